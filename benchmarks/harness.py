@@ -1,0 +1,162 @@
+"""What every benchmark shares: facts about the machine, threads, interleaved timing, the copy floor, the JSON file."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import robocache
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+ISA_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
+             "asimd", "sve", "sve2", "bf16")  # fmt: skip
+COPY_BYTES = 512 << 20  # one copy buffer: far larger than any cache, so that the figure is one of memory
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory_bytes() -> int:
+    return int(_proc("/proc/meminfo").get("MemAvailable", "0 kB").split()[0]) * 1024
+
+
+def set_num_threads(num_threads: int) -> None:
+    """The same number of threads for RoboCache and for PyTorch. NumPy has one."""
+    torch.set_num_threads(num_threads)
+    robocache.set_num_threads(num_threads)
+
+
+def environment() -> dict[str, Any]:
+    """Everything that a reader needs to run the same thing again."""
+    cpu = _proc("/proc/cpuinfo")
+    flags = (cpu.get("flags") or cpu.get("Features") or "").split()
+    installed = robocache.check_installation()
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "HEAD"),
+        "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "hardware": {
+            "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
+            "cpu_family_model_stepping": [cpu.get(k) for k in ("cpu family", "model", "stepping")],
+            "cores": available_cores(),
+            "isa": [f for f in ISA_FLAGS if f in flags],
+            "caches": _caches(),
+            "memory_bytes": int(_proc("/proc/meminfo").get("MemTotal", "0 kB").split()[0]) * 1024,
+            "load_average": list(os.getloadavg()),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            "os": platform.platform(),
+            **{name: importlib.metadata.version(name) for name in ("numpy", "torch")},
+            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "robocache": robocache.__version__,
+        },
+        "robocache": json.loads(json.dumps(installed, default=str)),
+    }
+
+
+def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: float = 4e-3) -> dict[str, list[float]]:
+    """Seconds per call, `samples` of each. Rounds go over all calls in turn, so that a noisy moment hits every rival.
+
+    A call shorter than `min_sample_s` is repeated inside a sample. The order rotates from round to round.
+    """
+    repeats = {}
+    for name, call in calls.items():
+        call()
+        repeats[name] = max(1, math.ceil(min_sample_s / max(_seconds(call, 1), 1e-7)))
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for i in range(samples):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            seconds[name].append(_seconds(calls[name], repeats[name]))
+    return seconds
+
+
+def copy_calls(num_threads: int) -> dict[str, Callable[[], Any]]:
+    """Ways to copy COPY_BYTES; each moves twice that (read + written). The best of them is the floor."""
+    src = torch.ones(COPY_BYTES // 4)
+    dst = torch.zeros_like(src)
+    parts = list(zip(np.array_split(dst.numpy(), num_threads), np.array_split(src.numpy(), num_threads), strict=True))
+    pool = ThreadPoolExecutor(num_threads)
+    return {
+        "copy torch": lambda: dst.copy_(src),
+        "copy numpy": lambda: list(pool.map(lambda part: np.copyto(*part), parts)),  # releases the GIL: N threads
+    }
+
+
+def copy_gbps(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Copy bandwidth in GB/s by way of copying, from what `interleave(copy_calls())` measured, and the best."""
+    rates = {name: 2 * COPY_BYTES / median(s) / 1e9 for name, s in seconds.items() if name.startswith("copy ")}
+    return {**rates, "best": max(rates.values())}
+
+
+def median(samples: Iterable[float]) -> float:
+    return statistics.median(samples)
+
+
+def print_table(header: list[str], rows: list[list[str]], left: int = 1) -> None:
+    """The first `left` columns are text, the others numbers."""
+    table = [header, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    table.insert(1, ["-" * w for w in widths])
+    for row in table:
+        cells = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        print("  ".join(cells).rstrip())
+
+
+def write_json(path: str | Path, record: dict[str, Any]) -> None:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - begin) / repeats
+
+
+def _proc(path: str) -> dict[str, str]:
+    """`key : value` lines of a file in /proc, the first of each key; empty where there is no such file."""
+    pairs: dict[str, str] = {}
+    try:
+        for line in Path(path).read_text().splitlines():
+            key, colon, value = line.partition(":")
+            if colon:
+                pairs.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass
+    return pairs
+
+
+def _caches() -> dict[str, str]:
+    """Size of each cache as the first core sees it: {"L1d": "32K", "L2": "512K", "L3": "32768K"}."""
+    sizes = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind = {"Data": "d", "Instruction": "i"}.get((index / "type").read_text().strip(), "")
+        sizes[f"L{(index / 'level').read_text().strip()}{kind}"] = (index / "size").read_text().strip()
+    return sizes
+
+
+def _git(*args: str) -> str | None:
+    done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,28 @@
+# Decides whether CUDA code is compiled: sets ROBOCACHE_HAS_CUDA and, where it is, enables the language.
+set(ROBOCACHE_HAS_CUDA OFF)
+if(NOT ROBOCACHE_CUDA)
+    return()
+endif()
+
+# CMake 3.25 predates CUDA 13, so the architectures are always ours. A local build compiles one, a release all of them.
+if(ROBOCACHE_RELEASE_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
+elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+endif()
+
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(ROBOCACHE_HAS_CUDA ON)
+    message(STATUS "robocache: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
+elseif(ROBOCACHE_CUDA STREQUAL "AUTO")
+    message(STATUS "robocache: no nvcc found, building for the CPU only")
+else()
+    message(FATAL_ERROR "ROBOCACHE_CUDA is ON, but no CUDA compiler was found: put nvcc on the PATH or set CUDACXX")
+endif()

@@ -1,0 +1,20 @@
+# Installs the C++ library with a CMake package and a pkg-config file.
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/robocache)
+
+install(TARGETS robocache EXPORT robocacheTargets)
+install(DIRECTORY include/robocache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT robocacheTargets NAMESPACE robocache:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/robocacheConfig.cmake.in ${PROJECT_BINARY_DIR}/robocacheConfig.cmake
+    INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/robocacheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/robocacheConfig.cmake ${PROJECT_BINARY_DIR}/robocacheConfigVersion.cmake
+    DESTINATION ${package_dir})
+
+# A static library hands its own dependencies to whoever links it.
+set(ROBOCACHE_PC_PRIVATE "-pthread -lstdc++")
+if(ROBOCACHE_HAS_CUDA)
+    string(APPEND ROBOCACHE_PC_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl")
+endif()
+configure_file(cmake/robocache.pc.in ${PROJECT_BINARY_DIR}/robocache.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/robocache.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,101 @@
+// align: sample streams at query times. The contract, case by case, is docs/align.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+/// How a stream is read between its rows.
+enum class Method : std::uint8_t {
+    automatic,  ///< linear for floating values, previous for integers and bool
+    linear,
+    previous,
+    next,
+    nearest,     ///< the earlier row at a tie
+    cubic,       ///< non-uniform Catmull-Rom
+    slerp_xyzw,  ///< channels in groups of four
+    slerp_wxyz,
+    angle,  ///< the short way round StreamView::period
+    mean,   ///< mean, min, max: over the half-open window between the midpoints of targets
+    min,
+    max,
+};
+
+/// What a target before the first or after the last row gets.
+enum class Outside : std::uint8_t { hold, nan, linear, error };
+
+/// Throw InvalidArgument, listing the choices, for an unknown name.
+[[nodiscard]] Method method_from_name(std::string_view name);
+[[nodiscard]] Outside outside_from_name(std::string_view name);
+/// "linear", "slerp_xyzw"; "automatic" for Method::automatic.
+[[nodiscard]] std::string_view method_name(Method method) noexcept;
+
+/// A length of time, kept in both units so that streams with int64 and with floating times read it exactly.
+struct Duration {
+    std::int64_t ns = 0;
+    double seconds = 0;
+
+    constexpr Duration() = default;
+    constexpr Duration(std::chrono::nanoseconds d) : ns(d.count()), seconds(static_cast<double>(d.count()) / 1e9) {}
+    constexpr Duration(std::int64_t ns, double seconds) : ns(ns), seconds(seconds) {}
+};
+
+/// `method` for channels [begin, end) of the only channel dimension.
+struct ChannelRange {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    Method method = Method::automatic;
+};
+
+/// Rows of values and a time for each row, cut into episodes; owned by the caller.
+///   dense        values (E, S, ...)   times (E, S)
+///   ragged       values (rows, ...)   times (rows,)   offsets (E + 1,) i64
+///   one episode  values (rows, ...)   times (rows,)
+/// times: i64 nanoseconds, f64 seconds or f32 seconds, not decreasing inside an episode.
+struct StreamView {
+    TensorView values;
+    TensorView times;
+    std::optional<TensorView> offsets;
+    Method method = Method::automatic;
+    std::span<const ChannelRange> ranges;  ///< channels in no range use `method`
+    Duration latency;                      ///< the stream is read at target + latency
+    std::optional<Duration> max_gap;       ///< no valid result across a longer gap
+    Outside before = Outside::hold;
+    Outside after = Outside::hold;
+    bool outside_valid = false;  ///< held and extrapolated results count as valid
+    double period = 6.283185307179586476925286766559;
+};
+
+/// Row b asks episode[b] for T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).
+struct Query {
+    std::optional<TensorView> times;
+    std::optional<TensorView> anchor;
+    std::optional<TensorView> deltas;
+    std::optional<TensorView> episode;  ///< (B,) i64; absent: episode b, or the only one
+};
+
+struct AlignOutput {
+    TensorView values;                ///< (B, T, ...): the stream's dtype, or any floating one; any strides
+    std::optional<TensorView> valid;  ///< (B, T) bool
+    std::optional<TensorView> index;  ///< (B, T) i64: the left neighbour's row, -1 where there is none
+};
+
+struct AlignOptions {
+    bool check = true;  ///< verify order and finiteness of times, offsets and episodes before writing
+};
+
+/// Samples every stream at every query time and writes outputs[i] for streams[i]. Throws before writing anything.
+/// Stream-ordered on a device; allocates no tensor memory and never synchronises there.
+void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
+           const AlignOptions& options = {}, Stream stream = {});
+
+/// The shape of AlignOutput::values for one stream; `data` is null. Throws as align does for what it can see.
+[[nodiscard]] TensorView align_output(const StreamView& stream, const Query& query);
+
+}  // namespace robocache

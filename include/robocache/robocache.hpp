@@ -1,0 +1,8 @@
+// The whole public C++ API of RoboCache.
+#pragma once
+
+#include "robocache/align.hpp"
+#include "robocache/errors.hpp"
+#include "robocache/system.hpp"
+#include "robocache/tensor.hpp"
+#include "robocache/threads.hpp"

@@ -1,0 +1,63 @@
+// TensorView, DType, Device and Stream: the vocabulary every operation speaks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace robocache {
+
+enum class DType : std::uint8_t { boolean, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64 };
+
+/// Bytes of one element.
+[[nodiscard]] std::int64_t size_bytes(DType dtype) noexcept;
+[[nodiscard]] bool is_floating(DType dtype) noexcept;
+/// The name NumPy and PyTorch use: "float32", "bfloat16", "int64", "bool".
+[[nodiscard]] const char* name(DType dtype) noexcept;
+
+/// Values are DLPack's device codes, so a DLPack device converts by value.
+enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };
+
+struct Device {
+    DeviceType type = DeviceType::cpu;
+    std::int32_t index = 0;
+
+    [[nodiscard]] bool operator==(const Device&) const = default;
+};
+
+/// "cpu" or "cuda:1".
+[[nodiscard]] std::string name(Device device);
+
+/// A queue of work on a device: a cudaStream_t, or nothing on the CPU. Does not own it.
+struct Stream {
+    void* handle = nullptr;
+};
+
+/// A strided array somebody else owns, shaped like a DLPack tensor. Strides count elements and may be 0 or negative.
+struct TensorView {
+    static constexpr int max_rank = 8;
+    using Extents = std::array<std::int64_t, max_rank>;
+
+    void* data = nullptr;
+    DType dtype = DType::f32;
+    Device device;
+    int rank = 0;
+    Extents shape{};
+    Extents strides{};
+
+    TensorView() = default;
+    /// A C-contiguous view of `shape` elements at `data`.
+    TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
+    TensorView(const void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {})
+        : TensorView(const_cast<void*>(data), dtype, shape, device) {}
+
+    [[nodiscard]] std::int64_t num_elements() const noexcept;
+    /// The part `[begin, end)` of dimension `dim`, without copying: a column slice of an output.
+    [[nodiscard]] TensorView slice(int dim, std::int64_t begin, std::int64_t end) const;
+};
+
+/// "(8, 100, 7)", "(5,)", "()".
+[[nodiscard]] std::string shape_text(const TensorView& tensor);
+
+}  // namespace robocache

@@ -1,0 +1,13 @@
+// How many CPU threads RoboCache uses. The results never depend on it.
+#pragma once
+
+namespace robocache {
+
+/// Threads a call may use: set_num_threads, else ROBOCACHE_NUM_THREADS, else the cores this process may run on.
+/// One inside a forked child until set_num_threads is called there.
+[[nodiscard]] int num_threads();
+
+/// Takes effect with the next call. Throws InvalidArgument below 1.
+void set_num_threads(int count);
+
+}  // namespace robocache

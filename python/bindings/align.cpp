@@ -1,0 +1,219 @@
+// align for Python: turns tuples into StreamViews and asks Python for the outputs once the contract has spoken.
+#include <nanobind/stl/string.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings.hpp"
+#include "core/contract.hpp"
+#include "ops/align/plan.hpp"
+#include "tensor_argument.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+using align_detail::AlignPlan;
+using align_detail::Names;
+using align_detail::StreamNames;
+
+std::string_view text(nb::handle object) {
+    Py_ssize_t size = 0;
+    const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+    if (data == nullptr) throw nb::python_error();
+    return {data, static_cast<std::size_t>(size)};
+}
+
+std::string repr_of(nb::handle object) {
+    return nb::cast<std::string>(nb::repr(object));
+}
+
+/// ("op", "query name", (("values name", "times name", bare), ...)); the strings live as long as the Python objects.
+Names read_names(const nb::tuple& names) {
+    Names result;
+    result.op = text(names[0]);
+    result.query_times = text(names[1]);
+    for (nb::handle item : nb::borrow<nb::tuple>(names[2])) {
+        const auto stream = nb::borrow<nb::tuple>(item);
+        result.streams.push_back({text(stream[0]), text(stream[1]), nb::cast<bool>(stream[2])});
+    }
+    return result;
+}
+
+/// A number in the unit of the times: whole nanoseconds for int64, seconds for floating.
+Duration read_duration(nb::handle number, DType times, const Argument& argument) {
+    if (times != DType::i64) {
+        const double seconds = PyFloat_AsDouble(number.ptr());
+        if (PyErr_Occurred() != nullptr) {
+            PyErr_Clear();
+            fail(argument.op, argument.name, "be a number of seconds", repr_of(number));
+        }
+        return {0, seconds};
+    }
+    nb::object whole = nb::steal(PyNumber_Index(number.ptr()));
+    PyErr_Clear();
+    if (!whole.is_valid() && PyFloat_Check(number.ptr())) {
+        const double value = PyFloat_AsDouble(number.ptr());
+        if (value == static_cast<double>(static_cast<std::int64_t>(value))) whole = nb::steal(PyLong_FromDouble(value));
+        PyErr_Clear();
+    }
+    int overflow = 0;
+    const long long ns = whole.is_valid() ? PyLong_AsLongLongAndOverflow(whole.ptr(), &overflow) : 0;
+    if (!whole.is_valid() || overflow != 0) {
+        fail(argument.op, argument.name, "be a whole number of nanoseconds with int64 times", repr_of(number));
+    }
+    return {ns, static_cast<double>(ns) / 1e9};
+}
+
+/// All arguments of one call, with everything that keeps them alive.
+class AlignCall {
+public:
+    AlignCall(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query) : names_(read_names(names)) {
+        for (nb::handle stream : streams) add_stream(nb::borrow<nb::tuple>(stream));
+        query_.times = optional_tensor(query[0], names_.query_times);
+        query_.episode = optional_tensor(query[1], "episode");
+        query_.anchor = optional_tensor(query[2], "anchor");
+        query_.deltas = optional_tensor(query[3], "deltas");
+        plan_ = align_detail::make_plan(views_, query_, names_);
+    }
+
+    /// ((shape, dtype name), ...) of the outputs.
+    nb::list shapes() const {
+        nb::list result;
+        for (std::size_t i = 0; i < views_.size(); ++i) {
+            const TensorView out = expected(i);
+            nb::list shape;
+            for (int d = 0; d < out.rank; ++d) shape.append(out.shape[d]);
+            result.append(nb::make_tuple(nb::tuple(shape), name(out.dtype)));
+        }
+        return result;
+    }
+
+    /// Checks everything but real outputs.
+    void check(bool check_data) {
+        std::vector<AlignOutput> outputs;
+        for (std::size_t i = 0; i < views_.size(); ++i) outputs.push_back({expected(i), {}, {}});
+        const nb::gil_scoped_release unlocked;
+        align_detail::bind_outputs(plan_, views_, outputs, names_);
+        if (plan_.device.type != DeviceType::cuda) align_detail::check_data(plan_, names_, check_data);
+    }
+
+    void run(const nb::sequence& given, bool check_data) {
+        std::vector<AlignOutput> outputs;
+        for (nb::handle item : given) outputs.push_back(output(nb::borrow<nb::tuple>(item), outputs.size()));
+        const nb::gil_scoped_release unlocked;
+        align_detail::run(plan_, views_, outputs, names_, {check_data}, {});
+    }
+
+private:
+    /// (values, valid, index, column); with a column, this stream's part of a fused output.
+    AlignOutput output(const nb::tuple& given, std::size_t i) {
+        const std::string argument = "out[" + std::to_string(i) + "]";
+        AlignOutput out{tensor(given[0], argument, Access::write),
+                        optional_tensor(given[1], argument + ".valid", Access::write),
+                        optional_tensor(given[2], argument + ".index", Access::write)};
+        if (given[3].is_none() || i >= views_.size()) return out;
+        const auto column = nb::cast<std::int64_t>(given[3]);
+        const TensorView part = expected(i);
+        out.values = out.values.slice(part.rank - 1, column, column + part.shape[part.rank - 1]);
+        if (out.valid) {
+            out.valid = out.valid->slice(2, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 1);
+            out.valid->rank = 2;
+        }
+        return out;
+    }
+
+    TensorView tensor(nb::handle object, std::string_view argument, Access access = Access::read) {
+        return tensors_.emplace_back(read_tensor(object, {names_.op, argument}, access)).view;
+    }
+
+    std::optional<TensorView> optional_tensor(nb::handle object, std::string_view argument,
+                                              Access access = Access::read) {
+        if (object.is_none()) return std::nullopt;
+        return tensor(object, argument, access);
+    }
+
+    void add_stream(const nb::tuple& spec) {
+        const std::size_t i = views_.size();
+        const auto field = [&](std::string_view name) { return names_.field(i, name); };
+        StreamView view;
+        view.values = tensor(spec[0], names_.values(i));
+        view.times = tensor(spec[1], names_.times(i));
+        view.offsets = optional_tensor(spec[2], field("offsets"));
+        read_method(view, spec[3], field("method"));
+        view.latency = read_duration(spec[4], view.times.dtype, {names_.op, field("latency")});
+        if (!spec[5].is_none()) {
+            view.max_gap = read_duration(spec[5], view.times.dtype, {names_.op, field("max_gap")});
+        }
+        view.before = align_detail::parse_outside(names_.op, field("outside"), text(spec[6]));
+        view.after = align_detail::parse_outside(names_.op, field("outside"), text(spec[7]));
+        view.outside_valid = nb::cast<bool>(spec[8]);
+        view.period = nb::cast<double>(spec[9]);
+        out_dtypes_.push_back(spec[10].is_none() ? view.values.dtype
+                                                 : dtype_from_name(text(spec[10]), {names_.op, field("dtype")}));
+        views_.push_back(view);
+    }
+
+    void read_method(StreamView& view, nb::handle method, const std::string& argument) {
+        if (method.is_none()) return;
+        if (PyUnicode_Check(method.ptr())) {
+            view.method = align_detail::parse_method(names_.op, argument, text(method));
+            return;
+        }
+        std::vector<ChannelRange>& ranges = ranges_.emplace_back();
+        for (nb::handle item : method) {
+            std::int64_t begin = 0;
+            std::int64_t end = 0;
+            nb::object name = nb::none();
+            if (nb::isinstance<nb::sequence>(item) && nb::len(item) == 3 && nb::try_cast(item[nb::int_(0)], begin) &&
+                nb::try_cast(item[nb::int_(1)], end)) {
+                name = item[nb::int_(2)];
+            }
+            if (!PyUnicode_Check(name.ptr())) {
+                fail(names_.op, argument, "be a name or a list of (begin, end, name)", repr_of(item));
+            }
+            ranges.push_back({begin, end, align_detail::parse_method(names_.op, argument, text(name))});
+        }
+        view.ranges = ranges;
+    }
+
+    TensorView expected(std::size_t i) const {
+        TensorView out = align_detail::output_view(plan_, views_[i]);
+        out.dtype = out_dtypes_[i];
+        return out;
+    }
+
+    Names names_;
+    std::deque<TensorArgument> tensors_;
+    std::deque<std::vector<ChannelRange>> ranges_;
+    std::vector<StreamView> views_;
+    std::vector<DType> out_dtypes_;
+    Query query_;
+    AlignPlan plan_;
+};
+
+}  // namespace
+
+void bind_align(nb::module_& m) {
+    m.def(
+        "align",
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const nb::callable& allocate,
+           bool check) {
+            AlignCall call(names, streams, query);
+            call.run(nb::cast<nb::sequence>(allocate(call.shapes())), check);
+        },
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("allocate"), nb::arg("check"));
+    m.def(
+        "check_align",
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool check) {
+            AlignCall call(names, streams, query);
+            call.check(check);
+            return call.shapes();
+        },
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("check"));
+}
+
+}  // namespace robocache::python

@@ -1,0 +1,10 @@
+// One function per layer that puts its bindings into the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace robocache::python {
+
+void bind_align(nanobind::module_& m);
+
+}  // namespace robocache::python

@@ -1,0 +1,80 @@
+// The module robocache._core: exceptions, system information, aligned memory, and the operations.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "bindings.hpp"
+#include "robocache/robocache.hpp"
+#include "tensor_argument.hpp"
+
+namespace nb = nanobind;
+using namespace robocache;
+
+namespace {
+
+void map_exceptions(nb::module_& m) {
+    nb::exception<FormatError>(m, "FormatError", PyExc_RuntimeError);
+    nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+        try {
+            std::rethrow_exception(error);
+        } catch (const InvalidArgument& e) {
+            PyErr_SetString(PyExc_ValueError, e.what());
+        } catch (const Unsupported& e) {
+            PyErr_SetString(PyExc_NotImplementedError, e.what());
+        } catch (const OutOfMemory& e) {
+            PyErr_SetString(PyExc_MemoryError, e.what());
+        } catch (const CudaError& e) {
+            PyErr_SetString(PyExc_RuntimeError, e.what());
+        }
+    });
+}
+
+nb::dict cuda_status_dict() {
+    const CudaStatus status = cuda_status();
+    nb::dict result;
+    result["compiled"] = status.compiled;
+    result["available"] = status.available;
+    result["runtime_version"] = status.runtime_version;
+    result["driver_version"] = status.driver_version;
+    result["devices"] = status.devices;
+    result["reason"] = status.reason;
+    return result;
+}
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+    const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
+    std::uint8_t code = 2;
+    if (dtype == DType::boolean) code = 6;
+    if (dtype >= DType::u8 && dtype <= DType::u64) code = 1;
+    if (dtype >= DType::i8 && dtype <= DType::i64) code = 0;
+    if (dtype == DType::bf16) code = 4;
+    return {code, bits, 1};
+}
+
+/// Host memory aligned to 64 bytes, as an array that any DLPack consumer takes over without copying (JAX: 64 needed).
+nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const std::string& dtype_name) {
+    const DType dtype = python::dtype_from_name(dtype_name, {"empty", "dtype"});
+    std::size_t bytes = static_cast<std::size_t>(size_bytes(dtype));
+    for (const std::size_t extent : shape) bytes *= extent;
+    void* data = std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (data == nullptr) throw OutOfMemory("empty: no memory for " + std::to_string(bytes) + " bytes");
+    const nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype)};
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    map_exceptions(m);
+    m.def("version", &version);
+    m.def("cpu_instruction_set", &cpu_instruction_set);
+    m.def("cuda_status", &cuda_status_dict);
+    m.def("num_threads", &num_threads);
+    m.def("set_num_threads", &set_num_threads, nb::arg("count"));
+    m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"));
+    python::bind_align(m);
+}

@@ -1,0 +1,144 @@
+// Reading arrays of any framework.
+#include "tensor_argument.hpp"
+
+#include <string>
+#include <unordered_map>
+
+#include "core/contract.hpp"
+#include "dlpack.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+constexpr const char* supported_dtypes =
+    "have a dtype of float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 or bool";
+
+std::string type_name_of(nb::handle object) {
+    return nb::cast<std::string>(nb::handle(object.type()).attr("__name__"));
+}
+
+DType convert(dlpack::DataType type, const Argument& argument) {
+    if (type.lanes == 1) {
+        const int key = type.code * 1000 + type.bits;
+        switch (key) {
+            case 6008: return DType::boolean;
+            case 1008: return DType::u8;
+            case 1016: return DType::u16;
+            case 1032: return DType::u32;
+            case 1064: return DType::u64;
+            case 8: return DType::i8;
+            case 16: return DType::i16;
+            case 32: return DType::i32;
+            case 64: return DType::i64;
+            case 2016: return DType::f16;
+            case 2032: return DType::f32;
+            case 2064: return DType::f64;
+            case 4016: return DType::bf16;
+            default: break;
+        }
+    }
+    const char* kind = type.code == 5 ? "complex" : type.code == 2 ? "float" : "DLPack code ";
+    std::string given = kind;
+    if (type.code != 5 && type.code != 2) given += std::to_string(type.code) + ", bits ";
+    fail(argument.op, argument.name, supported_dtypes, given + std::to_string(type.bits));
+}
+
+void set_shape(TensorView& view, int rank, const std::int64_t* shape, const std::int64_t* strides,
+               const Argument& argument) {
+    if (rank > TensorView::max_rank) {
+        fail(argument.op, argument.name, "have at most 8 dimensions", std::to_string(rank));
+    }
+    view.rank = rank;
+    std::int64_t contiguous = 1;
+    for (int d = rank - 1; d >= 0; --d) {
+        view.shape[d] = shape[d];
+        view.strides[d] = strides != nullptr ? strides[d] : contiguous;
+        contiguous *= shape[d];
+    }
+}
+
+/// The exchange table of the object's type, or null. Looked up once per type.
+const dlpack::ExchangeApi* exchange_api(nb::handle object) {
+    static auto& known = *new std::unordered_map<PyObject*, const dlpack::ExchangeApi*>;
+    PyObject* type = object.type().ptr();
+    const auto found = known.find(type);
+    if (found != known.end()) return found->second;
+    const dlpack::ExchangeApi* api = nullptr;
+    if (PyObject* capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__"); capsule != nullptr) {
+        api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+        Py_DECREF(capsule);  // the table is static in its library
+    }
+    PyErr_Clear();
+    while (api != nullptr && api->version_major != 1) api = api->older;
+    if (api != nullptr && api->tensor_from_py_object == nullptr) api = nullptr;
+    Py_INCREF(type);  // the key must not be reused for another type
+    known.emplace(type, api);
+    return api;
+}
+
+[[noreturn]] void fail_unreadable(nb::handle object, const Argument& argument, Access access) {
+    std::string reason = type_name_of(object);
+    if (PyErr_Occurred() != nullptr) {
+        nb::python_error error;
+        reason += std::string(" (") + nb::cast<std::string>(nb::str(error.value())) + ")";
+    } else if (nb::hasattr(object, "dtype")) {
+        reason += " of dtype " + nb::cast<std::string>(nb::str(object.attr("dtype")));
+    }
+    fail(argument.op, argument.name,
+         access == Access::write ? "be a writable NumPy or torch array of a supported dtype"
+                                 : "be a NumPy, torch or JAX array of a supported dtype",
+         reason);
+}
+
+TensorArgument read_through_table(const dlpack::ExchangeApi& api, nb::handle object, const Argument& argument) {
+    dlpack::Tensor tensor{};
+    if (api.tensor_from_py_object(object.ptr(), &tensor) != 0) fail_unreadable(object, argument, Access::read);
+    TensorArgument result;
+    set_shape(result.view, tensor.rank, tensor.shape, tensor.strides, argument);
+    result.view.dtype = convert(tensor.dtype, argument);
+    result.view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};
+    result.view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+    return result;
+}
+
+TensorArgument read_through_export(nb::handle object, const Argument& argument, Access access) {
+    TensorArgument result;
+    if (access == Access::write) {
+        nb::ndarray<> writable;
+        if (!nb::try_cast(object, writable, false)) fail_unreadable(object, argument, access);
+        result.exported = nb::ndarray<nb::ro>(writable.handle());
+    } else if (!nb::try_cast(object, result.exported, false)) {
+        fail_unreadable(object, argument, access);
+    }
+    const auto& array = result.exported;
+    set_shape(result.view, static_cast<int>(array.ndim()), array.shape_ptr(), array.stride_ptr(), argument);
+    const nb::dlpack::dtype dtype = array.dtype();
+    result.view.dtype = convert({dtype.code, dtype.bits, dtype.lanes}, argument);
+    result.view.device = {static_cast<DeviceType>(array.device_type()), array.device_id()};
+    result.view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+    return result;
+}
+
+}  // namespace
+
+TensorArgument read_tensor(nb::handle object, const Argument& argument, Access access) {
+    if (nb::isinstance<nb::tuple>(object)) {
+        const auto pair = nb::borrow<nb::tuple>(object);
+        TensorArgument result = read_tensor(pair[0], argument, access);
+        result.view.dtype = dtype_from_name(nb::cast<std::string>(pair[1]), argument);
+        return result;
+    }
+    if (const dlpack::ExchangeApi* api = exchange_api(object)) return read_through_table(*api, object, argument);
+    return read_through_export(object, argument, access);
+}
+
+DType dtype_from_name(std::string_view given, const Argument& argument) {
+    for (int i = 0; i <= static_cast<int>(DType::f64); ++i) {
+        if (given == name(static_cast<DType>(i))) return static_cast<DType>(i);
+    }
+    fail(argument.op, argument.name, supported_dtypes, given);
+}
+
+}  // namespace robocache::python

@@ -1,0 +1,24 @@
+"""RoboCache: multi-rate robot logs to aligned training batches, at the speed of memory."""
+
+from ._align import align, fuse_multimodal, resample_trajectories
+from ._core import FormatError, num_threads, set_num_threads
+from ._core import version as _version
+from ._install import check_installation, print_installation_info, self_test
+from ._types import Aligned, Stream
+
+__version__: str = _version()
+
+__all__ = [
+    "Aligned",
+    "FormatError",
+    "Stream",
+    "__version__",
+    "align",
+    "check_installation",
+    "fuse_multimodal",
+    "num_threads",
+    "print_installation_info",
+    "resample_trajectories",
+    "self_test",
+    "set_num_threads",
+]

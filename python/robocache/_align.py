@@ -1,0 +1,295 @@
+"""align, resample_trajectories and fuse_multimodal: one primitive, three faces. The contract is docs/align.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from . import _core
+from ._arrays import Kind, as_torch, dtype_name, empty, finish, from_torch, kind_of, native
+from ._backend import on_device, refuse_gradients, run_torch, select_backend
+from ._types import Aligned, Array, Method, Outside, Query, Stream
+
+Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
+"""What error messages call things: the function, its target times, and (values, times, bare fields) per stream."""
+
+
+class _Output(NamedTuple):
+    values: Array
+    valid: Array | None = None
+    index: Array | None = None
+    column: int | None = None  # write columns [column, column + width) of values, and plane i of valid
+
+
+Shapes = Sequence[tuple[tuple[int, ...], str]]
+Allocate = Callable[[Shapes, Kind, Array], list[_Output]]
+
+
+def align(
+    streams: Stream | Sequence[Stream] | Mapping[str, Stream],
+    times: Array | None = None,
+    *,
+    episode: Array | None = None,
+    anchor: Array | None = None,
+    deltas: Array | None = None,
+    out: Any = None,
+    return_index: bool = False,
+    check: bool = True,
+    backend: str | None = None,
+    device: Any = None,
+) -> Aligned:
+    """Samples every stream at every query time.
+
+    Query row ``b`` asks episode ``episode[b]`` (default: episode ``b``) for ``T`` target times: ``times (B, T)``, or
+    ``times (T,)`` shared by all rows, or ``anchor (B,)`` + ``deltas (T,)``.
+
+    Returns ``Aligned(values, valid, index)``, each with the structure of ``streams``: ``values (B, T, ...)`` in the
+    framework, on the device and in the dtype of the stream, ``valid (B, T)`` bool, and with ``return_index=True``
+    ``index (B, T)`` int64, the left neighbour's row. ``out`` (same structure) takes the values instead, for example
+    column slices of one tensor. ``check=False`` skips reading the times for order and finiteness.
+
+    >>> import numpy as np, robocache
+    >>> joints = robocache.Stream(np.arange(8.0).reshape(1, 4, 2), np.array([[0, 10, 20, 30]]))
+    >>> gripper = robocache.Stream(np.array([[False, True]]), np.array([[0, 15]]))
+    >>> result = robocache.align({"joints": joints, "gripper": gripper}, np.array([5, 25, 40]))
+    >>> result.values["joints"]
+    array([[[1., 2.],
+            [5., 6.],
+            [6., 7.]]])
+    >>> result.values["gripper"], result.valid["joints"]
+    (array([[False,  True,  True]]), array([[ True,  True, False]]))
+    """
+    rebuild, items = _flatten(streams)
+    outs = None if out is None else _flatten(out)[1]
+
+    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
+        values = outs if outs is not None else [empty(kind, shape, dtype, like) for shape, dtype in shapes]
+        valid = [empty(kind, shape[:2], "bool", like) for shape, _ in shapes]
+        index = [empty(kind, shape[:2], "int64", like) if return_index else None for shape, _ in shapes]
+        return [_Output(*fields) for fields in zip(values, valid, index, strict=False)]
+
+    query = Query(times, episode, anchor, deltas)
+    results = _run(("align", "times", ()), items, query, allocate, check, backend, device, outs)
+    return Aligned(
+        rebuild([r.values for r in results]),
+        rebuild([r.valid for r in results]),
+        rebuild([r.index for r in results]) if return_index else None,
+    )
+
+
+def resample_trajectories(
+    source_data: Array,
+    source_times: Array,
+    target_times: Array,
+    *,
+    method: Method = None,
+    outside: Outside = "hold",
+    max_gap: float | None = None,
+    latency: float = 0,
+    outside_valid: bool = False,
+    period: float = 2 * math.pi,
+    dtype: Any = None,
+    return_valid: bool = False,
+    check: bool = True,
+    backend: str | None = None,
+    device: Any = None,
+) -> Any:
+    """Resamples trajectories to new times: ``align`` with one stream.
+
+    ``source_data (B, S, ...)`` with ``source_times (B, S)`` and ``target_times (B, T)`` or ``(T,)`` give
+    ``(B, T, ...)``; without the batch dimension, ``(S, ...)``, ``(S,)`` and ``(T,)`` give ``(T, ...)``. Times are int64
+    nanoseconds, float64 or float32 seconds. ``method=None`` is ``"linear"`` for floating data and ``"previous"`` for
+    integers and bool. ``return_valid=True`` also returns the mask of valid targets, ``(B, T)`` bool.
+
+    >>> import numpy as np, robocache
+    >>> robocache.resample_trajectories(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]), np.array([0.5, 2.0]))
+    array([[0.5],
+           [1. ]])
+    """
+    stream = Stream(
+        source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, dtype
+    )
+    unbatched = getattr(source_times, "ndim", 2) == 1 and getattr(target_times, "ndim", 2) == 1
+    names: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
+
+    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
+        shape, name = shapes[0]
+        valid = empty(kind, shape[:2], "bool", like) if return_valid else None
+        return [_Output(empty(kind, shape, name, like), valid)]
+
+    values, valid, *_ = _run(names, [stream], Query(target_times), allocate, check, backend, device)[0]
+    if unbatched:
+        values, valid = values[0], None if valid is None else valid[0]
+    return (values, valid) if return_valid else values
+
+
+def fuse_multimodal(
+    *args: Any,
+    method: Method = None,
+    outside: Outside = "hold",
+    max_gap: float | None = None,
+    outside_valid: bool = False,
+    dtype: Any = None,
+    return_valid: bool = False,
+    check: bool = True,
+    backend: str | None = None,
+    device: Any = None,
+    **arrays: Any,
+) -> Any:
+    """Samples several streams at the same times into one tensor: ``align`` into column slices.
+
+    ``fuse_multimodal(streams, target_times)`` takes a list of ``(data, times)`` pairs, of dicts with the fields of
+    ``Stream`` (``data`` is another name for ``values``) or of ``Stream``. Stream i is ``data (B, S_i, D_i)`` with
+    ``times (B, S_i)``; ``target_times`` is ``(B, T)`` or ``(T,)``; the result is ``(B, T, sum of D_i)`` in the order of
+    the streams. Without the batch dimension everything loses it. Three streams may also be passed one by one:
+    ``fuse_multimodal(data1, times1, data2, times2, data3, times3, target_times)``.
+
+    ``method``, ``outside``, ``max_gap``, ``outside_valid`` apply to streams that do not say otherwise. ``dtype`` is the
+    dtype of the result; without it all streams must have the same. ``return_valid=True`` also returns
+    ``(B, T, number of streams)`` bool.
+
+    >>> import numpy as np, robocache
+    >>> fast = (np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.1, 0.2]))
+    >>> slow = (np.array([[10.0], [20.0]]), np.array([0.0, 0.2]))
+    >>> robocache.fuse_multimodal([fast, slow], np.array([0.0, 0.05, 0.1]))
+    array([[ 0. , 10. ],
+           [ 0.5, 12.5],
+           [ 1. , 15. ]])
+    """
+    defaults = {"method": method, "outside": outside, "max_gap": max_gap, "outside_valid": outside_valid}
+    streams, target_times, names = _fuse_arguments(args, arrays, defaults)
+    if dtype is not None:
+        streams = [dataclasses.replace(s, dtype=dtype) for s in streams]
+
+    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
+        _require_fusible(names, shapes)
+        (num_rows, num_targets, _), name = shapes[0]
+        columns = list(accumulate((shape[2] for shape, _ in shapes), initial=0))
+        values = empty(kind, (num_rows, num_targets, columns[-1]), name, like)
+        valid = empty(kind, (num_rows, num_targets, len(shapes)), "bool", like) if return_valid else None
+        return [_Output(values, valid, None, column) for column in columns[:-1]]
+
+    results = _run(names, streams, Query(target_times), allocate, check, backend, device)
+    if results[0].column is None:  # the torch backend makes outputs of its own
+        values, valid = _concatenated(names, results)
+    else:
+        values, valid, *_ = results[0]
+    if all(getattr(s.times, "ndim", 2) == 1 for s in streams) and getattr(target_times, "ndim", 2) == 1:
+        values, valid = values[0], None if valid is None else valid[0]
+    return (values, valid) if return_valid else values
+
+
+def _fuse_arguments(
+    args: tuple[Any, ...], arrays: dict[str, Any], defaults: dict[str, Any]
+) -> tuple[list[Stream], Array, Names]:
+    """Sorts out the two ways to call fuse_multimodal."""
+    op = "fuse_multimodal"
+    three = ("data1", "times1", "data2", "times2", "data3", "times3", "target_times")
+    form = three if len(args) > 2 or "data1" in arrays else ("streams", "target_times")
+    given = dict(zip(form, args, strict=False))
+    wrong = [name for name in arrays if name in given or name not in form]
+    if wrong or len(args) > len(form):
+        raise TypeError(f"{op}: takes ({', '.join(form)}), got {len(args)} positional and {', '.join(arrays) or 'none by name'}")
+    given.update(arrays)
+    missing = [name for name in form if name not in given]
+    if missing:
+        raise TypeError(f"{op}: missing {', '.join(missing)}")
+    if form is three:
+        streams = [Stream(given[f"data{i}"], given[f"times{i}"], **defaults) for i in (1, 2, 3)]
+        return streams, given["target_times"], (op, "target_times", tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3)))
+    streams = [_as_stream(op, i, item, defaults) for i, item in enumerate(given["streams"])]
+    return streams, given["target_times"], (op, "target_times", ())
+
+
+def _as_stream(op: str, i: int, item: Any, defaults: dict[str, Any]) -> Stream:
+    if isinstance(item, Stream):
+        return item
+    if isinstance(item, Mapping):
+        fields = {**defaults, **{("values" if k == "data" else k): v for k, v in item.items()}}
+        known = {f.name for f in dataclasses.fields(Stream)}
+        if not {"values", "times"} <= fields.keys() <= known:
+            raise ValueError(f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}")
+        return Stream(**fields)
+    if isinstance(item, Sequence) and len(item) == 2:
+        return Stream(item[0], item[1], **defaults)
+    raise ValueError(f"{op}: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}")
+
+
+def _require_fusible(names: Names, shapes: Shapes) -> None:
+    for i, (shape, dtype) in enumerate(shapes):
+        name = names[2][i][0] if names[2] else f"streams[{i}].values"
+        if len(shape) != 3:
+            channels = "no channel dimension" if len(shape) < 3 else f"{len(shape) - 2} channel dimensions"
+            raise ValueError(f"{names[0]}: {name} must have shape (B, S, D) or (S, D), got {channels}")
+        if dtype != shapes[0][1]:
+            raise ValueError(
+                f"{names[0]}: {name} must have dtype {shapes[0][1]} like the first stream, or pass dtype=, got {dtype}"
+            )
+
+
+def _concatenated(names: Names, results: list[_Output]) -> tuple[Array, Array]:
+    """Separate outputs as one: what the native backends write in place."""
+    _require_fusible(names, [(tuple(r.values.shape), dtype_name(r.values.dtype) or "") for r in results])
+    kind = kind_of(results[0].values)
+    values, valid = [as_torch(r.values) for r in results], [as_torch(r.valid) for r in results]
+    import torch
+
+    return from_torch(kind, torch.cat(values, dim=-1)), from_torch(kind, torch.stack(valid, dim=-1))
+
+
+def _flatten(items: Any) -> tuple[Callable[[list[Any]], Any], list[Any]]:
+    """The items as a list, and how to give a list of results the same structure."""
+    if isinstance(items, Mapping):
+        keys = list(items)
+        return lambda results: dict(zip(keys, results, strict=True)), list(items.values())
+    if isinstance(items, (list, tuple)):
+        return list, list(items)
+    return lambda results: results[0], [items]
+
+
+def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
+    """A Stream as the tuple ``_core`` reads."""
+    if not isinstance(s, Stream):
+        raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
+    before, after = (s.outside, s.outside) if isinstance(s.outside, str) else s.outside
+    offsets = None if s.offsets is None else native(s.offsets)
+    return (
+        native(s.values), native(s.times), offsets, s.method, s.latency, s.max_gap,
+        before, after, s.outside_valid, s.period, dtype_name(s.dtype),
+    )  # fmt: skip
+
+
+def _run(
+    names: Names,
+    streams: list[Stream],
+    query: Query,
+    allocate: Allocate,
+    check: bool,
+    backend: str | None,
+    device: Any,
+    out: list[Array] | None = None,
+) -> list[_Output]:
+    """One call: choose the backend, let C++ speak the contract, allocate, compute."""
+    op = names[0]
+    if device is not None:
+        streams, query = on_device(op, streams, query, device)
+    specs = [_spec(op, i, s) for i, s in enumerate(streams)]
+    kind = kind_of(streams[0].values) if streams else "numpy"
+    targets = tuple(None if x is None else native(x) for x in query)
+    if select_backend(op, backend, streams) == "torch":
+        shapes = _core.check_align(names, specs, targets, check)
+        return [_Output(*fields) for fields in run_torch(op, streams, query, [name for _, name in shapes], out)]
+    refuse_gradients(op, names, streams, query)
+    made: list[_Output] = []
+
+    def allocate_once(shapes: Shapes) -> list[tuple[Any, ...]]:
+        made.extend(allocate(shapes, kind, streams[0].values))
+        return [(*(None if x is None else native(x) for x in o[:3]), o.column) for o in made]
+
+    _core.align(names, specs, targets, allocate_once, check)
+    if kind != "jax":
+        return made
+    return [o._replace(values=finish(o.values), valid=finish(o.valid), index=finish(o.index)) for o in made]

@@ -1,0 +1,101 @@
+"""Arrays of every framework: which kind they are, how to read them, how to make new ones."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _core
+from ._types import Array
+
+Kind = Literal["numpy", "torch", "jax"]
+
+
+def kind_of(array: Array) -> Kind:
+    """The framework an array belongs to. Frameworks that were never imported are not imported here either."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.Array):
+        return "jax"
+    return "numpy"
+
+
+def native(array: Array) -> Any:
+    """What ``_core`` reads: the array itself, or a view of it where NumPy's dtype is one DLPack cannot name."""
+    if isinstance(array, np.ndarray):
+        if array.dtype.name == "bfloat16":
+            return array.view(np.uint16), "bfloat16"
+        if array.dtype == np.dtype("datetime64[ns]") or array.dtype == np.dtype("timedelta64[ns]"):
+            return array.view(np.int64)
+    return array
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    if type(dtype).__module__.split(".")[0] == "torch":
+        return str(dtype).removeprefix("torch.")
+    return np.dtype(dtype).name
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a name; bfloat16 is the one of ``ml_dtypes``."""
+    if name == "bfloat16":
+        import ml_dtypes  # whoever passes or asks for a bfloat16 NumPy array has it
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+    """Uninitialised memory in the framework of ``like`` and on its device, written by ``_core``."""
+    if kind == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+    if kind == "jax":
+        return _core.empty(shape, dtype)
+    return np.empty(shape, numpy_dtype(dtype))
+
+
+def finish(array: Array | None) -> Array | None:
+    """A JAX array over the memory that ``empty`` made for JAX; anything else unchanged."""
+    if array is None or hasattr(array, "shape"):
+        return array
+    import jax
+
+    return jax.dlpack.from_dlpack(array)
+
+
+def as_torch(array: Array) -> Array:
+    """The same memory as a torch tensor."""
+    import torch
+
+    if isinstance(array, torch.Tensor):
+        return array
+    view = native(array)
+    if isinstance(view, tuple):
+        return torch.from_numpy(view[0]).view(torch.bfloat16)
+    if isinstance(view, np.ndarray):
+        return torch.from_numpy(view if view.flags.writeable else view.copy())
+    return torch.from_dlpack(view)
+
+
+def from_torch(kind: Kind, tensor: Array) -> Array:
+    """The same memory as an array of ``kind``."""
+    if kind == "jax":
+        import jax
+
+        return jax.dlpack.from_dlpack(tensor.contiguous())
+    if kind == "numpy":
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
+
+            return tensor.view(torch.uint16).numpy().view(numpy_dtype("bfloat16"))
+        return tensor.numpy()
+    return tensor

@@ -1,0 +1,120 @@
+"""Which backend serves a call, and what it refuses. Never a silent fallback."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from . import _core
+from ._arrays import as_torch, from_torch, kind_of
+from ._types import Array, Query, Stream
+
+Backend = Literal["cpu", "cuda", "torch"]
+
+
+def device_type(array: Array) -> str:
+    """``"cpu"``, ``"cuda"``, ``"mps"`` ...: where an array lives."""
+    kind = kind_of(array)
+    if kind == "torch":
+        return str(array.device.type)
+    if kind == "jax":
+        return {"gpu": "cuda"}.get(*(2 * [next(iter(array.devices())).platform]))
+    return "cpu"
+
+
+def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> Backend:
+    """The backend that was asked for, or the one where the tensors live; an error if it cannot serve them."""
+    if backend in ("torch", "pytorch"):
+        if sys.modules.get("torch") is None:
+            try:
+                import torch  # noqa: F401
+            except ImportError as error:
+                raise NotImplementedError(f"{op}: backend '{backend}' needs PyTorch: pip install torch") from error
+        return "torch"
+    if backend not in (None, "cpu", "cuda"):
+        raise ValueError(f"{op}: backend must be None, 'cpu', 'cuda', 'torch' or 'pytorch', got {backend!r}")
+    where = device_type(streams[0].values) if streams else "cpu"
+    if where not in ("cpu", "cuda"):
+        raise NotImplementedError(f"{op}: no native backend for tensors on {where}; pass backend='torch'")
+    if backend == "cuda" or where == "cuda":
+        raise NotImplementedError(f"{op}: backend 'cuda' is not available: {_why_no_cuda()}")
+    return "cpu"
+
+
+def _why_no_cuda() -> str:
+    return str(_core.cuda_status()["reason"]) or "this version has no CUDA kernels yet"
+
+
+def refuse_gradients(op: str, names: Any, streams: Sequence[Stream], query: Query) -> None:
+    """DLPack does not say that a tensor takes part in autograd or is a lazy negation; so this does."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    for name, array in _named_arrays(names, streams, query):
+        if not isinstance(array, torch.Tensor):
+            continue
+        if array.requires_grad and torch.is_grad_enabled():
+            raise NotImplementedError(
+                f"{op}: {name} must not require grad, the native backends have no gradient yet: "
+                "pass backend='torch', detach it, or call under torch.no_grad(); got requires_grad=True"
+            )
+        if array.is_neg() or array.is_conj():
+            raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
+
+
+def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
+    for i, stream in enumerate(streams):
+        values, times, _ = names[2][i] if names[2] else (f"streams[{i}].values", f"streams[{i}].times", False)
+        yield values, stream.values
+        yield times, stream.times
+    yield names[1], query.times
+    yield "anchor", query.anchor
+    yield "deltas", query.deltas
+
+
+def on_device(op: str, streams: Sequence[Stream], query: Query, device: Any) -> tuple[list[Stream], Query]:
+    """Everything on the device that was asked for: torch tensors are moved, other arrays must be there already."""
+
+    def move(array: Array | None) -> Array | None:
+        if array is None:
+            return None
+        if kind_of(array) == "torch":
+            return array.to(device)
+        if str(device) != device_type(array):
+            raise ValueError(f"{op}: device must be where the arrays are ({device_type(array)}), got {device!r}")
+        return array
+
+    moved = [
+        dataclasses.replace(s, values=move(s.values), times=move(s.times), offsets=move(s.offsets)) for s in streams
+    ]
+    return moved, Query(*(move(x) for x in query))
+
+
+def run_torch(
+    op: str, streams: Sequence[Stream], query: Query, dtypes: Sequence[str], out: Sequence[Array] | None
+) -> list[tuple[Array, Array, Array]]:
+    """The torch backend on arrays of any kind; ``out`` takes copies of the values."""
+    import torch
+
+    from . import _torch_backend
+
+    kind = kind_of(streams[0].values)
+    tensors = [
+        dataclasses.replace(
+            s,
+            values=as_torch(s.values),
+            times=as_torch(s.times),
+            offsets=None if s.offsets is None else as_torch(s.offsets),
+        )
+        for s in streams
+    ]
+    targets = Query(*(None if x is None else as_torch(x) for x in query))
+    results = _torch_backend.align(tensors, targets, [getattr(torch, name) for name in dtypes], op=op)
+    arrays = [tuple(from_torch(kind, x) for x in result) for result in results]
+    if out is None:
+        return arrays  # type: ignore[return-value]
+    for (values, _, _), target in zip(results, out, strict=True):
+        as_torch(target).copy_(values)
+    return [(target, valid, index) for target, (_, valid, index) in zip(out, arrays, strict=True)]

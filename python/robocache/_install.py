@@ -1,0 +1,85 @@
+"""What is installed, what works here, and a quick proof of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import numpy as np
+
+from . import _core
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check_installation() -> dict[str, Any]:
+    """What this installation is and can do, as plain data. Imports no framework and never fails for want of a GPU.
+
+    >>> import robocache
+    >>> info = robocache.check_installation()
+    >>> info["version"] == robocache.__version__, info["backends"]["cpu"]
+    (True, True)
+    """
+    cuda = _core.cuda_status()
+    torch = _version_of("torch")
+    return {
+        "version": _core.version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "native_module": _core.__file__,
+        "cpu": {"instruction_set": _core.cpu_instruction_set(), "num_threads": _core.num_threads()},
+        "cuda": cuda,
+        # No operation has CUDA kernels yet, so the backend is off even where a GPU is found.
+        "backends": {"cpu": True, "cuda": False, "torch": torch is not None},
+        "packages": {"numpy": np.__version__, "torch": torch, "jax": _version_of("jax")},
+    }
+
+
+def print_installation_info() -> None:
+    """Prints ``check_installation()`` for people.
+
+    >>> import robocache
+    >>> robocache.print_installation_info()  # doctest: +ELLIPSIS
+    RoboCache ...
+    """
+    info = check_installation()
+    cuda = info["cuda"]
+    found = f"{', '.join(cuda['devices'])} (driver {cuda['driver_version']})" if cuda["available"] else cuda["reason"]
+    compiled = f"compiled for CUDA {cuda['runtime_version']}" if cuda["compiled"] else "not compiled"
+    print(f"RoboCache {info['version']}, Python {info['python']}, {info['platform']}")
+    print(f"  native module  {info['native_module']}")
+    print(f"  cpu            {info['cpu']['instruction_set']}, {info['cpu']['num_threads']} threads")
+    print(f"  cuda           {compiled}; {found}")
+    print(f"  backends       {', '.join(name for name, on in info['backends'].items() if on)}")
+    print(f"  packages       {', '.join(k + ' ' + (v or 'not installed') for k, v in info['packages'].items())}")
+
+
+def self_test() -> dict[str, str]:
+    """Runs every available backend on a small problem with a known answer; raises RuntimeError if one is wrong.
+
+    >>> import robocache
+    >>> robocache.self_test()["cpu"]
+    'ok'
+    """
+    from ._align import resample_trajectories
+
+    times = np.array([[0, 10, 30]], np.int64)
+    data = np.array([[[0.0, 5.0], [1.0, 5.0], [3.0, -5.0]]], np.float32)
+    targets = np.array([[-5, 0, 5, 10, 20, 40]], np.int64)
+    expected = np.array([[[0, 5], [0, 5], [0.5, 5], [1, 5], [2, 0], [3, -5]]], np.float32)
+    results: dict[str, str] = {}
+    for backend, available in check_installation()["backends"].items():
+        if not available:
+            results[backend] = "not available"
+            continue
+        got = resample_trajectories(data, times, targets, backend=backend)
+        if not np.array_equal(got, expected):
+            raise RuntimeError(f"self_test: backend '{backend}' returned {got.tolist()}, expected {expected.tolist()}")
+        results[backend] = "ok"
+    return results

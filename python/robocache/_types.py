@@ -1,0 +1,61 @@
+"""The plain types of the Python face: what a stream, a query and a result are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+Array = Any
+"""A NumPy, torch or JAX array (anything that speaks DLPack)."""
+
+Method = Union[None, str, Sequence[tuple[int, int, str]]]
+Outside = Union[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Rows of values, a time for each row, and how to read them at other times.
+
+    Layouts (``docs/align.md``): dense ``values (E, S, ...)`` with ``times (E, S)``; ragged ``values (rows, ...)`` with
+    ``times (rows,)`` and ``offsets (E + 1,)``; or one episode, ``values (rows, ...)`` with ``times (rows,)``.
+
+    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency`` and ``max_gap`` are in the same
+    unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
+    floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output.
+
+    >>> import numpy as np, robocache
+    >>> s = robocache.Stream(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]))
+    >>> robocache.align(s, np.array([0.25, 0.5])).values
+    array([[[0.5],
+            [1. ]]])
+    """
+
+    values: Array
+    times: Array
+    offsets: Array | None = None
+    method: Method = None
+    latency: float = 0
+    max_gap: float | None = None
+    outside: Outside = "hold"
+    outside_valid: bool = False
+    period: float = 2 * math.pi
+    dtype: Any = None
+
+
+class Query(NamedTuple):
+    """Target times ``times (B, T)`` or ``(T,)``, or ``anchor (B,)`` + ``deltas (T,)``; row b asks ``episode[b]``."""
+
+    times: Array | None = None
+    episode: Array | None = None
+    anchor: Array | None = None
+    deltas: Array | None = None
+
+
+class Aligned(NamedTuple):
+    """What ``align`` returns. Each field has the structure of ``streams``: one array, a list or a dict."""
+
+    values: Any
+    valid: Any
+    index: Any

@@ -1,0 +1,37 @@
+// The words of the contract: every message names the operation, the argument, the rule and what was given.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "robocache/errors.hpp"
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+/// Throws InvalidArgument "op: argument must <rule>, got <given>".
+[[noreturn]] inline void fail(std::string_view op, std::string_view argument, std::string_view rule,
+                              std::string_view given) {
+    std::string text;
+    text.append(op).append(": ").append(argument).append(" must ").append(rule).append(", got ").append(given);
+    throw InvalidArgument(text);
+}
+
+inline void require_rank(std::string_view op, std::string_view argument, const TensorView& tensor, int rank) {
+    if (tensor.rank == rank) return;
+    fail(op, argument, "have " + std::to_string(rank) + (rank == 1 ? " dimension" : " dimensions"),
+         "shape " + shape_text(tensor));
+}
+
+inline void require_dtype(std::string_view op, std::string_view argument, const TensorView& tensor, DType dtype) {
+    if (tensor.dtype != dtype) fail(op, argument, std::string("have dtype ") + name(dtype), name(tensor.dtype));
+}
+
+inline void require_device(std::string_view op, std::string_view argument, const TensorView& tensor, Device device) {
+    // Pinned host memory is read like any other host memory.
+    const auto on_host = [](Device d) { return d.type == DeviceType::cpu || d.type == DeviceType::cuda_host; };
+    if (tensor.device == device || (on_host(tensor.device) && on_host(device))) return;
+    fail(op, argument, "be on " + name(device), name(tensor.device));
+}
+
+}  // namespace robocache

@@ -1,0 +1,35 @@
+// Asks the CPU once.
+#include "core/cpu_features.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "robocache/system.hpp"
+
+namespace robocache {
+namespace {
+
+bool detect() noexcept {
+    if (const char* text = std::getenv("ROBOCACHE_CPU_BASELINE"); text != nullptr && std::strcmp(text, "1") == 0) {
+        return false;
+    }
+#ifdef ROBOCACHE_X86_64_V3
+    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+           __builtin_cpu_supports("f16c") != 0;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
+bool has_x86_64_v3() noexcept {
+    static const bool supported = detect();
+    return supported;
+}
+
+const char* cpu_instruction_set() noexcept {
+    return has_x86_64_v3() ? "x86-64-v3" : "baseline";
+}
+
+}  // namespace robocache

@@ -1,0 +1,9 @@
+// Which instruction set the CPU kernels may use here.
+#pragma once
+
+namespace robocache {
+
+/// AVX2, FMA and F16C are there (x86-64-v3), and ROBOCACHE_CPU_BASELINE=1 does not forbid them.
+[[nodiscard]] bool has_x86_64_v3() noexcept;
+
+}  // namespace robocache

@@ -1,0 +1,74 @@
+// The public face of align: names, then contract, then dispatch to the device the tensors live on.
+#include "robocache/align.hpp"
+
+#include <array>
+#include <string>
+
+#include "core/contract.hpp"
+#include "ops/align/plan.hpp"
+
+namespace robocache {
+namespace {
+
+constexpr std::array<std::string_view, 12> method_names = {"automatic", "linear",     "previous",   "next",
+                                                           "nearest",   "cubic",      "slerp_xyzw", "slerp_wxyz",
+                                                           "angle",     "mean",       "min",        "max"};
+constexpr std::array<std::string_view, 4> outside_names = {"hold", "nan", "linear", "error"};
+
+template <class Enum, std::size_t count>
+Enum from_name(const std::array<std::string_view, count>& names, std::size_t first, std::string_view what,
+               std::string_view given, std::string_view op) {
+    std::string choices;
+    for (std::size_t i = first; i < count; ++i) {
+        if (names[i] == given) return static_cast<Enum>(i);
+        if (i > first) choices += i + 1 < count ? ", " : " or ";
+        choices += names[i];
+    }
+    fail(op, what, "be " + choices, "'" + std::string(given) + "'");
+}
+
+}  // namespace
+
+Method align_detail::parse_method(std::string_view op, std::string_view argument, std::string_view given) {
+    return from_name<Method>(method_names, 1, argument, given, op);
+}
+
+Outside align_detail::parse_outside(std::string_view op, std::string_view argument, std::string_view given) {
+    return from_name<Outside>(outside_names, 0, argument, given, op);
+}
+
+Method method_from_name(std::string_view name) {
+    return align_detail::parse_method("align", "method", name);
+}
+
+Outside outside_from_name(std::string_view name) {
+    return align_detail::parse_outside("align", "outside", name);
+}
+
+std::string_view method_name(Method method) noexcept {
+    return method_names[static_cast<std::size_t>(method)];
+}
+
+void align_detail::run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
+                       const Names& names, const AlignOptions& options, Stream) {
+    bind_outputs(plan, streams, outputs, names);
+    if (plan.device.type == DeviceType::cuda) {
+        throw Unsupported(std::string(names.op) + ": this build has no CUDA kernels for align, got tensors on " +
+                          name(plan.device));
+    }
+    check_data(plan, names, options.check);
+    align_cpu(plan);
+}
+
+void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
+           const AlignOptions& options, Stream stream) {
+    const align_detail::Names names;
+    align_detail::AlignPlan plan = align_detail::make_plan(streams, query, names);
+    align_detail::run(plan, streams, outputs, names, options, stream);
+}
+
+TensorView align_output(const StreamView& stream, const Query& query) {
+    return align_detail::output_view(align_detail::make_plan({&stream, 1}, query, {}), stream);
+}
+
+}  // namespace robocache

@@ -1,0 +1,184 @@
+// align on the CPU: tiles of targets, searched once per stream, written by the best instruction set, in parallel.
+#include <algorithm>
+
+#include "core/cpu_features.hpp"
+#include "core/thread_pool.hpp"
+#include "ops/align/episodes.hpp"
+#include "ops/align/rows.hpp"
+
+namespace robocache::align_detail {
+namespace {
+
+constexpr std::int64_t tile_size = 64;             // targets; their samples stay in the first-level cache
+constexpr std::int64_t parallel_bytes = 64 << 10;  // less output than this is not worth waking a thread for
+
+bool is_window(Method method) {
+    return method == Method::mean || method == Method::min || method == Method::max;
+}
+
+/// What is known of up to tile_size targets of one query row and one stream.
+template <class Time>
+struct Tile {
+    Time t[tile_size];  // with the stream's latency
+    Neighbours near[tile_size];
+    Sample samples[tile_size];
+    bool valid[tile_size];
+    std::int64_t begin;  // first target
+    std::int64_t count;
+};
+
+template <class Time>
+class TileWriter {
+public:
+    TileWriter(const AlignPlan& plan, const StreamPlan& stream, std::int64_t b)
+        : plan_(plan),
+          stream_(stream),
+          b_(b),
+          episode_(episode_rows<Time>(stream, episode_of(plan, stream, b))),
+          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
+
+    void write(Tile<Time>& tile, WriteRows write_rows) {
+        find(tile);
+        for (const RangePlan& range : stream_.ranges) {
+            sample(tile, range.method);
+            write_range(tile, range, write_rows);
+        }
+        write_planes(tile);
+    }
+
+private:
+    Time target(std::int64_t j) const {
+        return add_time(target_time<Time>(plan_, b_, j), duration_as<Time>(stream_.latency));
+    }
+
+    void find(Tile<Time>& tile) const {
+        std::int64_t hint = -1;
+        for (std::int64_t k = 0; k < tile.count; ++k) {
+            tile.t[k] = target(tile.begin + k);
+            tile.valid[k] = episode_.times.count > 0;
+            if (!tile.valid[k]) {
+                tile.near[k] = {-1, -1, false};
+                continue;
+            }
+            if (k == 0) hint = first_after(episode_.times, 0, episode_.times.count, tile.t[k]) - 1;
+            tile.near[k] = find_neighbours(episode_.times, tile.t[k], hint);
+            hint = tile.near[k].left;
+        }
+    }
+
+    void sample(Tile<Time>& tile, Method method) const {
+        const EpisodeTimes<Time>& times = episode_.times;
+        for (std::int64_t k = 0; k < tile.count; ++k) {
+            Sample& out = tile.samples[k];
+            if (times.count == 0) {
+                out = row_sample(0, false);
+                out.kind = Kind::zero;
+            } else if (is_window(method)) {
+                const std::int64_t j = tile.begin + k;
+                const bool has_earlier = j > 0;
+                const bool has_later = j + 1 < plan_.num_targets;
+                out = sample_window(times, tile.t[k], has_earlier ? target(j - 1) : tile.t[k],
+                                    has_later ? target(j + 1) : tile.t[k], has_earlier, has_later, tile.near[k], rules_);
+            } else {
+                out = sample_at(times, tile.t[k], tile.near[k], method, rules_);
+            }
+            tile.valid[k] = tile.valid[k] && out.valid;
+        }
+    }
+
+    static bool is_replaced(const void* times, std::int64_t row) {
+        const auto& episode = *static_cast<const EpisodeTimes<Time>*>(times);
+        return row + 1 < episode.count && episode[row + 1] == episode[row];
+    }
+
+    void write_range(const Tile<Time>& tile, const RangePlan& range, WriteRows write_rows) const {
+        const StreamPlan& s = stream_;
+        char* out = s.out + b_ * s.out_row_stride + tile.begin * s.out_target_stride;
+        RowJob job{episode_.values + range.begin * s.inner.value_stride * size_bytes(s.values_dtype),
+                   s.value_row_stride,
+                   s.inner.value_stride,
+                   s.values_dtype,
+                   out + range.begin * s.inner.out_stride * size_bytes(s.out_dtype),
+                   s.out_target_stride,
+                   s.inner.out_stride,
+                   s.out_dtype,
+                   range.width,
+                   range.method,
+                   s.period,
+                   tile.samples,
+                   tile.count,
+                   &is_replaced,
+                   &episode_.times};
+        if (s.outer.empty()) return write_rows(job);
+        write_outer(job, 0, write_rows);
+    }
+
+    void write_outer(RowJob job, std::size_t depth, WriteRows write_rows) const {
+        if (depth == stream_.outer.size()) return write_rows(job);
+        const ChannelDim& dim = stream_.outer[depth];
+        for (std::int64_t i = 0; i < dim.size; ++i) {
+            write_outer(job, depth + 1, write_rows);
+            job.values += dim.value_stride * size_bytes(stream_.values_dtype);
+            job.out += dim.out_stride * size_bytes(stream_.out_dtype);
+        }
+    }
+
+    void write_planes(const Tile<Time>& tile) const {
+        const Plane& valid = stream_.valid;
+        const Plane& index = stream_.index;
+        for (std::int64_t k = 0; k < tile.count; ++k) {
+            const std::int64_t j = tile.begin + k;
+            if (valid.data != nullptr) {
+                static_cast<bool*>(valid.data)[b_ * valid.row_stride + j * valid.target_stride] = tile.valid[k];
+            }
+            if (index.data != nullptr) {
+                const std::int64_t left = tile.near[k].left;
+                static_cast<std::int64_t*>(index.data)[b_ * index.row_stride + j * index.target_stride] =
+                    left < 0 ? -1 : episode_.first_row + left;
+            }
+        }
+    }
+
+    const AlignPlan& plan_;
+    const StreamPlan& stream_;
+    std::int64_t b_;
+    EpisodeRows<Time> episode_;
+    Rules rules_;
+};
+
+std::int64_t output_bytes_per_target(const AlignPlan& plan) {
+    std::int64_t bytes = 16;  // the search
+    for (const StreamPlan& stream : plan.streams) {
+        std::int64_t width = stream.inner.size;
+        for (const ChannelDim& dim : stream.outer) width *= dim.size;
+        bytes += width * size_bytes(stream.out_dtype);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+void align_cpu(const AlignPlan& plan) {
+    if (plan.num_rows == 0 || plan.num_targets == 0) return;
+    WriteRows write_rows = &write_rows_baseline;
+#ifdef ROBOCACHE_X86_64_V3
+    if (has_x86_64_v3()) write_rows = &write_rows_x86_64_v3;
+#endif
+    const std::int64_t tiles_per_row = (plan.num_targets + tile_size - 1) / tile_size;
+    const std::int64_t tile_bytes = output_bytes_per_target(plan) * std::min(tile_size, plan.num_targets);
+    const std::int64_t grain = std::max<std::int64_t>(1, parallel_bytes / tile_bytes);
+    with_time_type(plan, [&]<class Time>() {
+        parallel_for(plan.num_rows * tiles_per_row, grain, [&](std::int64_t begin, std::int64_t end) {
+            Tile<Time> tile;
+            for (std::int64_t i = begin; i < end; ++i) {
+                tile.begin = i % tiles_per_row * tile_size;
+                tile.count = std::min(tile_size, plan.num_targets - tile.begin);
+                for (const StreamPlan& stream : plan.streams) {
+                    TileWriter<Time>(plan, stream, i / tiles_per_row).write(tile, write_rows);
+                }
+            }
+        });
+    });
+}
+
+}  // namespace robocache::align_detail

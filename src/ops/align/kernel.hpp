@@ -1,0 +1,426 @@
+// The math of align that decides a result: search, neighbours, weights, blends. One definition for CPU and CUDA.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/numeric.hpp"
+#include "robocache/align.hpp"
+
+namespace robocache::align_detail {
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+/// The type in which the distance of two times is exact (int64) or as given (floating).
+template <class Time>
+struct GapOf {
+    using type = Time;
+};
+template <>
+struct GapOf<std::int64_t> {
+    using type = std::uint64_t;
+};
+template <class Time>
+using Gap = typename GapOf<Time>::type;
+
+template <class Time>
+ROBOCACHE_HD Time add_time(Time a, Time b) {
+    return a + b;
+}
+
+template <>
+ROBOCACHE_HD std::int64_t add_time(std::int64_t a, std::int64_t b) {
+    const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+    const bool overflow = ((a ^ sum) & (b ^ sum)) < 0;
+    return overflow ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+/// later - earlier, for later >= earlier.
+template <class Time>
+ROBOCACHE_HD Gap<Time> distance(Time earlier, Time later) {
+    return static_cast<Gap<Time>>(later) - static_cast<Gap<Time>>(earlier);
+}
+
+template <class Time>
+ROBOCACHE_HD Time duration_as(const Duration& duration) {
+    return static_cast<Time>(duration.seconds);
+}
+
+template <>
+ROBOCACHE_HD std::int64_t duration_as<std::int64_t>(const Duration& duration) {
+    return duration.ns;
+}
+
+ROBOCACHE_HD bool within(std::uint64_t gap, const Duration& limit) {
+    return gap <= static_cast<std::uint64_t>(limit.ns);
+}
+
+ROBOCACHE_HD bool within(double gap, const Duration& limit) {
+    return gap <= limit.seconds;
+}
+
+// ---- search ---------------------------------------------------------------------------------------------------------
+
+/// The times of one episode. Every function below stays inside [0, count) whatever the times are.
+template <class Time>
+struct EpisodeTimes {
+    const Time* data;
+    std::int64_t stride;
+    std::int64_t count;
+
+    ROBOCACHE_HD Time operator[](std::int64_t row) const { return data[row * stride]; }
+};
+
+/// The number of rows in [lo, hi) + lo whose time is <= t: the first row after t.
+template <class Time>
+ROBOCACHE_HD std::int64_t first_after(const EpisodeTimes<Time>& times, std::int64_t lo, std::int64_t hi, Time t) {
+    while (lo < hi) {
+        const std::int64_t middle = lo + (hi - lo) / 2;
+        if (times[middle] <= t) {
+            lo = middle + 1;
+        } else {
+            hi = middle;
+        }
+    }
+    return lo;
+}
+
+/// The first row whose time is not before `edge`.
+template <class Time, class Edge>
+ROBOCACHE_HD std::int64_t first_not_before(const EpisodeTimes<Time>& times, Edge edge) {
+    std::int64_t lo = 0;
+    std::int64_t hi = times.count;
+    while (lo < hi) {
+        const std::int64_t middle = lo + (hi - lo) / 2;
+        if (static_cast<Edge>(times[middle]) < edge) {
+            lo = middle + 1;
+        } else {
+            hi = middle;
+        }
+    }
+    return lo;
+}
+
+/// The last row with time <= t, or -1. `hint` (-1 ... count-1) is where a nearby target was found.
+template <class Time>
+ROBOCACHE_HD std::int64_t last_at_or_before(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
+    if (hint >= 0 && times[hint] > t) return first_after(times, 0, hint, t) - 1;
+    std::int64_t known = hint;  // times[known] <= t, or -1
+    for (std::int64_t step = 1;; step *= 2) {
+        const std::int64_t probe = known + step;
+        if (probe >= times.count) return first_after(times, known + 1, times.count, t) - 1;
+        if (!(times[probe] <= t)) return first_after(times, known + 1, probe, t) - 1;
+        known = probe;
+    }
+}
+
+/// The last row that has the time of `row`: where times repeat, the last one stands for all.
+template <class Time>
+ROBOCACHE_HD std::int64_t last_of_same_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    if (row + 1 >= times.count || times[row + 1] != times[row]) return row;
+    return first_after(times, row + 1, times.count, times[row]) - 1;
+}
+
+/// The row that stands for the next later time after `row`, or -1.
+template <class Time>
+ROBOCACHE_HD std::int64_t next_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    return row + 1 < times.count ? last_of_same_time(times, row + 1) : -1;
+}
+
+/// The row that stands for the time before that of `row`, or -1.
+template <class Time>
+ROBOCACHE_HD std::int64_t previous_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    if (row > 0 && times[row - 1] < times[row]) return row - 1;
+    return first_not_before(times, times[row]) - 1;
+}
+
+/// Where a target lies among the rows of a (not empty) episode.
+struct Neighbours {
+    std::int64_t left;   // last row with time <= t, or -1
+    std::int64_t right;  // the next later time's row, or -1
+    bool exact;
+
+    ROBOCACHE_HD bool outside() const { return left < 0 || (right < 0 && !exact); }
+};
+
+template <class Time>
+ROBOCACHE_HD Neighbours find_neighbours(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
+    Neighbours found;
+    found.left = last_at_or_before(times, t, hint);
+    found.right = next_time(times, found.left);
+    found.exact = found.left >= 0 && times[found.left] == t;
+    return found;
+}
+
+// ---- samples --------------------------------------------------------------------------------------------------------
+
+enum class Kind : std::uint8_t {
+    zero,    // the episode has no rows
+    nan,     // outside, and NaN was asked for
+    row,     // rows[0] as it is
+    blend,   // rows[0] and rows[1] by weight[0]; how is the method's business
+    cubic,   // rows[0..3] = left, right, before left, after right by weight[0..2] = right, before, after
+    window,  // rows [rows[0], rows[1])
+};
+
+/// What to write for one target: which rows, with which weights.
+struct Sample {
+    std::int64_t rows[4];
+    double weight[3];
+    Kind kind;
+    bool valid;
+};
+
+/// What a stream asks for besides its method.
+struct Rules {
+    Duration max_gap;
+    bool has_max_gap;
+    bool outside_valid;
+    Outside before;
+    Outside after;
+
+    template <class G>
+    ROBOCACHE_HD bool allows(G gap) const {
+        return !has_max_gap || within(gap, max_gap);
+    }
+};
+
+ROBOCACHE_HD Sample row_sample(std::int64_t row, bool valid) {
+    Sample sample;
+    sample.rows[0] = row;
+    sample.kind = Kind::row;
+    sample.valid = valid;
+    return sample;
+}
+
+ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, bool valid) {
+    Sample sample;
+    sample.rows[0] = a;
+    sample.rows[1] = b;
+    sample.weight[0] = weight;
+    sample.kind = Kind::blend;
+    sample.valid = valid;
+    return sample;
+}
+
+template <class Time>
+ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, const Rules& rules) {
+    const bool before = near.left < 0;
+    const Outside rule = before ? rules.before : rules.after;
+    const std::int64_t end = before ? near.right : near.left;
+    const Gap<Time> away = before ? distance(t, times[end]) : distance(times[end], t);
+    const bool valid = rules.outside_valid && rule != Outside::nan && rules.allows(away);
+    if (rule == Outside::nan) {
+        Sample sample = row_sample(end, false);
+        sample.kind = Kind::nan;
+        return sample;
+    }
+    if (rule == Outside::linear) {
+        const std::int64_t other = before ? next_time(times, end) : previous_time(times, end);
+        if (other >= 0) {
+            const std::int64_t a = before ? end : other;
+            const std::int64_t b = before ? other : end;
+            const auto span = static_cast<double>(distance(times[a], times[b]));
+            const double from_a =
+                before ? -static_cast<double>(away) : static_cast<double>(distance(times[a], t));
+            return blend_sample(a, b, from_a / span, valid);
+        }
+    }
+    return row_sample(end, valid);
+}
+
+/// Barry-Goldman: the parabolas through (before, left, right) and (left, right, after), blended by w. As weights of the
+/// rows relative to left, so that the sum is left + Σ weight (row - left). Times relative to left, in float64.
+template <class Time>
+ROBOCACHE_HD Sample cubic_sample(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, bool valid) {
+    const std::int64_t before = previous_time(times, near.left);
+    const std::int64_t after = next_time(times, near.right);
+    const Time t_left = times[near.left];
+    const auto x = static_cast<double>(distance(t_left, t));
+    const auto h = static_cast<double>(distance(t_left, times[near.right]));
+    const double w = x / h;
+    if (before < 0 && after < 0) return blend_sample(near.left, near.right, w, valid);
+    // Where an outer row is missing, the other parabola counts in full.
+    const double share_a = before < 0 ? 0.0 : (after < 0 ? 1.0 : 1.0 - w);
+    const double share_b = 1.0 - share_a;
+    double right = 0.0;
+    Sample sample = blend_sample(near.left, near.right, 0.0, valid);
+    sample.kind = Kind::cubic;
+    sample.rows[2] = before < 0 ? near.left : before;
+    sample.rows[3] = after < 0 ? near.left : after;
+    sample.weight[1] = 0.0;
+    sample.weight[2] = 0.0;
+    if (before >= 0) {
+        const auto g = static_cast<double>(distance(times[before], t_left));  // before lies at -g
+        sample.weight[1] = share_a * (x * (x - h) / (g * (g + h)));
+        right += share_a * (x * (x + g) / (h * (h + g)));
+    }
+    if (after >= 0) {
+        const auto k = static_cast<double>(distance(t_left, times[after]));  // after lies at k
+        sample.weight[2] = share_b * (x * (x - h) / (k * (k - h)));
+        right += share_b * (x * (k - x) / (h * (k - h)));
+    }
+    sample.weight[0] = right;
+    return sample;
+}
+
+/// Every method but mean, min and max.
+template <class Time>
+ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Method method,
+                              const Rules& rules) {
+    if (near.outside()) return sample_outside(times, t, near, rules);
+    if (near.exact) return row_sample(near.left, true);
+    const Time t_left = times[near.left];
+    const Time t_right = times[near.right];
+    const Gap<Time> from_left = distance(t_left, t);
+    const Gap<Time> to_right = distance(t, t_right);
+    if (method == Method::previous) return row_sample(near.left, rules.allows(from_left));
+    if (method == Method::next) return row_sample(near.right, rules.allows(to_right));
+    if (method == Method::nearest) {
+        return from_left <= to_right ? row_sample(near.left, rules.allows(from_left))
+                                     : row_sample(near.right, rules.allows(to_right));
+    }
+    const Gap<Time> span = distance(t_left, t_right);
+    const bool valid = rules.allows(span);
+    if (method == Method::cubic) return cubic_sample(times, t, near, valid);
+    return blend_sample(near.left, near.right, static_cast<double>(from_left) / static_cast<double>(span), valid);
+}
+
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+/// The first moment of the later half of [a, b]. int64: the smallest time with 2 time >= a + b.
+ROBOCACHE_HD std::int64_t midpoint(std::int64_t a, std::int64_t b) {
+    if (b < a) return a;
+    const std::uint64_t span = distance(a, b);
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + span / 2 + span % 2);
+}
+
+ROBOCACHE_HD double midpoint(double a, double b) {
+    return a + (b - a) / 2;
+}
+
+/// The edge as far from t on one side as the midpoint of t and `other` is on the other side.
+ROBOCACHE_HD std::int64_t mirrored(std::int64_t t, std::int64_t other) {
+    const std::int64_t away = add_time(t, other == INT64_MIN ? INT64_MAX : -other);  // t - other, saturating
+    const std::int64_t reflected = add_time(t, away);
+    return other < t ? midpoint(t, reflected) : midpoint(reflected, t);
+}
+
+ROBOCACHE_HD double mirrored(double t, double other) {
+    return t - ((other < t ? midpoint(other, t) : midpoint(t, other)) - t);
+}
+
+/// The type window edges are compared in.
+template <class Time>
+struct EdgeOf {
+    using type = double;
+};
+template <>
+struct EdgeOf<std::int64_t> {
+    using type = std::int64_t;
+};
+
+/// mean, min, max. `earlier` and `later` are the neighbouring targets; t itself where there is none on that side.
+template <class Time>
+ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time earlier, Time later, bool has_earlier,
+                                  bool has_later, const Neighbours& near, const Rules& rules) {
+    using Edge = typename EdgeOf<Time>::type;
+    if (near.outside()) return sample_outside(times, t, near, rules);
+    if (has_earlier || has_later) {
+        const auto at = static_cast<Edge>(t);
+        const Edge begin =
+            has_earlier ? midpoint(static_cast<Edge>(earlier), at) : mirrored(at, static_cast<Edge>(later));
+        const Edge end = has_later ? midpoint(at, static_cast<Edge>(later)) : mirrored(at, static_cast<Edge>(earlier));
+        const std::int64_t first = first_not_before(times, begin);
+        const std::int64_t last = first_not_before(times, end);
+        if (first < last) {
+            const bool near_enough =
+                near.exact || rules.allows(distance(times[near.left], times[near.right]));
+            Sample sample = blend_sample(first, last, 0.0, near_enough);
+            sample.kind = Kind::window;
+            return sample;
+        }
+    }
+    return row_sample(near.left, false);
+}
+
+// ---- blends, one channel (or one quaternion) ------------------------------------------------------------------------
+
+template <class Compute>
+ROBOCACHE_HD Compute blend_linear(Compute a, Compute b, Compute w) {
+    return fused_multiply_add(w, b - a, a);
+}
+
+template <class Compute>
+ROBOCACHE_HD Compute blend_cubic(Compute left, Compute right, Compute before, Compute after, Compute w_right,
+                                 Compute w_before, Compute w_after) {
+    Compute result = fused_multiply_add(w_before, before - left, left);
+    result = fused_multiply_add(w_right, right - left, result);
+    return fused_multiply_add(w_after, after - left, result);
+}
+
+template <class Compute>
+ROBOCACHE_HD Compute blend_angle(Compute a, Compute b, Compute w, Compute period) {
+    const Compute raw = b - a;
+    Compute turn = raw / period;
+    if constexpr (sizeof(Compute) == 4) {
+        turn = __builtin_rintf(turn);
+    } else {
+        turn = __builtin_rint(turn);
+    }
+    const Compute way = fused_multiply_add(-turn, period, raw);
+    Compute result = fused_multiply_add(w, way, a);
+    const Compute low = a < b ? a : b;
+    const Compute high = a < b ? b : a;
+    const Compute half = period / 2;
+    const bool symmetric = low >= -half && high <= half;
+    const bool positive = low >= 0 && high <= period;
+    if (symmetric) {
+        if (result > half) result -= period;
+        if (result < -half) result += period;
+    } else if (positive) {
+        if (result > period) result -= period;
+        if (result < 0) result += period;
+    }
+    return result;
+}
+
+/// Quaternions in any order of components, the short way round, normalised.
+ROBOCACHE_HD void blend_slerp(const double a[4], const double b[4], double w, double result[4]) {
+    double aa = 0;
+    double bb = 0;
+    double ab = 0;
+    for (int i = 0; i < 4; ++i) {
+        aa += a[i] * a[i];
+        bb += b[i] * b[i];
+        ab += a[i] * b[i];
+    }
+    const double scale_a = 1.0 / sqrt(aa);
+    const double scale_b = (ab < 0 ? -1.0 : 1.0) / sqrt(bb);
+    double difference = 0;
+    double sum = 0;
+    for (int i = 0; i < 4; ++i) {
+        const double d = b[i] * scale_b - a[i] * scale_a;
+        const double s = b[i] * scale_b + a[i] * scale_a;
+        difference += d * d;
+        sum += s * s;
+    }
+    // Twice the half angle: accurate for near and for far quaternions, unlike acos of the dot product.
+    const double angle = 2.0 * atan2(sqrt(difference), sqrt(sum));
+    double w_a = 1.0 - w;
+    double w_b = w;
+    if (angle > 1e-7) {
+        const double sine = sin(angle);
+        w_a = sin(w_a * angle) / sine;
+        w_b = sin(w_b * angle) / sine;
+    }
+    double norm = 0;
+    for (int i = 0; i < 4; ++i) {
+        result[i] = w_a * scale_a * a[i] + w_b * scale_b * b[i];
+        norm += result[i] * result[i];
+    }
+    norm = 1.0 / sqrt(norm);
+    for (int i = 0; i < 4; ++i) result[i] *= norm;
+}
+
+}  // namespace robocache::align_detail

@@ -1,0 +1,357 @@
+// The body of write_rows, included by one source file per instruction set.
+//
+// Every function lives in an unnamed namespace and is free of library templates: code compiled for a newer instruction
+// set must never be merged by the linker with the baseline's. Numbers flow
+//     row in memory -> load -> compute type (f32, or f64 for f64 values) -> blend -> store -> row in memory
+// in pieces that stay in the first-level cache; `lerp_in_place` is the short cut for the case everybody has.
+#pragma once
+
+#include "ops/align/rows.hpp"
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+namespace robocache::align_detail {
+namespace {
+
+constexpr std::int64_t piece = 256;  // channels; a multiple of 4 for quaternions
+
+template <class T>
+constexpr bool is_float = false;
+template <>
+constexpr bool is_float<float> = true;
+template <>
+constexpr bool is_float<double> = true;
+template <>
+constexpr bool is_float<Half> = true;
+template <>
+constexpr bool is_float<BFloat16> = true;
+
+/// f32 for everything up to 32 floating bits; f64 for f64, and for integers, which it holds exactly or to odd.
+template <class T>
+struct ComputeOf {
+    using type = double;
+};
+template <>
+struct ComputeOf<float> {
+    using type = float;
+};
+template <>
+struct ComputeOf<Half> {
+    using type = float;
+};
+template <>
+struct ComputeOf<BFloat16> {
+    using type = float;
+};
+
+// ---- load and store -------------------------------------------------------------------------------------------------
+
+template <class T>
+ROBOCACHE_HD typename ComputeOf<T>::type widen(T x) {
+    if constexpr (sizeof(T) == 8 && !is_float<T>) {
+        return to_double_odd(x);
+    } else if constexpr (is_float<T> && sizeof(T) < 8) {
+        return to_float(x);
+    } else {
+        return static_cast<double>(x);
+    }
+}
+
+template <class Out, class Compute>
+ROBOCACHE_HD Out narrow(Compute x) {
+    constexpr bool from_double = sizeof(Compute) == 8;
+    if constexpr (sizeof(Out) == 2) {
+        float single;
+        if constexpr (from_double) {
+            single = to_float_odd(x);
+        } else {
+            single = x;
+        }
+        if constexpr (__is_same(Out, Half)) {
+            return to_half(single);
+        } else {
+            return to_bfloat16(single);
+        }
+    } else {
+        return static_cast<Out>(x);
+    }
+}
+
+template <class T, class Compute>
+void load(const T* __restrict from, std::int64_t stride, std::int64_t count, Compute* __restrict to) {
+    if (stride != 1) {
+        for (std::int64_t i = 0; i < count; ++i) to[i] = widen(from[i * stride]);
+        return;
+    }
+    std::int64_t i = 0;
+#ifdef __F16C__
+    if constexpr (__is_same(T, Half)) {
+        for (; i + 8 <= count; i += 8) {
+            const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+            _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
+        }
+    }
+#endif
+    for (; i < count; ++i) to[i] = widen(from[i]);
+}
+
+template <class Out, class Compute>
+void store(const Compute* __restrict from, std::int64_t count, Out* __restrict to, std::int64_t stride) {
+    if (stride != 1) {
+        for (std::int64_t i = 0; i < count; ++i) to[i * stride] = narrow<Out>(from[i]);
+        return;
+    }
+    std::int64_t i = 0;
+#ifdef __F16C__
+    if constexpr (__is_same(Out, Half) && sizeof(Compute) == 4) {
+        for (; i + 8 <= count; i += 8) {
+            const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), half);
+        }
+    }
+#endif
+    for (; i < count; ++i) to[i] = narrow<Out>(from[i]);
+}
+
+/// Stores to a floating output of any dtype.
+template <class Compute>
+void store_as(DType dtype, const Compute* from, std::int64_t count, char* to, std::int64_t first, std::int64_t stride) {
+    const std::int64_t at = first * stride;
+    switch (dtype) {
+        case DType::f32: return store(from, count, reinterpret_cast<float*>(to) + at, stride);
+        case DType::f64: return store(from, count, reinterpret_cast<double*>(to) + at, stride);
+        case DType::f16: return store(from, count, reinterpret_cast<Half*>(to) + at, stride);
+        case DType::bf16: return store(from, count, reinterpret_cast<BFloat16*>(to) + at, stride);
+        default: return;  // the contract lets no other dtype through
+    }
+}
+
+template <class T>
+void copy(const T* __restrict from, std::int64_t from_stride, std::int64_t count, T* __restrict to,
+          std::int64_t to_stride) {
+    if (from_stride == 1 && to_stride == 1) {
+        __builtin_memcpy(to, from, static_cast<unsigned long>(count) * sizeof(T));
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
+}
+
+// ---- blends of a piece ----------------------------------------------------------------------------------------------
+
+template <class Compute>
+struct Piece {
+    Compute rows[4][piece];
+    Compute result[piece];
+};
+
+template <class Compute>
+void blend_pieces(const RowJob& job, const Sample& sample, Piece<Compute>& p, std::int64_t n) {
+    const auto w = static_cast<Compute>(sample.weight[0]);
+    if (sample.kind == Kind::cubic) {
+        const auto w_before = static_cast<Compute>(sample.weight[1]);
+        const auto w_after = static_cast<Compute>(sample.weight[2]);
+        for (std::int64_t i = 0; i < n; ++i) {
+            p.result[i] = blend_cubic(p.rows[0][i], p.rows[1][i], p.rows[2][i], p.rows[3][i], w, w_before, w_after);
+        }
+    } else if (job.method == Method::angle) {
+        const auto period = static_cast<Compute>(job.period);
+        for (std::int64_t i = 0; i < n; ++i) p.result[i] = blend_angle(p.rows[0][i], p.rows[1][i], w, period);
+    } else {
+        for (std::int64_t i = 0; i < n; ++i) p.result[i] = blend_linear(p.rows[0][i], p.rows[1][i], w);
+    }
+}
+
+template <class T>
+void write_slerp(const RowJob& job, const Sample& sample, const T* a, const T* b, char* out) {
+    for (std::int64_t c = 0; c < job.width; c += 4) {
+        double qa[4];
+        double qb[4];
+        double result[4];
+        for (std::int64_t i = 0; i < 4; ++i) {
+            qa[i] = static_cast<double>(widen(a[(c + i) * job.value_channel_stride]));
+            qb[i] = static_cast<double>(widen(b[(c + i) * job.value_channel_stride]));
+        }
+        blend_slerp(qa, qb, sample.weight[0], result);
+        store_as(job.out_dtype, result, 4, out, c, job.out_channel_stride);
+    }
+}
+
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+template <class T>
+void write_mean(const RowJob& job, const Sample& sample, std::int64_t c, std::int64_t n, char* out) {
+    double sum[piece] = {};
+    double count = 0;
+    for (std::int64_t row = sample.rows[0]; row < sample.rows[1]; ++row) {
+        if (job.is_replaced(job.times, row)) continue;
+        const T* from = reinterpret_cast<const T*>(job.values + row * job.value_row_stride);
+        count += 1;
+        for (std::int64_t i = 0; i < n; ++i) {
+            sum[i] += static_cast<double>(widen(from[(c + i) * job.value_channel_stride]));
+        }
+    }
+    for (std::int64_t i = 0; i < n; ++i) sum[i] /= count;
+    store_as(job.out_dtype, sum, n, out, c, job.out_channel_stride);
+}
+
+/// Whether x replaces the extreme so far. A NaN does, and nothing replaces it.
+template <class T>
+ROBOCACHE_HD bool is_beyond(T x, T extreme, bool want_max) {
+    if constexpr (is_float<T>) {
+        const auto value = widen(x);
+        const auto best = widen(extreme);
+        return best == best && (value != value || (want_max ? value > best : value < best));
+    } else {
+        return want_max ? x > extreme : x < extreme;
+    }
+}
+
+template <class T>
+void write_extreme(const RowJob& job, const Sample& sample, std::int64_t c, std::int64_t n, char* out) {
+    const bool want_max = job.method == Method::max;
+    T best[piece];
+    bool first = true;
+    for (std::int64_t row = sample.rows[0]; row < sample.rows[1]; ++row) {
+        if (job.is_replaced(job.times, row)) continue;
+        const T* from = reinterpret_cast<const T*>(job.values + row * job.value_row_stride);
+        for (std::int64_t i = 0; i < n; ++i) {
+            const T x = from[(c + i) * job.value_channel_stride];
+            if (first || is_beyond(x, best[i], want_max)) best[i] = x;
+        }
+        first = false;
+    }
+    if (job.out_dtype == job.values_dtype) {
+        copy(best, 1, n, reinterpret_cast<T*>(out) + c * job.out_channel_stride, job.out_channel_stride);
+    } else {
+        typename ComputeOf<T>::type wide[piece];
+        load(best, 1, n, wide);
+        store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
+    }
+}
+
+// ---- one target -----------------------------------------------------------------------------------------------------
+
+template <class T>
+void write_row(const RowJob& job, const T* from, char* out) {
+    if (job.out_dtype == job.values_dtype) {
+        copy(from, job.value_channel_stride, job.width, reinterpret_cast<T*>(out), job.out_channel_stride);
+        return;
+    }
+    typename ComputeOf<T>::type wide[piece];
+    for (std::int64_t c = 0; c < job.width; c += piece) {
+        const std::int64_t n = job.width - c < piece ? job.width - c : piece;
+        load(from + c * job.value_channel_stride, job.value_channel_stride, n, wide);
+        store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
+    }
+}
+
+template <class T>
+void write_constant(const RowJob& job, double value, char* out) {
+    double wide[piece];
+    for (double& x : wide) x = value;
+    for (std::int64_t c = 0; c < job.width; c += piece) {
+        const std::int64_t n = job.width - c < piece ? job.width - c : piece;
+        if (is_float<T> || job.out_dtype != job.values_dtype) {
+            store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
+        } else {
+            for (std::int64_t i = 0; i < n; ++i) reinterpret_cast<T*>(out)[(c + i) * job.out_channel_stride] = T{};
+        }
+    }
+}
+
+template <class T>
+void write_blend(const RowJob& job, const Sample& sample, char* out) {
+    using Compute = typename ComputeOf<T>::type;
+    if constexpr (is_float<T>) {
+        const T* rows[4];
+        const int num_rows = sample.kind == Kind::cubic ? 4 : 2;
+        for (int k = 0; k < num_rows; ++k) {
+            rows[k] = reinterpret_cast<const T*>(job.values + sample.rows[k] * job.value_row_stride);
+        }
+        if (job.method == Method::slerp_xyzw || job.method == Method::slerp_wxyz) {
+            return write_slerp(job, sample, rows[0], rows[1], out);
+        }
+        Piece<Compute> p;
+        for (std::int64_t c = 0; c < job.width; c += piece) {
+            const std::int64_t n = job.width - c < piece ? job.width - c : piece;
+            for (int k = 0; k < num_rows; ++k) {
+                load(rows[k] + c * job.value_channel_stride, job.value_channel_stride, n, p.rows[k]);
+            }
+            blend_pieces(job, sample, p, n);
+            store_as(job.out_dtype, p.result, n, out, c, job.out_channel_stride);
+        }
+    }
+}
+
+/// linear, same dtype in and out, channels side by side: one pass, vectorised by the compiler.
+template <class T>
+void lerp_in_place(const T* __restrict a, const T* __restrict b, double weight, std::int64_t width, T* __restrict out) {
+    using Compute = typename ComputeOf<T>::type;
+    const auto w = static_cast<Compute>(weight);
+    for (std::int64_t i = 0; i < width; ++i) out[i] = narrow<T>(blend_linear(widen(a[i]), widen(b[i]), w));
+}
+
+template <class T>
+void write_sample(const RowJob& job, const Sample& sample, char* out) {
+    switch (sample.kind) {
+        case Kind::zero: return write_constant<T>(job, 0.0, out);
+        case Kind::nan: return write_constant<T>(job, __builtin_nan(""), out);
+        case Kind::row:
+            return write_row(job, reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride), out);
+        case Kind::blend:
+        case Kind::cubic: return write_blend<T>(job, sample, out);
+        case Kind::window:
+            for (std::int64_t c = 0; c < job.width; c += piece) {
+                const std::int64_t n = job.width - c < piece ? job.width - c : piece;
+                if constexpr (is_float<T>) {
+                    if (job.method == Method::mean) {
+                        write_mean<T>(job, sample, c, n, out);
+                        continue;
+                    }
+                }
+                write_extreme<T>(job, sample, c, n, out);
+            }
+    }
+}
+
+template <class T>
+void write_typed(const RowJob& job) {
+    const bool side_by_side = job.value_channel_stride == 1 && job.out_channel_stride == 1;
+    const bool in_place = job.out_dtype == job.values_dtype && side_by_side && job.method == Method::linear;
+    for (std::int64_t k = 0; k < job.count; ++k) {
+        const Sample& sample = job.samples[k];
+        char* out = job.out + k * job.out_target_stride;
+        if constexpr (is_float<T> && !__is_same(T, Half)) {
+            if (in_place && sample.kind == Kind::blend) {
+                lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
+                              reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
+                              sample.weight[0], job.width, reinterpret_cast<T*>(out));
+                continue;
+            }
+        }
+        write_sample<T>(job, sample, out);
+    }
+}
+
+void write_any(const RowJob& job) {
+    switch (job.values_dtype) {
+        case DType::boolean:
+        case DType::u8: return write_typed<std::uint8_t>(job);
+        case DType::u16: return write_typed<std::uint16_t>(job);
+        case DType::u32: return write_typed<std::uint32_t>(job);
+        case DType::u64: return write_typed<std::uint64_t>(job);
+        case DType::i8: return write_typed<std::int8_t>(job);
+        case DType::i16: return write_typed<std::int16_t>(job);
+        case DType::i32: return write_typed<std::int32_t>(job);
+        case DType::i64: return write_typed<std::int64_t>(job);
+        case DType::f16: return write_typed<Half>(job);
+        case DType::bf16: return write_typed<BFloat16>(job);
+        case DType::f32: return write_typed<float>(job);
+        case DType::f64: return write_typed<double>(job);
+    }
+}
+
+}  // namespace
+}  // namespace robocache::align_detail

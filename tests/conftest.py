@@ -1,0 +1,54 @@
+"""What every test shares: the Hypothesis profile, the parameters, the fixtures. Tests use the installed wheel."""
+
+import pathlib
+import tempfile
+
+import hypothesis
+import hypothesis.configuration
+import numpy as np
+import pytest
+import robocache
+from arrays import BACKENDS, DEVICE, KIND, KINDS, TIMES, array_of, to_numpy
+
+hypothesis.configuration.set_hypothesis_home_dir(pathlib.Path(tempfile.gettempdir(), "robocache-hypothesis"))
+hypothesis.settings.register_profile(
+    "robocache",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("robocache")
+
+
+def pytest_generate_tests(metafunc):
+    for name, values in (("backend", BACKENDS), ("kind", KINDS)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, values)
+    if "tdtype" in metafunc.fixturenames:
+        metafunc.parametrize("tdtype", TIMES, ids=[f"times-{d.name}" for d in TIMES])
+
+
+def pytest_report_header():
+    return f"robocache {robocache.__version__}, backends {', '.join(BACKENDS)}, installed in {robocache.__path__[0]}"
+
+
+@pytest.fixture
+def rng(request):
+    """A generator that is the same for a test in every run, and another one for every other test."""
+    return np.random.default_rng(list(request.node.name.encode()))
+
+
+@pytest.fixture
+def resample(backend):
+    """``resample_trajectories`` on the backend, with NumPy in and out; always returns (values, valid)."""
+
+    def call(values, times, targets, **options):
+        given = (array_of(KIND[backend], np.asarray(x), DEVICE[backend]) for x in (values, times, targets))
+        values, valid = robocache.resample_trajectories(
+            *given, return_valid=True, check=True, backend=backend, **options
+        )
+        return to_numpy(values), to_numpy(valid)
+
+    return call

@@ -1,0 +1,174 @@
+"""Agreement with the oracle: every method, values dtype, times dtype, layout and backend, and every option."""
+
+import numpy as np
+import pytest
+import robocache
+from arrays import BFLOAT16, FLOATS, INTEGERS, KIND, to_numpy, torch_dtype
+from cases import EXTRAPOLATING, INTEGER_METHODS, LAYOUTS, METHODS, WINDOW, dense, one_episode, ragged, span_of
+from tolerance import assert_agrees, assert_values_agree
+
+CHANNELS = {"dense": (5,), "ragged": (3,), "one_episode": (), "transposed": (2, 3), "expanded": (1,), "anchored": (7,),
+            "picked": (4,)}  # fmt: skip
+
+
+def channels_for(layout, method):
+    return (8,) if method.startswith("slerp") else CHANNELS[layout]
+
+
+def option_sets(method, dtype, tdtype):
+    """The default call, and calls that use every other option at least once."""
+    yield {}
+    yield {"latency": span_of(3, tdtype), "max_gap": span_of(4, tdtype), "outside_valid": True}
+    yield {"latency": span_of(-4, tdtype), "max_gap": span_of(0, tdtype)}
+    if dtype in FLOATS:
+        yield {"outside": ("nan", "hold"), "outside_valid": True}
+        yield {"outside": ("hold", "nan"), "max_gap": span_of(6, tdtype)}
+    if method in EXTRAPOLATING and dtype in FLOATS:
+        yield {"outside": "linear", "outside_valid": True}
+        yield {
+            "outside": ("linear", "hold"),
+            "latency": span_of(2, tdtype),
+            "max_gap": span_of(5, tdtype),
+            "outside_valid": True,
+        }
+        yield {"outside": ("nan", "linear")}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_floats_agree_with_the_oracle(method, dtype, tdtype, layout, backend, rng):
+    case = LAYOUTS[layout](rng, dtype, tdtype, channels_for(layout, method), method)
+    for options in option_sets(method, dtype, tdtype):
+        got = case.align(KIND[backend], backend, method=method, **options)
+        assert to_numpy(got.values).dtype == dtype
+        assert_agrees(got, case.expected(method=method, **options), dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("method", INTEGER_METHODS)
+def test_integers_and_bool_agree_with_the_oracle_exactly(method, dtype, tdtype, layout, backend, rng):
+    case = LAYOUTS[layout](rng, dtype, tdtype, CHANNELS[layout])
+    for options in option_sets(method, dtype, tdtype):
+        got = case.align(KIND[backend], backend, method=method, **options)
+        assert to_numpy(got.values).dtype == dtype
+        assert_agrees(got, case.expected(method=method, **options), dtype)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_width_of_a_row_agrees(method, width, backend, rng):
+    width = 4 * width if method.startswith("slerp") else width
+    for dtype in FLOATS:
+        case = dense(rng, dtype, np.dtype(np.int64), (width,), method, num_targets=5, num_episodes=2)
+        assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), dtype)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in WINDOW])
+def test_targets_may_come_in_any_order(method, tdtype, backend, rng):
+    channels = channels_for("dense", method)
+    case = dense(rng, np.dtype(np.float32), tdtype, channels, method, num_rows=200, num_targets=40, num_episodes=2)
+    case.targets = rng.permuted(case.targets, axis=1)
+    assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 31, 64, 65, 1000])
+def test_every_number_of_rows_agrees(num_rows, tdtype, backend, rng):
+    for method in METHODS:
+        channels = (4,)
+        case = one_episode(rng, np.dtype(np.float32), tdtype, channels, method, num_rows, num_targets=20)
+        assert_agrees(
+            case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype
+        )
+
+
+RANGES = {
+    "all covered": [(0, 4, "slerp_wxyz"), (4, 7, "angle"), (7, 8, "nearest"), (8, 11, "cubic")],
+    "holes": [(3, 7, "slerp_xyzw"), (9, 10, "previous")],
+    "out of order": [(6, 11, "next"), (0, 2, "mean"), (2, 3, "max"), (3, 4, "min")],
+    "one": [(0, 11, "cubic")],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("which", RANGES)
+def test_channel_ranges_agree(which, dtype, tdtype, backend, rng):
+    method = RANGES[which]
+    for layout in (dense, ragged):
+        case = layout(rng, dtype, tdtype, (11,))
+        for options in [{}, {"max_gap": span_of(4, tdtype), "outside_valid": True}, {"outside": ("nan", "hold")}]:
+            assert_agrees(
+                case.align(KIND[backend], backend, method=method, **options),
+                case.expected(method=method, **options),
+                dtype,
+            )
+
+
+def test_channel_ranges_of_integers_agree(backend, tdtype, rng):
+    case = ragged(rng, np.dtype(np.int16), tdtype, (5,))
+    method = [(0, 2, "nearest"), (4, 5, "max")]
+    assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype)
+
+
+@pytest.mark.parametrize("out_dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_any_stream_can_come_out_as_any_float(dtype, out_dtype, backend, rng):
+    for method in INTEGER_METHODS if dtype in INTEGERS else ("linear", "nearest", "cubic", "mean", "max"):
+        case = dense(rng, dtype, np.dtype(np.float64), (3,))
+        if dtype.itemsize > 1 and dtype in INTEGERS and out_dtype == np.float16:
+            case.values = case.values % 30000  # float16 ends at 65,504
+        wanted = torch_dtype(out_dtype) if KIND[backend] == "torch" else out_dtype
+        for given in (wanted, out_dtype.name):
+            got = case.align(KIND[backend], backend, method=method, dtype=given)
+            assert to_numpy(got.values).dtype == out_dtype
+            assert_agrees(got, case.expected(method=method), dtype)
+
+
+def test_integers_as_floats_may_be_nan_outside(backend, rng):
+    case = dense(rng, np.dtype(np.int32), np.dtype(np.int64), (3,))
+    got = case.align(KIND[backend], backend, outside="nan", dtype="float64")
+    want = case.expected()
+    outside = (case.targets < case.times[:, :1]) | (case.targets > case.times[:, -1:])
+    assert outside.any()
+    assert not outside.all()
+    np.testing.assert_array_equal(to_numpy(got.values), np.where(outside[..., None], np.nan, want.values))
+
+
+def test_streams_of_one_call_agree_each_with_its_own_oracle(backend, rng):
+    tdtype = np.dtype(np.int64)
+    case = one_episode(rng, np.dtype(np.float32), tdtype, (3,))
+    others = [
+        (case, {"method": "cubic", "latency": span_of(2, tdtype)}),
+        (one_episode(rng, BFLOAT16, tdtype, (8,), "slerp_wxyz", num_rows=30), {"method": "slerp_wxyz"}),
+        (
+            one_episode(rng, np.dtype(np.uint8), tdtype, (2, 2), num_rows=5),
+            {"outside_valid": True, "max_gap": span_of(9, tdtype)},
+        ),
+        (one_episode(rng, np.dtype(bool), tdtype, (), num_rows=1), {}),
+    ]
+    streams = {str(i): c.stream(KIND[backend], **o) for i, (c, o) in enumerate(others)}
+    query = case.query(KIND[backend])
+    by_name = robocache.align(streams, **query, return_index=True, backend=backend)
+    by_place = robocache.align(list(streams.values()), **query, return_index=True, backend=backend)
+    for i, (other, options) in enumerate(others):
+        other.targets = case.targets
+        want = other.expected(**options)
+        for got, key in ((by_name, str(i)), (by_place, i)):
+            assert_agrees(robocache.Aligned(got.values[key], got.valid[key], got.index[key]), want, other.values.dtype)
+
+
+def test_streams_with_and_without_episodes_cannot_differ_in_what_a_query_row_means(backend, rng):
+    tdtype = np.dtype(np.int64)
+    first, second = (
+        dense(rng, np.dtype(np.float32), tdtype, (3,)),
+        ragged(rng, np.dtype(np.float32), tdtype, (2,), lengths=(4, 0, 6)),
+    )
+    got = robocache.align(
+        [first.stream(KIND[backend]), second.stream(KIND[backend])], **first.query(KIND[backend]), backend=backend
+    )
+    second.targets = first.targets
+    for i, case in enumerate((first, second)):
+        want = case.expected()
+        assert_values_agree(got.values[i], want.values, want.scale, case.values.dtype)
