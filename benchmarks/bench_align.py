@@ -28,7 +28,8 @@ LEGEND = """rivals, all checked to give the same values before they are timed:
           there it is given the same values as float32 and not charged for the conversion
   copy    the best of torch copy_ and numpy copyto (split over the threads) on 512 MiB buffers, read + written bytes
   out     ours into a given output, as the copy has one; ours and PyTorch otherwise allocate their result
-x = their time / our time; below 1 we lose."""
+x = their time / our time; below 1 we lose. "busy": other programs used that many cores meanwhile, which hurts PyTorch
+most; such a row is not to be quoted."""
 
 
 def largest_error(ours: Tensor, theirs: Tensor, case: Case) -> float:
@@ -62,14 +63,15 @@ def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) 
     calls = {"ours": case.ours, **case.rivals}
     if case.ours_out:
         calls |= {"out": case.ours_out, **harness.copy_calls(num_threads)}
-    seconds = harness.interleave(calls, samples)
+    timings = harness.interleave(calls, samples)
+    seconds, others = timings.seconds, timings.others_cores
     del calls
     if case.ours_out:
         copy = harness.copy_gbps(seconds)
     if case.numpy:
         harness.set_num_threads(1)
         single = harness.interleave({"ours, 1 thread": case.ours, "numpy": case.numpy}, max(samples, 10))
-        seconds |= single
+        seconds, others = seconds | single.seconds, max(others, single.others_cores)
         harness.set_num_threads(num_threads)
     medians = {name: harness.median(s) for name, s in seconds.items()}
     ratios = {way: medians[way] / medians["ours"] for way in WAYS if way in medians}
@@ -80,7 +82,7 @@ def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) 
     ratios["copy"] = gbps / copy["best"]
     return {
         "name": case.name, "axes": case.axes, "size_bytes": case.size_bytes, "median_s": medians, "ratios": ratios,
-        "gbps": gbps, "copy_gbps": copy, "samples_s": seconds,
+        "gbps": gbps, "copy_gbps": copy, "others_cores": others, "samples_s": seconds,
         "bars": {rival: {"at_least": bar, "measured": ratios[rival], "holds": ratios[rival] >= bar}
                  for rival, bar in case.bars.items()},
     }  # fmt: skip
@@ -100,6 +102,7 @@ def row(r: dict[str, Any]) -> list[str]:
     for way in WAYS:
         cells += [ms(way), x(way)]
     verdict = " ".join("PASS" if bar["holds"] else "MISS" for bar in r["bars"].values())
+    verdict += f" (busy {r['others_cores']:.1f})" if r["others_cores"] > harness.QUIET_CORES else ""
     return [*cells, ms("numpy"), ms("ours, 1 thread"), x("numpy"), verdict]
 
 
@@ -147,10 +150,8 @@ def main() -> int:
     hardware = environment["hardware"]
     print(f"{hardware['cpu']}, {hardware['cores']} cores, {' '.join(hardware['isa'])}; {args.threads} threads, "
           f"medians of {samples}; load {hardware['load_average'][0]:.2f}")  # fmt: skip
-    if hardware["load_average"][0] > 0.5:
-        print("other programs are running: PyTorch's threads suffer most from that, so the ratios are not to be quoted")
     harness.set_num_threads(args.threads)
-    copy = harness.copy_gbps(harness.interleave(harness.copy_calls(args.threads), samples))
+    copy = harness.copy_gbps(harness.interleave(harness.copy_calls(args.threads), samples).seconds)
     print(", ".join(f"{name} {rate:.1f} GB/s" for name, rate in copy.items()), flush=True)
 
     results, skipped = [], []

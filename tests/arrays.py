@@ -16,7 +16,7 @@ import torch
 REQUIRE_CUDA = (
     os.environ.get("ROBOCACHE_REQUIRE_CUDA") == "1"
 )  # a GPU test that cannot run fails instead of being skipped
-CUDA = torch.cuda.is_available() and bool(robocache.check_installation()["cuda"])
+CUDA = torch.cuda.is_available() and bool(robocache.check_installation()["backends"]["cuda"])
 BACKENDS = ("cpu", "torch", "cuda") if CUDA or REQUIRE_CUDA else ("cpu", "torch")
 KIND = {"cpu": "numpy", "torch": "torch", "cuda": "torch"}  # the kind of array a backend is mostly tested with
 DEVICE = {"cpu": "cpu", "torch": "cpu", "cuda": "cuda"}

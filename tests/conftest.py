@@ -23,11 +23,11 @@ hypothesis.settings.load_profile("robocache")
 
 
 def pytest_generate_tests(metafunc):
-    for name, values in (("backend", BACKENDS), ("kind", KINDS)):
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, values)
-    if "tdtype" in metafunc.fixturenames:
-        metafunc.parametrize("tdtype", TIMES, ids=[f"times-{d.name}" for d in TIMES])
+    """A test that takes ``backend``, ``kind`` or ``tdtype`` and says no more about it gets all of them."""
+    said = {name for mark in metafunc.definition.iter_markers("parametrize") for name in np.ravel(mark.args[0])}
+    for name, values in (("backend", BACKENDS), ("kind", KINDS), ("tdtype", TIMES)):
+        if name in metafunc.fixturenames and name not in said:
+            metafunc.parametrize(name, values, ids=[str(value) for value in values])
 
 
 def pytest_report_header():

@@ -1,7 +1,7 @@
 """The ``torch`` backend of align: ``docs/align.md`` in plain PyTorch, to be read next to that page.
 
 Runs on any torch device and is differentiable in ``values`` through autograd. Nothing loops over the batch, the targets
-or the channels: searches run on all ``(B, T)`` targets at once. The arguments were validated by the contract in C++.
+or the channels: a search runs on all ``(B, T)`` targets at once. The contract in C++ has validated the arguments.
 Blends are not fused multiply-adds here, so results may differ from the native backends in the last place.
 """
 
@@ -23,27 +23,29 @@ def align(
     streams: Sequence[Stream], query: Query, dtypes: Sequence[torch.dtype], *, op: str = "align"
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Per stream: values ``(B, T, ...)`` of ``dtypes[i]``, valid ``(B, T)`` bool, index ``(B, T)`` int64."""
-    if not streams:
-        return []
-    targets, episode = targets_of(streams, query)
-    places = [Place(Rows(s, episode), add_times(targets, duration(s.latency, targets))) for s in streams]
-    for i, (stream, place) in enumerate(zip(streams, places)):
-        refuse_outside(stream, place, f"{op}: target at row {{}}, position {{}} is outside the rows of streams[{i}]")
-    return [sample_stream(s, place, dtype) for s, place, dtype in zip(streams, places, dtypes)]
+    targets = targets_of(streams, query)
+    places = []
+    for i, stream in enumerate(streams):
+        place = Place(stream, query.episode, add_times(targets, duration(stream.latency, targets)))
+        if "error" in place.rules:
+            refused = (place.ruled("error") | place.empty).nonzero()
+            if len(refused):
+                b, j = refused[0].tolist()
+                raise ValueError(f"{op}: target at row {b}, position {j} is outside the rows of streams[{i}]")
+        places.append(place)
+    return [sample_stream(*of_stream) for of_stream in zip(streams, places, dtypes, strict=True)]
 
 
-def targets_of(streams: Sequence[Stream], query: Query) -> tuple[Tensor, Tensor]:
-    """The target times ``(B, T)`` and the episode ``(B, 1)`` that each row asks."""
-    num_episodes = max(count_episodes(s) for s in streams)
-    times = query.times
-    if times is None:
-        times = add_times(query.anchor[:, None], query.deltas)
-    elif times.ndim == 1:
-        times = times.expand(num_episodes if query.episode is None else len(query.episode), -1)
-    episode = query.episode
-    if episode is None:
-        episode = torch.arange(len(times), device=times.device) * (num_episodes > 1)
-    return times.detach(), episode[:, None]
+def targets_of(streams: Sequence[Stream], query: Query) -> Tensor:
+    """The target times ``(B, T)``."""
+    if query.anchor is not None and query.deltas is not None:
+        return add_times(query.anchor[:, None], query.deltas).detach()
+    assert query.times is not None
+    times: Tensor = query.times.detach()
+    if times.ndim == 2:
+        return times
+    counts = [count_episodes(s) for s in streams] if query.episode is None else [len(query.episode)]
+    return times.expand(next((n for n in counts if n != 1), 1), -1)
 
 
 def count_episodes(stream: Stream) -> int:
@@ -52,7 +54,7 @@ def count_episodes(stream: Stream) -> int:
     return 1 if stream.offsets is None else len(stream.offsets) - 1
 
 
-# ---- time ------------------------------------------------------------------------------------------------------------
+# ---- time: int64 differences wrap around and are read as unsigned, which makes them exact ----------------------------
 
 
 def duration(x: float, times: Tensor) -> Tensor:
@@ -64,12 +66,11 @@ def add_times(a: Tensor, b: Tensor) -> Tensor:
     total = a + b
     if total.is_floating_point():
         return total
-    limit = torch.where(a < 0, INT64_MIN, INT64_MAX)
-    return torch.where(((a ^ total) & (b ^ total)) < 0, limit, total)
+    return torch.where(((a ^ total) & (b ^ total)) < 0, torch.where(a < 0, INT64_MIN, INT64_MAX), total)
 
 
 def distance(a: Tensor, b: Tensor) -> Tensor:
-    """|a - b| in the dtype of the times. int64 wraps around: read it as unsigned."""
+    """|a - b| in the dtype of the times."""
     return torch.where(a < b, b - a, a - b)
 
 
@@ -79,12 +80,12 @@ def at_most(a: Tensor, b: Tensor) -> Tensor:
 
 
 def half(a: Tensor) -> Tensor:
-    """A distance of int64 times, halved and rounded down."""
+    """An int64 distance, halved and rounded down."""
     return (a >> 1) & INT64_MAX
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
-    """a - b, exact in the dtype of the times, then one rounding to float64."""
+    """a - b in the dtype of the times, then rounded to float64."""
     d = distance(a, b)
     real = d.to(widest(d))
     if not d.is_floating_point():
@@ -107,16 +108,15 @@ class Rows:
             times = times.new_zeros((1,) * times.ndim)
         self.values, self.times, self.num_rows = values, times, times.shape[-1]
         self.episode = torch.where(known, episode, 0)
-        if offsets is None:
-            self.begin, self.end = torch.zeros_like(episode), known * self.num_rows
-        else:
+        self.begin, self.end = torch.zeros_like(episode), known * self.num_rows
+        if offsets is not None:
             self.begin = offsets[self.episode].clamp(0, self.num_rows)
             self.end = offsets[self.episode + known.long()].clamp(max=self.num_rows).maximum(self.begin)
 
     def time(self, row: Tensor) -> Tensor:
         return self._take(self.times, row)
 
-    def value(self, row: Tensor, channels: slice | None = None) -> Tensor:
+    def value(self, row: Tensor, channels: slice | None) -> Tensor:
         return self._take(self.values if channels is None else self.values[..., channels], row)
 
     def _take(self, x: Tensor, row: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Rows:
         return x[self.episode, row] if self.times.ndim == 2 else x[row]
 
     def first(self, t: Tensor, *, after: bool) -> Tensor:
-        """The first row with ``time > t``, or with ``time >= t`` if not ``after``; the end if there is none."""
+        """The first row with ``time > t``, or with ``time >= t`` if not ``after``; ``end`` if there is none."""
         low, high = self.begin.expand_as(t), self.end.expand_as(t)
         for _ in range(self.num_rows.bit_length()):
             middle = low + ((high - low) >> 1)
@@ -144,39 +144,34 @@ class Rows:
 
 
 class Place:
-    """Where the targets ``t (B, T)`` lie among the rows. ``left`` is the end row of that side for targets outside."""
+    """Where the targets ``t (B, T)`` lie among the rows. Outside, ``left`` and ``right`` start from that side's row."""
 
-    def __init__(self, rows: Rows, t: Tensor) -> None:
-        first, last = rows.time(rows.begin), rows.time(rows.end - 1)
-        self.rows, self.t = rows, t
-        self.empty = (rows.begin == rows.end).expand_as(t)
+    def __init__(self, stream: Stream, episode: Tensor | None, t: Tensor) -> None:
+        if episode is None:
+            episode = torch.arange(len(t), device=t.device) * (count_episodes(stream) != 1)
+        self.t, self.rows = t, Rows(stream, episode[:, None])
+        self.rules = (stream.outside, stream.outside) if isinstance(stream.outside, str) else stream.outside
+        begin, end = self.rows.begin, self.rows.end
+        first, last = self.rows.time(begin), self.rows.time(end - 1)
+        self.empty = (begin == end).expand_as(t)
         self.before, self.after = (t < first) & ~self.empty, (t > last) & ~self.empty
         self.outside = self.before | self.after
-        self.left = (rows.first(t.maximum(first).minimum(last), after=True) - 1).maximum(rows.begin)
-        self.exact = (rows.time(self.left) == t) & ~self.empty
+        self.left = (self.rows.first(t.maximum(first).minimum(last), after=True) - 1).maximum(begin)
+        self.right = self.rows.later(self.left)
+        self.exact = (self.rows.time(self.left) == t) & ~self.empty
 
-    def sides(self, stream: Stream, *rules: str) -> Tensor:
-        """The targets outside, on a side whose rule is one of these."""
-        before, after = sides_of(stream)
-        return (self.before & (before in rules)) | (self.after & (after in rules))
-
-
-def sides_of(stream: Stream) -> tuple[str, str]:
-    return (stream.outside, stream.outside) if isinstance(stream.outside, str) else stream.outside
-
-
-def refuse_outside(stream: Stream, place: Place, message: str) -> None:
-    if "error" in sides_of(stream):
-        refused = (place.sides(stream, "error") | place.empty).nonzero()
-        if len(refused):
-            raise ValueError(message.format(*refused[0].tolist()))
+    def ruled(self, *rules: str) -> Tensor:
+        """The targets outside on a side whose rule is one of these."""
+        found: Tensor = (self.before & (self.rules[0] in rules)) | (self.after & (self.rules[1] in rules))
+        return found
 
 
 # ---- one stream ------------------------------------------------------------------------------------------------------
 
 
 def sample_stream(stream: Stream, place: Place, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    parts, valid = [], ~place.empty & (~place.outside | (place.sides(stream, "hold", "linear") & stream.outside_valid))
+    valid = ~place.empty & (~place.outside | (place.ruled("hold", "linear") & stream.outside_valid))
+    parts = []
     for channels, method in ranges_of(stream):
         if method in WINDOW:
             part, seen = reduce_window(method, place, channels, dtype)
@@ -187,10 +182,10 @@ def sample_stream(stream: Stream, place: Place, dtype: torch.dtype) -> tuple[Ten
             part = interpolate(method, stream, place, channels, dtype)
         parts.append(part)
         if stream.max_gap is not None:
-            valid = valid & near_enough(method, place, duration(stream.max_gap, place.t))
+            valid = valid & (place.exact | at_most(gap(method, place), duration(stream.max_gap, place.t)))
     values = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-    if "nan" in sides_of(stream):
-        values = torch.where(spread(place.sides(stream, "nan"), values), torch.nan, values)
+    if "nan" in place.rules:
+        values = torch.where(spread(place.ruled("nan"), values), torch.nan, values)
     values = torch.where(spread(place.empty, values), torch.zeros_like(values), values)
     return values, valid, torch.where(place.before | place.empty, -1, place.left)
 
@@ -198,48 +193,44 @@ def sample_stream(stream: Stream, place: Place, dtype: torch.dtype) -> tuple[Ten
 def ranges_of(stream: Stream) -> list[tuple[slice | None, str]]:
     """The channel ranges and their methods; channels in none get the default."""
     default = "linear" if stream.values.is_floating_point() else "previous"
-    if stream.method is None or isinstance(stream.method, str):
-        return [(None, stream.method or default)]
+    if not stream.method or isinstance(stream.method, str):
+        return [(None, str(stream.method or default))]
     ranges: list[tuple[slice | None, str]] = []
     done, num_channels = 0, stream.values.shape[-1]
     for begin, end, name in [*sorted(stream.method), (num_channels, num_channels, default)]:
-        ranges += [(slice(done, begin), default)] if begin > done else []
-        ranges += [(slice(begin, end), name)] if end > begin else []
-        done = max(done, end)
-    return ranges or [(None, default)]
+        ranges += [(slice(done, begin), default)] if done < begin else []
+        ranges += [(slice(begin, end), name or default)] if begin < end else []
+        done = end
+    return ranges
 
 
-def near_enough(method: str, place: Place, max_gap: Tensor) -> Tensor:
-    rows = place.rows
-    away = distance(place.t, rows.time(one_row(method, place)))
-    if method not in ONE_ROW:
-        away = torch.where(place.outside, away, distance(rows.time(place.left), rows.time(rows.later(place.left))))
-    return place.exact | at_most(away, max_gap)
+def gap(method: str, place: Place) -> Tensor:
+    """What ``max_gap`` limits: how far the one row is from t, or the two rows from each other."""
+    away = distance(place.t, place.rows.time(one_row(method, place)))
+    if method in ONE_ROW:
+        return away
+    return torch.where(place.outside, away, distance(place.rows.time(place.left), place.rows.time(place.right)))
 
 
 def one_row(method: str, place: Place) -> Tensor:
-    if method not in ("next", "nearest"):
-        return place.left
-    rows, left = place.rows, place.left
-    right = rows.later(left)
     stay = place.exact | place.outside
     if method == "nearest":
-        stay = stay | at_most(distance(place.t, rows.time(left)), distance(place.t, rows.time(right)))
-    return torch.where(stay, left, right)
+        left, right = (distance(place.t, place.rows.time(row)) for row in (place.left, place.right))
+        stay = stay | at_most(left, right)
+    return torch.where(stay, place.left, place.right) if method in ("next", "nearest") else place.left
 
 
 def interpolate(method: str, stream: Stream, place: Place, channels: slice | None, dtype: torch.dtype) -> Tensor:
-    """linear, cubic, angle, slerp: between rows a and b, or through them outside; the row itself where exact or held."""
-    rows, extrapolated = place.rows, place.sides(stream, "linear")
-    a = torch.where(place.after & extrapolated, rows.earlier(place.left), place.left)
-    b = rows.later(a)
+    """linear, cubic, angle, slerp: between rows a and b, or along them outside; row a where exact or held."""
+    rows, a, b, extrapolated = place.rows, place.left, place.right, place.ruled("linear")
+    if place.rules[1] == "linear":
+        a, b = torch.where(place.after, rows.earlier(a), a), torch.where(place.after, a, b)
     blended = (a != b) & ~place.exact & (extrapolated | ~place.outside)
     row = rows.value(a, channels)
+    mask = spread(blended, row)
+    compute = torch.float64 if row.dtype == torch.float64 else torch.float32
     if method.startswith("slerp"):
         compute = widest(row)
-    else:
-        compute = torch.float64 if row.dtype == torch.float64 else torch.float32
-    mask = spread(blended, row)
 
     def value(x: Tensor) -> Tensor:
         return torch.where(mask, x.to(compute), 1)  # a row that is not used must not make a gradient NaN
@@ -248,44 +239,42 @@ def interpolate(method: str, stream: Stream, place: Place, channels: slice | Non
         return spread(torch.where(blended, x, 0).to(compute), row)
 
     p, q = value(row), value(rows.value(b, channels))
-    w = weight(difference(place.t, rows.time(a)) / difference(rows.time(b), rows.time(a)))
-    if method == "cubic":
-        result = p
-        for r, x in cubic_weights(place, a, b):
-            result = torch.addcmul(result, weight(x), value(rows.value(r, channels)) - p)
+    w = difference(place.t, rows.time(a)) / difference(rows.time(b), rows.time(a))
+    if method == "linear":
+        result = torch.addcmul(p, weight(w), q - p)
     elif method == "angle":
-        result = blend_angle(p, q, w, stream.period)
-    elif method.startswith("slerp"):
-        result = blend_slerp(p, q, w)
+        result = blend_angle(p, q, weight(w), stream.period)
+    elif method == "cubic":
+        result = p
+        for r, x in cubic_weights(place, a, b, w):
+            result = torch.addcmul(result, weight(x), value(rows.value(r, channels)) - p)
     else:
-        result = torch.addcmul(p, w, q - p)
+        result = blend_slerp(p, q, weight(w))
     return torch.where(mask, round_to(result, dtype), round_to(row, dtype))
 
 
-def cubic_weights(place: Place, a: Tensor, b: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Rows r and weights w so that the result is ``a + Σ w (r - a)``: the parabolas through ``first a b`` and through
-    ``a b last``, blended. Where an outer row is missing the other parabola counts in full; without both: linear."""
-    rows, origin = place.rows, place.rows.time(a)
-    first, last = rows.earlier(a), rows.later(b)
-    has_first, has_last = (first != a) & ~place.outside, (last != b) & ~place.outside
-    first, last = torch.where(has_first, first, a), torch.where(has_last, last, a)
-    x, f, h, k = (difference(t, origin) for t in (place.t, rows.time(first), rows.time(b), rows.time(last)))
-    f, k = torch.where(has_first, f, -h), torch.where(has_last, k, 2 * h)  # any that do not divide by 0
-    w = x / h
-    of_first = torch.where(has_first, torch.where(has_last, 1 - w, 1), 0)
-    of_last = torch.where(has_last, 1 - of_first, 0)
-    of_b = of_first * (x * (x - f) / (h * (h - f))) + of_last * (x * (k - x) / (h * (k - h)))
-    return [
-        (first, of_first * (x * (x - h) / (f * (f - h)))),
-        (b, torch.where(has_first | has_last, of_b, w)),
-        (last, of_last * (x * (x - h) / (k * (k - h)))),
-    ]
+def cubic_weights(place: Place, a: Tensor, b: Tensor, w: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Rows r and weights x so that ``a + Σ x (r - a)`` is the blend of the parabolas through ``z a b`` and ``a b c``.
+    Where one of the outer rows z and c is missing, the other parabola counts in full; without both: linear."""
+    rows, z, c = place.rows, place.rows.earlier(a), place.rows.later(b)
+    has_z, has_c = (z != a) & ~place.outside, (c != b) & ~place.outside
+    z, c = torch.where(has_z, z, a), torch.where(has_c, c, a)
+    share = torch.where(has_z, torch.where(has_c, 1 - w, 1), 0)
+
+    def lagrange(row: Tensor, *others: Tensor) -> Tensor:
+        s, u, v = rows.time(row), *(rows.time(other) for other in others)
+        return difference(place.t, u) / difference(s, u) * (difference(place.t, v) / difference(s, v))
+
+    of_z = torch.where(has_z, share * lagrange(z, a, b), 0)
+    of_c = torch.where(has_c, (1 - share) * lagrange(c, a, b), 0)
+    of_b = torch.where(has_z, share * lagrange(b, z, a), 0) + torch.where(has_c, (1 - share) * lagrange(b, a, c), 0)
+    return [(z, of_z), (b, torch.where(has_z | has_c, of_b, w)), (c, of_c)]
 
 
 def blend_angle(a: Tensor, b: Tensor, w: Tensor, period: float) -> Tensor:
     turns = ((b - a) / period).round().detach()
     result = torch.addcmul(a, w, b - a - turns * period)
-    low, high = a.minimum(b).detach(), a.maximum(b).detach()
+    low, high = a.minimum(b), a.maximum(b)
     symmetric, positive = (low >= -period / 2) & (high <= period / 2), (low >= 0) & (high <= period)
     low = torch.where(symmetric, -period / 2, 0.0).to(a.dtype)
     high = low + period
@@ -294,31 +283,35 @@ def blend_angle(a: Tensor, b: Tensor, w: Tensor, period: float) -> Tensor:
 
 
 def blend_slerp(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-    a, b, w = a.unflatten(-1, (a.shape[-1] // 4, 4)), b.unflatten(-1, (b.shape[-1] // 4, 4)), w.unsqueeze(-1)
-    a, b = a / norm(a), b / norm(b)
+    shape, w = (*a.shape[:-1], a.shape[-1] // 4, 4), w.unsqueeze(-1)
+    a, b = (q.reshape(shape) / norm(q.reshape(shape)) for q in (a, b))
     b = torch.where((a * b).sum(-1, keepdim=True) < 0, -b, b)
     angle = 2 * torch.atan2(norm(b - a), norm(b + a))
-    wide = angle > 1e-7
-    angle = torch.where(wide, angle, 1)
-    result = torch.where(wide, torch.sin((1 - w) * angle), 1 - w) * a + torch.where(wide, torch.sin(w * angle), w) * b
-    return (result / norm(result)).flatten(-2)  # which also divides by the sine of the angle
+    far = angle > 1e-7
+    angle = torch.where(far, angle, 1)
+    result = torch.where(far, torch.sin((1 - w) * angle), 1 - w) * a + torch.where(far, torch.sin(w * angle), w) * b
+    return (result / norm(result)).flatten(-2)  # the common divisor sin(angle) is part of the norm
 
 
 def norm(q: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+    return length
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 def reduce_window(method: str, place: Place, channels: slice | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """mean, min, max of the rows in the windows, and which windows have rows; the left row where not."""
+    """mean, min, max of the rows in the windows, the left row where there are none; and where there are some."""
     rows, row = place.rows, place.rows.value(place.left, channels)
     begin, end = windows(rows, place.t)
     end = torch.where(place.outside | place.empty, begin, end)
-    total = torch.zeros_like(row, dtype=widest(row) if method == "mean" else signed(row).dtype)
+    total = torch.zeros_like(row, dtype=widest(row) if method == "mean" else ordered(row).dtype)
     count = torch.zeros_like(begin)
     for i in range(int((end - begin).max()) if begin.numel() else 0):
         r = begin + i
         used = (r < end) & ((r + 1 == rows.end) | (rows.time(r + 1) != rows.time(r)))  # of equal times the last
-        x, mask = signed(rows.value(r, channels)).to(total.dtype), spread(used, row)
+        x, mask = ordered(rows.value(r, channels)).to(total.dtype), spread(used, row)
         if method == "mean":
             total = total + torch.where(mask, x, 0)
         else:
@@ -327,8 +320,10 @@ def reduce_window(method: str, place: Place, channels: slice | None, dtype: torc
         count = count + used
     if method == "mean":
         total = total / spread(count.clamp(min=1), row)
-    elif total.dtype != row.dtype:
-        total = (total ^ INT64_MIN).view(row.dtype) if row.dtype == torch.uint64 else total.to(row.dtype)
+    elif row.dtype == torch.uint64:
+        total = (total ^ INT64_MIN).view(row.dtype)
+    else:
+        total = total.to(row.dtype)
     return torch.where(spread(count > 0, row), round_to(total, dtype), round_to(row, dtype)), count > 0
 
 
@@ -338,15 +333,15 @@ def windows(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor]:
         return rows.begin.expand_as(t), rows.begin.expand_as(t)
     if t.is_floating_point():
         t = t.to(widest(t))
-        low, high = t[:, :1], t[:, -1:]
-        middle = t[:, :-1] + t.diff() / 2
-        edge, upper = low - (middle[:, :1] - low), torch.cat([middle, high + (high - middle[:, -1:])], 1)
-        end = rows.first(upper, after=False)
-    else:  # 2 time < t + next  <=>  time <= t + (next - t - 1) // 2
-        gap = distance(t[:, 1:], t[:, :-1])
-        gap = torch.cat([gap, gap[:, -1:]], 1)
-        edge = add_times(t[:, :1], -half(gap[:, :1]))
-        end = rows.first(add_times(t, torch.where(gap == 0, -1, half(gap - 1))), after=True)
+        first, last, middle = t[:, :1], t[:, -1:], t[:, :-1] + t.diff() / 2
+        edge = first - (middle[:, :1] - first)
+        end = rows.first(torch.cat([middle, last + (last - middle[:, -1:])], 1), after=False)
+    else:  # 2 time < t + next is time <= t + (next - t - 1) // 2
+        step = distance(t[:, 1:], t[:, :-1])
+        step = torch.cat([step, step[:, -1:]], 1)
+        edge = add_times(t[:, :1], -half(step[:, :1]))
+        end = rows.first(add_times(t, half(step - 1)), after=True)
+        end = torch.where(step == 0, rows.first(t, after=False), end)
     return torch.cat([rows.first(edge, after=False), end[:, :-1]], 1), end
 
 
@@ -357,8 +352,8 @@ def widest(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
 
 
-def signed(x: Tensor) -> Tensor:
-    """Unsigned integers, which torch does not compare, as int64 in the same order."""
+def ordered(x: Tensor) -> Tensor:
+    """Unsigned integers, which torch does not compare, as int64 in the same order; anything else as it is."""
     if x.dtype == torch.uint64:
         return x.view(torch.int64) ^ INT64_MIN
     return x.long() if x.dtype in (torch.uint16, torch.uint32) else x
@@ -370,12 +365,21 @@ def spread(x: Tensor, like: Tensor) -> Tensor:
 
 
 def round_to(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``x.to(dtype)`` with one rounding. From 64 to 16 bits torch rounds to float32 on the way: here what does not fit
-    into 13 bits is cut and the last bit set ("round to odd"), which float32 holds and which the second rounding needs."""
-    if not x.is_floating_point() and dtype.is_floating_point and dtype.itemsize == 2:
-        x = x.to(widest(x))
-    if x.dtype != torch.float64 or dtype.itemsize != 2:
+    """``x.to(dtype)`` with one rounding. On the way from 64 to 16 bits torch also rounds to float32: so this keeps only
+    13 bits of the mantissa, rounded to odd, which float32 holds and which still round to the right 16 bits."""
+    if dtype not in (torch.float16, torch.bfloat16):
         return x.to(dtype)
-    bits, cut = x.detach().contiguous().view(torch.int64), 2**39 - 1
-    odd = ((bits & ~cut) | (((bits & cut) != 0).long() << 39)).view(torch.float64)
+    if x.dtype == torch.int64:
+        x = torch.where(x.abs() < 2**53, x, cut_to_odd(x, 11))
+    if not x.is_floating_point():
+        x = x.to(widest(x))
+    if x.dtype != torch.float64:
+        return x.to(dtype)
+    odd = cut_to_odd(x.detach().contiguous().view(torch.int64), 39).view(torch.float64)
     return torch.where(odd == x, x, x + (odd - x).detach()).to(dtype)
+
+
+def cut_to_odd(bits: Tensor, n: int) -> Tensor:
+    """The last n bits cut off; the bit before them set if there was any among them."""
+    kept = bits & -(1 << n)
+    return torch.where(kept == bits, bits, kept | (1 << n))

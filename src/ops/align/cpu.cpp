@@ -4,13 +4,15 @@
 #include "core/cpu_features.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/episodes.hpp"
-#include "ops/align/rows.hpp"
+#include "ops/align/cpu_kernels.hpp"
 
 namespace robocache::align_detail {
 namespace {
 
 constexpr std::int64_t tile_size = 64;             // targets; their samples stay in the first-level cache
 constexpr std::int64_t parallel_bytes = 64 << 10;  // less output than this is not worth waking a thread for
+constexpr std::int64_t stream_bytes = 32 << 20;    // an output larger than this goes past the caches
+constexpr std::int64_t scratch_bytes = 16 << 10;
 
 bool is_window(Method method) {
     return method == Method::mean || method == Method::min || method == Method::max;
@@ -22,7 +24,9 @@ struct Tile {
     Time t[tile_size];  // with the stream's latency
     Neighbours near[tile_size];
     Sample samples[tile_size];
+    OuterRows outer[tile_size];
     bool valid[tile_size];
+    alignas(64) char scratch[scratch_bytes];
     std::int64_t begin;  // first target
     std::int64_t count;
 };
@@ -35,13 +39,14 @@ public:
           stream_(stream),
           b_(b),
           episode_(episode_rows<Time>(stream, episode_of(plan, stream, b))),
-          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
+          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after},
+          streams_(should_stream()) {}
 
-    void write(Tile<Time>& tile, WriteRows write_rows) {
-        find(tile);
+    void write(Tile<Time>& tile, const CpuKernels& kernels) {
+        find(tile, kernels);
         for (const RangePlan& range : stream_.ranges) {
             sample(tile, range.method);
-            write_range(tile, range, write_rows);
+            write_range(tile, range, kernels);
         }
         write_planes(tile);
     }
@@ -51,18 +56,16 @@ private:
         return add_time(target_time<Time>(plan_, b_, j), duration_as<Time>(stream_.latency));
     }
 
-    void find(Tile<Time>& tile) const {
-        std::int64_t hint = -1;
-        for (std::int64_t k = 0; k < tile.count; ++k) {
-            tile.t[k] = target(tile.begin + k);
-            tile.valid[k] = episode_.times.count > 0;
-            if (!tile.valid[k]) {
-                tile.near[k] = {-1, -1, false};
-                continue;
-            }
-            if (k == 0) hint = first_after(episode_.times, 0, episode_.times.count, tile.t[k]) - 1;
-            tile.near[k] = find_neighbours(episode_.times, tile.t[k], hint);
-            hint = tile.near[k].left;
+    void find(Tile<Time>& tile, const CpuKernels& kernels) const {
+        for (std::int64_t k = 0; k < tile.count; ++k) tile.t[k] = target(tile.begin + k);
+        const bool any_rows = episode_.times.count > 0;
+        std::fill_n(tile.valid, tile.count, any_rows);
+        if (any_rows) {
+            const std::int64_t row_bytes = stream_.outer.empty() ? width_bytes(stream_.values_dtype) : 0;
+            const RowHint rows{episode_.values, stream_.value_row_stride, stream_.value_row_stride + row_bytes};
+            kernels.find<Time>()(episode_.times, tile.t, tile.count, rows, tile.near);
+        } else {
+            std::fill_n(tile.near, tile.count, Neighbours{-1, -1, false});
         }
     }
 
@@ -74,16 +77,23 @@ private:
                 out = row_sample(0, false);
                 out.kind = Kind::zero;
             } else if (is_window(method)) {
-                const std::int64_t j = tile.begin + k;
-                const bool has_earlier = j > 0;
-                const bool has_later = j + 1 < plan_.num_targets;
-                out = sample_window(times, tile.t[k], has_earlier ? target(j - 1) : tile.t[k],
-                                    has_later ? target(j + 1) : tile.t[k], has_earlier, has_later, tile.near[k], rules_);
+                out = sample_window_of(tile, k);
             } else {
                 out = sample_at(times, tile.t[k], tile.near[k], method, rules_);
+                if (method == Method::cubic && out.kind == Kind::blend && !tile.near[k].outside()) {
+                    tile.outer[k] = widen_to_cubic(times, tile.t[k], out);
+                }
             }
             tile.valid[k] = tile.valid[k] && out.valid;
         }
+    }
+
+    Sample sample_window_of(const Tile<Time>& tile, std::int64_t k) const {
+        const std::int64_t j = tile.begin + k;
+        const bool has_earlier = j > 0;
+        const bool has_later = j + 1 < plan_.num_targets;
+        return sample_window(episode_.times, tile.t[k], has_earlier ? target(j - 1) : tile.t[k],
+                             has_later ? target(j + 1) : tile.t[k], has_earlier, has_later, tile.near[k], rules_);
     }
 
     static bool is_replaced(const void* times, std::int64_t row) {
@@ -91,7 +101,7 @@ private:
         return row + 1 < episode.count && episode[row + 1] == episode[row];
     }
 
-    void write_range(const Tile<Time>& tile, const RangePlan& range, WriteRows write_rows) const {
+    void write_range(Tile<Time>& tile, const RangePlan& range, const CpuKernels& kernels) const {
         const StreamPlan& s = stream_;
         char* out = s.out + b_ * s.out_row_stride + tile.begin * s.out_target_stride;
         RowJob job{episode_.values + range.begin * s.inner.value_stride * size_bytes(s.values_dtype),
@@ -106,18 +116,40 @@ private:
                    range.method,
                    s.period,
                    tile.samples,
+                   tile.outer,
                    tile.count,
                    &is_replaced,
                    &episode_.times};
-        if (s.outer.empty()) return write_rows(job);
-        write_outer(job, 0, write_rows);
+        if (!s.outer.empty()) return write_outer(job, 0, kernels);
+        if (!streams_) return kernels.write_rows(job);
+        const std::int64_t row_bytes = s.out_target_stride;
+        const std::int64_t batch = scratch_bytes / row_bytes;
+        job.out = tile.scratch;
+        for (std::int64_t k = 0; k < tile.count; k += batch) {
+            job.samples = tile.samples + k;
+            job.outer = tile.outer + k;
+            job.count = std::min(batch, tile.count - k);
+            kernels.write_rows(job);
+            kernels.stream_out(tile.scratch, job.count * row_bytes, out + k * row_bytes);
+        }
     }
 
-    void write_outer(RowJob job, std::size_t depth, WriteRows write_rows) const {
-        if (depth == stream_.outer.size()) return write_rows(job);
+    /// Whether the output is large and each tile of it is one block of memory.
+    bool should_stream() const {
+        const StreamPlan& s = stream_;
+        const std::int64_t row_bytes = width_bytes(s.out_dtype);
+        return s.ranges.size() == 1 && s.outer.empty() && s.inner.out_stride == 1 && s.out_target_stride == row_bytes &&
+               row_bytes > 0 && row_bytes <= scratch_bytes &&
+               plan_.num_rows * plan_.num_targets >= stream_bytes / row_bytes;
+    }
+
+    std::int64_t width_bytes(DType dtype) const { return stream_.inner.size * size_bytes(dtype); }
+
+    void write_outer(RowJob job, std::size_t depth, const CpuKernels& kernels) const {
+        if (depth == stream_.outer.size()) return kernels.write_rows(job);
         const ChannelDim& dim = stream_.outer[depth];
         for (std::int64_t i = 0; i < dim.size; ++i) {
-            write_outer(job, depth + 1, write_rows);
+            write_outer(job, depth + 1, kernels);
             job.values += dim.value_stride * size_bytes(stream_.values_dtype);
             job.out += dim.out_stride * size_bytes(stream_.out_dtype);
         }
@@ -144,7 +176,15 @@ private:
     std::int64_t b_;
     EpisodeRows<Time> episode_;
     Rules rules_;
+    bool streams_;
 };
+
+const CpuKernels& best_kernels() {
+#ifdef ROBOCACHE_X86_64_V3
+    if (has_x86_64_v3()) return kernels_x86_64_v3();
+#endif
+    return kernels_baseline();
+}
 
 std::int64_t output_bytes_per_target(const AlignPlan& plan) {
     std::int64_t bytes = 16;  // the search
@@ -160,10 +200,7 @@ std::int64_t output_bytes_per_target(const AlignPlan& plan) {
 
 void align_cpu(const AlignPlan& plan) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
-    WriteRows write_rows = &write_rows_baseline;
-#ifdef ROBOCACHE_X86_64_V3
-    if (has_x86_64_v3()) write_rows = &write_rows_x86_64_v3;
-#endif
+    const CpuKernels& kernels = best_kernels();
     const std::int64_t tiles_per_row = (plan.num_targets + tile_size - 1) / tile_size;
     const std::int64_t tile_bytes = output_bytes_per_target(plan) * std::min(tile_size, plan.num_targets);
     const std::int64_t grain = std::max<std::int64_t>(1, parallel_bytes / tile_bytes);
@@ -174,7 +211,7 @@ void align_cpu(const AlignPlan& plan) {
                 tile.begin = i % tiles_per_row * tile_size;
                 tile.count = std::min(tile_size, plan.num_targets - tile.begin);
                 for (const StreamPlan& stream : plan.streams) {
-                    TileWriter<Time>(plan, stream, i / tiles_per_row).write(tile, write_rows);
+                    TileWriter<Time>(plan, stream, i / tiles_per_row).write(tile, kernels);
                 }
             }
         });

@@ -158,17 +158,25 @@ enum class Kind : std::uint8_t {
     zero,    // the episode has no rows
     nan,     // outside, and NaN was asked for
     row,     // rows[0] as it is
-    blend,   // rows[0] and rows[1] by weight[0]; how is the method's business
-    cubic,   // rows[0..3] = left, right, before left, after right by weight[0..2] = right, before, after
+    blend,   // rows[0] and rows[1] by weight; how is the method's business
+    cubic,   // the same, and the outer rows
     window,  // rows [rows[0], rows[1])
 };
 
-/// What to write for one target: which rows, with which weights.
+/// What to write for one target: which rows, with which weight.
 struct Sample {
-    std::int64_t rows[4];
-    double weight[3];
+    std::int64_t rows[2];
+    double weight;  // of rows[1]
     Kind kind;
     bool valid;
+};
+
+/// The rows around a cubic sample, with their weights relative to the left row.
+struct OuterRows {
+    std::int64_t before;
+    std::int64_t after;
+    double weight_before;
+    double weight_after;
 };
 
 /// What a stream asks for besides its method.
@@ -197,7 +205,7 @@ ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, 
     Sample sample;
     sample.rows[0] = a;
     sample.rows[1] = b;
-    sample.weight[0] = weight;
+    sample.weight = weight;
     sample.kind = Kind::blend;
     sample.valid = valid;
     return sample;
@@ -231,40 +239,40 @@ ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, cons
 
 /// Barry-Goldman: the parabolas through (before, left, right) and (left, right, after), blended by w. As weights of the
 /// rows relative to left, so that the sum is left + Σ weight (row - left). Times relative to left, in float64.
+/// Turns a blend of two rows into a cubic where there is a third one.
 template <class Time>
-ROBOCACHE_HD Sample cubic_sample(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, bool valid) {
-    const std::int64_t before = previous_time(times, near.left);
-    const std::int64_t after = next_time(times, near.right);
-    const Time t_left = times[near.left];
+ROBOCACHE_HD OuterRows widen_to_cubic(const EpisodeTimes<Time>& times, Time t, Sample& sample) {
+    const std::int64_t left = sample.rows[0];
+    const std::int64_t right = sample.rows[1];
+    const std::int64_t before = previous_time(times, left);
+    const std::int64_t after = next_time(times, right);
+    OuterRows outer{left, left, 0.0, 0.0};
+    if (before < 0 && after < 0) return outer;
+    const Time t_left = times[left];
     const auto x = static_cast<double>(distance(t_left, t));
-    const auto h = static_cast<double>(distance(t_left, times[near.right]));
-    const double w = x / h;
-    if (before < 0 && after < 0) return blend_sample(near.left, near.right, w, valid);
+    const auto h = static_cast<double>(distance(t_left, times[right]));
     // Where an outer row is missing, the other parabola counts in full.
-    const double share_a = before < 0 ? 0.0 : (after < 0 ? 1.0 : 1.0 - w);
+    const double share_a = before < 0 ? 0.0 : (after < 0 ? 1.0 : 1.0 - x / h);
     const double share_b = 1.0 - share_a;
-    double right = 0.0;
-    Sample sample = blend_sample(near.left, near.right, 0.0, valid);
-    sample.kind = Kind::cubic;
-    sample.rows[2] = before < 0 ? near.left : before;
-    sample.rows[3] = after < 0 ? near.left : after;
-    sample.weight[1] = 0.0;
-    sample.weight[2] = 0.0;
+    double weight_right = 0.0;
     if (before >= 0) {
         const auto g = static_cast<double>(distance(times[before], t_left));  // before lies at -g
-        sample.weight[1] = share_a * (x * (x - h) / (g * (g + h)));
-        right += share_a * (x * (x + g) / (h * (h + g)));
+        outer.before = before;
+        outer.weight_before = share_a * (x * (x - h) / (g * (g + h)));
+        weight_right += share_a * (x * (x + g) / (h * (h + g)));
     }
     if (after >= 0) {
         const auto k = static_cast<double>(distance(t_left, times[after]));  // after lies at k
-        sample.weight[2] = share_b * (x * (x - h) / (k * (k - h)));
-        right += share_b * (x * (k - x) / (h * (k - h)));
+        outer.after = after;
+        outer.weight_after = share_b * (x * (x - h) / (k * (k - h)));
+        weight_right += share_b * (x * (k - x) / (h * (k - h)));
     }
-    sample.weight[0] = right;
-    return sample;
+    sample.weight = weight_right;
+    sample.kind = Kind::cubic;
+    return outer;
 }
 
-/// Every method but mean, min and max.
+/// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
 template <class Time>
 ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Method method,
                               const Rules& rules) {
@@ -281,9 +289,8 @@ ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Nei
                                      : row_sample(near.right, rules.allows(to_right));
     }
     const Gap<Time> span = distance(t_left, t_right);
-    const bool valid = rules.allows(span);
-    if (method == Method::cubic) return cubic_sample(times, t, near, valid);
-    return blend_sample(near.left, near.right, static_cast<double>(from_left) / static_cast<double>(span), valid);
+    const double weight = static_cast<double>(from_left) / static_cast<double>(span);
+    return blend_sample(near.left, near.right, weight, rules.allows(span));
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// The body of write_rows, included by one source file per instruction set.
+// The CPU kernels of align, included by one source file per instruction set.
 //
 // Every function lives in an unnamed namespace and is free of library templates: code compiled for a newer instruction
 // set must never be merged by the linker with the baseline's. Numbers flow
@@ -6,9 +6,9 @@
 // in pieces that stay in the first-level cache; `lerp_in_place` is the short cut for the case everybody has.
 #pragma once
 
-#include "ops/align/rows.hpp"
+#include "ops/align/cpu_kernels.hpp"
 
-#ifdef __F16C__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -147,11 +147,11 @@ struct Piece {
 };
 
 template <class Compute>
-void blend_pieces(const RowJob& job, const Sample& sample, Piece<Compute>& p, std::int64_t n) {
-    const auto w = static_cast<Compute>(sample.weight[0]);
+void blend_pieces(const RowJob& job, const Sample& sample, const OuterRows& outer, Piece<Compute>& p, std::int64_t n) {
+    const auto w = static_cast<Compute>(sample.weight);
     if (sample.kind == Kind::cubic) {
-        const auto w_before = static_cast<Compute>(sample.weight[1]);
-        const auto w_after = static_cast<Compute>(sample.weight[2]);
+        const auto w_before = static_cast<Compute>(outer.weight_before);
+        const auto w_after = static_cast<Compute>(outer.weight_after);
         for (std::int64_t i = 0; i < n; ++i) {
             p.result[i] = blend_cubic(p.rows[0][i], p.rows[1][i], p.rows[2][i], p.rows[3][i], w, w_before, w_after);
         }
@@ -173,7 +173,7 @@ void write_slerp(const RowJob& job, const Sample& sample, const T* a, const T* b
             qa[i] = static_cast<double>(widen(a[(c + i) * job.value_channel_stride]));
             qb[i] = static_cast<double>(widen(b[(c + i) * job.value_channel_stride]));
         }
-        blend_slerp(qa, qb, sample.weight[0], result);
+        blend_slerp(qa, qb, sample.weight, result);
         store_as(job.out_dtype, result, 4, out, c, job.out_channel_stride);
     }
 }
@@ -262,13 +262,14 @@ void write_constant(const RowJob& job, double value, char* out) {
 }
 
 template <class T>
-void write_blend(const RowJob& job, const Sample& sample, char* out) {
+void write_blend(const RowJob& job, const Sample& sample, const OuterRows& outer, char* out) {
     using Compute = typename ComputeOf<T>::type;
     if constexpr (is_float<T>) {
-        const T* rows[4];
         const int num_rows = sample.kind == Kind::cubic ? 4 : 2;
+        const std::int64_t index[4] = {sample.rows[0], sample.rows[1], outer.before, outer.after};
+        const T* rows[4];
         for (int k = 0; k < num_rows; ++k) {
-            rows[k] = reinterpret_cast<const T*>(job.values + sample.rows[k] * job.value_row_stride);
+            rows[k] = reinterpret_cast<const T*>(job.values + index[k] * job.value_row_stride);
         }
         if (job.method == Method::slerp_xyzw || job.method == Method::slerp_wxyz) {
             return write_slerp(job, sample, rows[0], rows[1], out);
@@ -279,7 +280,7 @@ void write_blend(const RowJob& job, const Sample& sample, char* out) {
             for (int k = 0; k < num_rows; ++k) {
                 load(rows[k] + c * job.value_channel_stride, job.value_channel_stride, n, p.rows[k]);
             }
-            blend_pieces(job, sample, p, n);
+            blend_pieces(job, sample, outer, p, n);
             store_as(job.out_dtype, p.result, n, out, c, job.out_channel_stride);
         }
     }
@@ -294,14 +295,15 @@ void lerp_in_place(const T* __restrict a, const T* __restrict b, double weight, 
 }
 
 template <class T>
-void write_sample(const RowJob& job, const Sample& sample, char* out) {
+void write_sample(const RowJob& job, std::int64_t k, char* out) {
+    const Sample& sample = job.samples[k];
     switch (sample.kind) {
         case Kind::zero: return write_constant<T>(job, 0.0, out);
         case Kind::nan: return write_constant<T>(job, __builtin_nan(""), out);
         case Kind::row:
             return write_row(job, reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride), out);
         case Kind::blend:
-        case Kind::cubic: return write_blend<T>(job, sample, out);
+        case Kind::cubic: return write_blend<T>(job, sample, job.outer[k], out);
         case Kind::window:
             for (std::int64_t c = 0; c < job.width; c += piece) {
                 const std::int64_t n = job.width - c < piece ? job.width - c : piece;
@@ -327,15 +329,15 @@ void write_typed(const RowJob& job) {
             if (in_place && sample.kind == Kind::blend) {
                 lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
                               reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
-                              sample.weight[0], job.width, reinterpret_cast<T*>(out));
+                              sample.weight, job.width, reinterpret_cast<T*>(out));
                 continue;
             }
         }
-        write_sample<T>(job, sample, out);
+        write_sample<T>(job, k, out);
     }
 }
 
-void write_any(const RowJob& job) {
+void write_by_dtype(const RowJob& job) {
     switch (job.values_dtype) {
         case DType::boolean:
         case DType::u8: return write_typed<std::uint8_t>(job);
@@ -352,6 +354,89 @@ void write_any(const RowJob& job) {
         case DType::f64: return write_typed<double>(job);
     }
 }
+
+// ---- search ---------------------------------------------------------------------------------------------------------
+
+/// The number of leading times that are <= t, of eight sorted ones.
+ROBOCACHE_HD int count_until(const float* times, float t) {
+#ifdef __AVX2__
+    const __m256 later = _mm256_cmp_ps(_mm256_loadu_ps(times), _mm256_set1_ps(t), _CMP_NLE_UQ);
+    return __builtin_ctz(static_cast<unsigned>(_mm256_movemask_ps(later)) | 0x100U);
+#else
+    int count = 0;
+    while (count < 8 && times[count] <= t) ++count;
+    return count;
+#endif
+}
+
+ROBOCACHE_HD int count_until(const double* times, double t) {
+#ifdef __AVX2__
+    const __m256d target = _mm256_set1_pd(t);
+    const int low = _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(times), target, _CMP_NLE_UQ));
+    const int high = _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(times + 4), target, _CMP_NLE_UQ));
+    return __builtin_ctz(static_cast<unsigned>(low | high << 4) | 0x100U);
+#else
+    int count = 0;
+    while (count < 8 && times[count] <= t) ++count;
+    return count;
+#endif
+}
+
+ROBOCACHE_HD int count_until(const std::int64_t* times, std::int64_t t) {
+#ifdef __AVX2__
+    const __m256i target = _mm256_set1_epi64x(t);
+    const auto* from = reinterpret_cast<const __m256i*>(times);
+    const __m256i low = _mm256_cmpgt_epi64(_mm256_loadu_si256(from), target);
+    const __m256i high = _mm256_cmpgt_epi64(_mm256_loadu_si256(from + 1), target);
+    const int mask = _mm256_movemask_pd(_mm256_castsi256_pd(low)) | _mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
+    return __builtin_ctz(static_cast<unsigned>(mask) | 0x100U);
+#else
+    int count = 0;
+    while (count < 8 && times[count] <= t) ++count;
+    return count;
+#endif
+}
+
+/// find_neighbours for targets in any order; each search begins where the one before ended. Targets that follow each
+/// other within a few rows (the usual case) cost one wide comparison instead of a chain of unpredictable branches.
+/// The rows found are on their way from memory while the search goes on.
+template <class Time>
+void find_all(const EpisodeTimes<Time>& times, const Time* t, std::int64_t count, const RowHint& rows,
+              Neighbours* near) {
+    constexpr std::int64_t line = 64;
+    constexpr std::int64_t most = 8 * line;
+    const std::int64_t bytes = rows.bytes < most ? rows.bytes : most;
+    std::int64_t hint = first_after(times, 0, times.count, t[0]) - 1;
+    for (std::int64_t k = 0; k < count; ++k) {
+        const bool ahead = hint < 0 || times[hint] <= t[k];
+        if (times.stride == 1 && ahead && hint + 9 <= times.count) {
+            hint += count_until(times.data + hint + 1, t[k]);
+        }
+        near[k] = find_neighbours(times, t[k], hint);
+        hint = near[k].left;
+        const char* row = rows.values + (hint < 0 ? 0 : hint) * rows.stride;
+        for (std::int64_t at = 0; at < bytes; at += line) __builtin_prefetch(row + at);
+    }
+}
+
+/// Copies past the caches: a large output does not push the input out of them, and is not read before it is written.
+void stream_out(const char* __restrict from, std::int64_t count, char* __restrict to) {
+    std::int64_t done = 0;
+#ifdef __AVX2__
+    constexpr std::int64_t width = 32;
+    const auto misaligned = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % width);
+    done = misaligned == 0 ? 0 : (width - misaligned < count ? width - misaligned : count);
+    copy(from, 1, done, to, 1);
+    for (; done + width <= count; done += width) {
+        const __m256i block = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done));
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done), block);
+    }
+    _mm_sfence();
+#endif
+    copy(from + done, 1, count - done, to + done, 1);
+}
+
+constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &find_all<float>, &find_all<double>, &find_all<std::int64_t>};
 
 }  // namespace
 }  // namespace robocache::align_detail

@@ -1,0 +1,64 @@
+// Searching and writing a tile on the CPU: the part of align that is compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/align/kernel.hpp"
+
+namespace robocache::align_detail {
+
+/// `count` targets of one stream and one channel range. Strides of rows in bytes, of channels in elements.
+struct RowJob {
+    const char* values;
+    std::int64_t value_row_stride;
+    std::int64_t value_channel_stride;
+    DType values_dtype;
+    char* out;
+    std::int64_t out_target_stride;
+    std::int64_t out_channel_stride;
+    DType out_dtype;
+    std::int64_t width;
+    Method method;
+    double period;
+    const Sample* samples;
+    const OuterRows* outer;  // cubic samples only
+    std::int64_t count;
+    /// Windows only: whether a later row of the same time replaces this one.
+    bool (*is_replaced)(const void* times, std::int64_t row);
+    const void* times;
+};
+
+/// Where the rows of an episode lie, for fetching them ahead; bytes: from a left row to the end of its right one.
+struct RowHint {
+    const char* values;
+    std::int64_t stride;
+    std::int64_t bytes;
+};
+
+template <class Time>
+using FindAll = void (*)(const EpisodeTimes<Time>& times, const Time* t, std::int64_t count, const RowHint& rows,
+                         Neighbours* near);
+
+struct CpuKernels {
+    void (*write_rows)(const RowJob&);
+    void (*stream_out)(const char* from, std::int64_t count, char* to);
+    FindAll<float> find_f32;
+    FindAll<double> find_f64;
+    FindAll<std::int64_t> find_i64;
+
+    template <class Time>
+    [[nodiscard]] FindAll<Time> find() const {
+        if constexpr (sizeof(Time) == 4) {
+            return find_f32;
+        } else if constexpr (Time(0.5) == 0) {
+            return find_i64;
+        } else {
+            return find_f64;
+        }
+    }
+};
+
+const CpuKernels& kernels_baseline();
+const CpuKernels& kernels_x86_64_v3();
+
+}  // namespace robocache::align_detail

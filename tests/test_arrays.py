@@ -1,0 +1,175 @@
+"""Arrays: the same kind, dtype and device back, read in place whatever their strides, and written where asked."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import robocache
+import torch
+from arrays import BFLOAT16, DEVICE, FLOATS, INTEGERS, KIND, array_of, bits, kind_of, to_numpy
+from cases import METHODS, dense, ragged
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_array_in_same_kind_and_same_bits_out(kind, dtype, rng):
+    case = dense(rng, dtype, np.dtype(np.int64), (3,))
+    got, want = case.align(kind), case.align("numpy")
+    for mine, numpys, expected in zip(got, want, (dtype, np.dtype(bool), np.dtype(np.int64)), strict=True):
+        assert kind_of(mine) == kind
+        assert to_numpy(mine).dtype == expected
+        assert bits(mine) == bits(numpys)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_every_backend_takes_every_kind(kind, backend, rng):
+    for dtype in (np.dtype(np.float32), BFLOAT16, np.dtype(np.int32), np.dtype(bool)):
+        case = ragged(rng, dtype, np.dtype(np.int64), (4,))
+        got = case.align(kind, backend)
+        assert [kind_of(x) for x in got] == [kind] * 3
+        assert bits(got.values) == bits(case.align(KIND[backend], backend).values)
+
+
+def test_the_device_stays_the_same(backend, rng):
+    case = dense(rng, np.dtype(np.float32), np.dtype(np.int64), (3,))
+    got = case.align("torch", backend)
+    assert {x.device.type for x in got} == {DEVICE[backend]}
+    assert next(iter(case.align("jax").values.devices())) == jax.devices("cpu")[0]
+
+
+def test_device_says_where_to_compute():
+    times = np.arange(4.0)
+    assert robocache.resample_trajectories(times, times, times, device="cpu").tolist() == times.tolist()
+    tensor = torch.arange(4.0)
+    assert torch.equal(robocache.resample_trajectories(tensor, tensor, tensor, device="cpu"), tensor)
+    with pytest.raises((ValueError, NotImplementedError), match=r"^resample_trajectories: device .*mars"):
+        robocache.resample_trajectories(times, times, times, device="mars")
+
+
+@pytest.mark.parametrize("spelling", ["name", "numpy", "torch", "jax"])
+def test_the_output_dtype_may_be_spelled_in_any_framework(spelling, kind):
+    dtype = {"name": "bfloat16", "numpy": BFLOAT16, "torch": torch.bfloat16, "jax": jnp.bfloat16}[spelling]
+    times = array_of(kind, np.arange(4.0))
+    got = robocache.resample_trajectories(times, times, times, dtype=dtype)
+    assert kind_of(got) == kind
+    assert to_numpy(got).dtype == BFLOAT16
+
+
+def test_bfloat16_arrays_of_ml_dtypes_work(rng):
+    rows = rng.normal(size=(6, 3)).astype(BFLOAT16)
+    got = robocache.resample_trajectories(rows, np.arange(6.0), np.arange(5) + 0.5)
+    assert got.dtype == BFLOAT16
+    np.testing.assert_array_equal(got, ((rows[:-1].astype("f4") + rows[1:].astype("f4")) / 2).astype(BFLOAT16))
+
+
+def test_datetimes_count_as_nanoseconds(backend):
+    times = np.array(["2024-01-01T00:00:00", "2024-01-01T00:00:01"], "datetime64[ns]")
+    targets = times[:1] + np.array([1, 250_000_000, 10**9], "timedelta64[ns]")
+    options = {"max_gap": 10**9, "return_valid": True, "backend": backend}
+    values, valid = robocache.resample_trajectories(np.array([0.0, 1.0]), times, targets, **options)
+    assert (values.tolist(), valid.all()) == ([1e-9, 0.25, 1.0], True)
+    values, _ = robocache.resample_trajectories(np.array([0.0, 1.0]), times.astype(np.int64), targets, **options)
+    assert values.tolist() == [1e-9, 0.25, 1.0]
+    stream = robocache.Stream(np.array([0.0, 1.0]), times)
+    deltas = np.array([0, 5 * 10**8], "timedelta64[ns]")
+    assert robocache.align(stream, anchor=times[:1], deltas=deltas, backend=backend).values.tolist() == [[0.0, 0.5]]
+
+
+def test_read_only_inputs_work(backend):
+    rows, times = np.arange(4.0), np.arange(4.0)
+    rows.flags.writeable = times.flags.writeable = False
+    assert robocache.resample_trajectories(rows, times, times, backend=backend).tolist() == [0, 1, 2, 3]
+
+
+def test_inputs_are_never_changed(backend, rng):
+    for method in METHODS:
+        case = dense(rng, np.dtype(np.float32), np.dtype(np.int64), (4,), method)
+        before = [bits(x) for x in (case.values, case.times, case.targets)]
+        case.align(KIND[backend], backend, method=method)
+        assert [bits(x) for x in (case.values, case.times, case.targets)] == before
+
+
+STRIDED = {
+    "reversed rows": lambda x: np.ascontiguousarray(x[:, ::-1])[:, ::-1],
+    "reversed channels": lambda x: np.ascontiguousarray(x[:, :, ::-1])[:, :, ::-1],
+    "a slice of channels": lambda x: np.concatenate([x, x], axis=2)[:, :, : x.shape[2]],
+    "every other channel": lambda x: np.repeat(x, 2, axis=2)[:, :, ::2],
+    "time before batch": lambda x: np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1),
+    "channels first": lambda x: np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0),
+    "at an odd address": lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(x.dtype).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("how", STRIDED)
+@pytest.mark.parametrize("method", METHODS)
+def test_any_strides_are_read_in_place(how, method, rng):
+    for dtype in FLOATS:
+        case = dense(rng, dtype, np.dtype(np.int64), (8,), method)
+        want = case.align(method=method)
+        case.values = STRIDED[how](case.values)
+        assert bits(case.align(method=method).values) == bits(want.values)
+
+
+def test_reversed_times_and_targets_are_read_in_place(rng):
+    case = dense(rng, np.dtype(np.float32), np.dtype(np.int64), (3,))
+    want = bits(case.align().values)
+    case.times, case.targets = (np.ascontiguousarray(x[:, ::-1])[:, ::-1] for x in (case.times, case.targets))
+    assert bits(case.align().values) == want
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_times_at_an_odd_address_are_read(place, rng, tdtype):
+    case = dense(rng, np.dtype(np.float32), tdtype, (3,))
+    want = bits(case.align().values)
+    name = ("values", "times", "targets")[place]
+    setattr(case, name, STRIDED["at an odd address"](getattr(case, name)))
+    assert bits(case.align().values) == want
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_outputs_may_be_column_slices_of_one_array(method, backend, rng):
+    cases = [dense(rng, np.dtype(np.float32), np.dtype(np.int64), (width,), method) for width in (4, 8)]
+    kind, device = KIND[backend], DEVICE[backend]
+    out = np.full((3, 8, 16), 77.0, np.float32)
+    whole = array_of(kind, out, device)
+    streams = {name: case.stream(kind, device, method=method) for name, case in zip("ab", cases, strict=True)}
+    outs = {"a": whole[:, :, 1:5], "b": whole[:, :, 6:14]}
+    got = robocache.align(streams, **cases[0].query(kind, device), out=outs, backend=backend)
+    cases[1].targets = cases[0].targets
+    filled = to_numpy(whole)
+    assert bits(filled[:, :, 1:5]) == bits(cases[0].align(kind, backend, method=method).values) == bits(got.values["a"])
+    assert bits(filled[:, :, 6:14]) == bits(cases[1].align(kind, backend, method=method).values)
+    assert (filled[:, :, [0, 5, 14, 15]] == 77.0).all()
+
+
+def test_outputs_of_a_dict_are_found_by_name(backend):
+    times = array_of(KIND[backend], np.arange(3.0))
+    streams = {"a": robocache.Stream(times, times), "b": robocache.Stream(times + 10, times)}
+    outs = {name: array_of(KIND[backend], np.zeros((1, 3))) for name in "ba"}
+    robocache.align(streams, times, out=outs, backend=backend)
+    assert to_numpy(outs["a"]).tolist() == [[0, 1, 2]]
+    assert to_numpy(outs["b"]).tolist() == [[10, 11, 12]]
+
+
+def test_an_output_in_another_float_dtype_is_written_with_one_rounding(backend, rng):
+    case = dense(rng, np.dtype(np.float64), np.dtype(np.int64), (3,))
+    out = array_of(KIND[backend], np.zeros((3, 8, 3), np.float32))
+    robocache.align(case.stream(KIND[backend]), **case.query(KIND[backend]), out=out, backend=backend)
+    assert bits(out) == bits(case.align(KIND[backend], backend, dtype="float32").values)
+
+
+def test_jax_without_64_bits_still_works():
+    code = """
+import jax.numpy as jnp, numpy as np, robocache
+rows = jnp.arange(4.0)
+values, valid = robocache.resample_trajectories(rows, rows, rows[:-1] + 0.5, return_valid=True)
+assert values.dtype == jnp.float32 and values.tolist() == [0.5, 1.5, 2.5] and valid.all(), values
+got = robocache.align(robocache.Stream(rows, rows), rows, return_index=True)
+assert np.asarray(got.index).tolist() == [[0, 1, 2, 3]], got.index
+print('ok')
+"""
+    environment = {"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout == "ok\n", done.stderr

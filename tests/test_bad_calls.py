@@ -1,0 +1,190 @@
+"""Calls that are wrong as calls: gradients, devices, outputs, byte order, things that are no arrays."""
+
+import numpy as np
+import pytest
+import robocache
+import torch
+from arrays import KIND, array_of
+
+VALUES, TIMES, TARGETS = (
+    np.zeros((2, 5, 3), np.float32),
+    np.tile(np.arange(5.0), (2, 1)),
+    np.tile(np.arange(4.0), (2, 1)),
+)
+OUT_SHAPE = (2, 4, 3)
+
+
+def test_resampling_names_its_own_arguments():
+    for bad, argument, given in [
+        ((VALUES, TIMES[:, :4], TARGETS), "source_times", r"\(2, 4\)"),
+        ((VALUES, TIMES, TARGETS[None]), "target_times", r"\(1, 2, 4\)"),
+        ((VALUES.astype(np.complex128), TIMES, TARGETS), "source_data", "complex128"),
+        ((VALUES, TIMES, TARGETS.astype(np.float32)), "target_times", "float32"),
+        ((VALUES, TIMES[:, ::-1], TARGETS), "source_times", "3 after 4"),
+    ]:
+        with pytest.raises(ValueError, match=rf"^resample_trajectories: {argument} must .*, got .*{given}"):
+            robocache.resample_trajectories(*bad)
+    for option, value in [
+        ("max_gap", -1.0),
+        ("method", "best"),
+        ("outside", "wrap"),
+        ("period", -1.0),
+        ("dtype", "int8"),
+    ]:
+        with pytest.raises(ValueError, match=rf"^resample_trajectories: {option} must .*, got .*{value}"):
+            robocache.resample_trajectories(VALUES, TIMES, TARGETS, **{"method": "angle", option: value})
+
+
+def test_the_message_of_the_design_is_word_for_word_what_is_raised():
+    with pytest.raises(ValueError) as caught:
+        robocache.resample_trajectories(np.zeros((8, 100, 7)), np.zeros((8, 99)), np.zeros((8, 10)))
+    assert str(caught.value) == "resample_trajectories: source_times must have shape (8, 100), got (8, 99)"
+
+
+def test_fusion_names_the_stream():
+    good = (VALUES, TIMES)
+    for bad, argument, given in [
+        ([good, (VALUES, TIMES[:, :4])], r"streams\[1\]\.times", r"\(2, 4\)"),
+        ([good, (np.zeros((3, 5, 1), "f4"), np.zeros((3, 5))), good], r"streams\[1\]", "3"),
+        ([good, (VALUES[:, :, 0], TIMES)], r"streams\[1\]", "no channel"),
+        ([good, VALUES], r"streams\[1\]", "ndarray"),
+        ([good, {"data": VALUES}], r"streams\[1\]", "data"),
+        ([good, {"data": VALUES, "times": TIMES, "methods": "next"}], r"streams\[1\]", "methods"),
+        ([], "streams", "none"),
+    ]:
+        with pytest.raises(ValueError, match=rf"^fuse_multimodal: {argument}.* must .*, got .*{given}"):
+            robocache.fuse_multimodal(bad, TARGETS)
+    with pytest.raises(ValueError, match=r"^fuse_multimodal: times2 must .*, got \(2, 4\)"):
+        robocache.fuse_multimodal(VALUES, TIMES, VALUES, TIMES[:, :4], VALUES, TIMES, TARGETS)
+    with pytest.raises(ValueError, match=r"^fuse_multimodal: target_times must .*, got .*\(3, 4\)"):
+        robocache.fuse_multimodal(VALUES, TIMES, VALUES, TIMES, VALUES, TIMES, np.zeros((3, 4)))
+
+
+def test_fusion_with_arguments_missing_or_too_many_is_a_type_error():
+    for args in ((), ([(VALUES, TIMES)],), (VALUES, TIMES, TARGETS), (VALUES, TIMES) * 4):
+        with pytest.raises(TypeError, match=r"^fuse_multimodal: "):
+            robocache.fuse_multimodal(*args)
+    with pytest.raises(TypeError, match=r"^fuse_multimodal: .*colour"):
+        robocache.fuse_multimodal([(VALUES, TIMES)], TARGETS, colour="red")
+
+
+def test_streams_of_one_call_share_the_dtype_of_their_times():
+    streams = [robocache.Stream(VALUES, TIMES), robocache.Stream(VALUES, TIMES.astype(np.int64))]
+    with pytest.raises(ValueError, match=r"^align: streams\[1\]\.times must .*float64.*, got int64"):
+        robocache.align(streams, TARGETS)
+
+
+def test_streams_of_one_call_share_their_episodes():
+    streams = [robocache.Stream(VALUES, TIMES), robocache.Stream(np.zeros((3, 5, 1)), np.zeros((3, 5)))]
+    with pytest.raises(ValueError, match=r"^align: streams\[1\].* must .*, got .*3"):
+        robocache.align(streams, TARGETS)
+
+
+def test_an_episode_out_of_range_of_the_second_stream_is_found():
+    streams = [robocache.Stream(np.zeros((3, 5, 1)), np.zeros((3, 5))), robocache.Stream(VALUES, TIMES)]
+    with pytest.raises(ValueError, match=r"^align: episode must .*\b2\b.*, got 2 at row 1"):
+        robocache.align(streams, TARGETS, episode=np.array([1, 2]))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("native", [None, "cpu"])
+def test_a_gradient_that_nobody_would_compute_is_refused(place, native):
+    tensors = [torch.from_numpy(x) for x in (VALUES, TIMES, TARGETS)]
+    tensors[place] = tensors[place].clone().requires_grad_()
+    name = ("source_data", "source_times", "target_times")[place]
+    with pytest.raises(
+        NotImplementedError, match=rf"^resample_trajectories: {name} must .*grad.*, .*got requires_grad=True"
+    ):
+        robocache.resample_trajectories(*tensors, backend=native)
+    with torch.no_grad():
+        assert not robocache.resample_trajectories(*tensors, backend=native).requires_grad
+    assert robocache.resample_trajectories(*(t.detach() for t in tensors), backend=native).shape == OUT_SHAPE
+
+
+def test_mixed_devices_are_refused():
+    values, times, targets = (torch.from_numpy(x) for x in (VALUES, TIMES, TARGETS))
+    with pytest.raises((ValueError, NotImplementedError), match=r"^resample_trajectories: source_times .*meta"):
+        robocache.resample_trajectories(values, times.to("meta"), targets)
+    with pytest.raises((ValueError, NotImplementedError), match=r"^resample_trajectories: .*meta"):
+        robocache.resample_trajectories(values.to("meta"), times, targets)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_another_byte_order_is_refused(place):
+    arrays = [VALUES, TIMES, TARGETS]
+    arrays[place] = arrays[place].astype(arrays[place].dtype.newbyteorder(">"))
+    name = ("source_data", "source_times", "target_times")[place]
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: {name} must .*, got .*>f"):
+        robocache.resample_trajectories(*arrays)
+
+
+@pytest.mark.parametrize("thing", [None, [[0.0]], 3.0, "abc", np.array([["a"]]), np.array([[object()]]), {}], ids=repr)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_is_no_array_of_numbers_is_refused(place, thing):
+    arrays = [VALUES, TIMES, TARGETS]
+    arrays[place] = thing
+    name = ("source_data", "source_times", "target_times")[place]
+    with pytest.raises((ValueError, TypeError), match=rf"^resample_trajectories: {name} must .*, got "):
+        robocache.resample_trajectories(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("out", "given"),
+    [
+        (np.zeros((2, 4, 2), np.float32), r"\(2, 4, 2\)"),
+        (np.zeros((2, 3, 3), np.float32), r"\(2, 3, 3\)"),
+        (np.zeros((8, 3), np.float32), r"\(8, 3\)"),
+        (np.zeros(OUT_SHAPE, np.int32), "int32"),
+        (np.lib.stride_tricks.as_strided(np.zeros(3, np.float32), OUT_SHAPE, (0, 0, 4)), "stride 0"),
+    ],
+    ids=["channels", "targets", "rank", "dtype", "overlap"],
+)
+def test_an_output_that_does_not_fit_is_refused(out, given, backend):
+    kind = KIND[backend]
+    stream, targets = robocache.Stream(*(array_of(kind, x) for x in (VALUES, TIMES))), array_of(kind, TARGETS)
+    with pytest.raises(ValueError, match=rf"^align: out.* must .*, got .*{given}"):
+        robocache.align(stream, targets, out=array_of(kind, out), backend=backend)
+
+
+def test_a_read_only_output_is_refused():
+    out = np.full(OUT_SHAPE, 7.0, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match=r"^align: out.* must .*writ.*, got .*read-only"):
+        robocache.align(robocache.Stream(VALUES, TIMES), TARGETS, out=out)
+    assert (out == 7.0).all()
+
+
+@pytest.mark.parametrize("num_outputs", [0, 1, 3])
+def test_the_outputs_are_as_many_as_the_streams(num_outputs, backend):
+    outs = [torch.zeros(OUT_SHAPE) for _ in range(num_outputs)]
+    stream = robocache.Stream(*(torch.from_numpy(x) for x in (VALUES, TIMES)))
+    with pytest.raises(ValueError, match=rf"^align: out must .*2.*, got .*{num_outputs}"):
+        robocache.align([stream, stream], torch.from_numpy(TARGETS), out=outs, backend=backend)
+
+
+def test_no_stream_or_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"^align: streams must have at least one stream, got none"):
+        robocache.align([], TARGETS)
+    with pytest.raises(ValueError, match=r"^align: streams\[1\] must be a Stream, got tuple"):
+        robocache.align([robocache.Stream(VALUES, TIMES), (VALUES, TIMES)], TARGETS)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_fewer_than_one_thread_is_refused(count):
+    with pytest.raises(ValueError, match=rf"^set_num_threads: .* must .*, got {count}"):
+        robocache.set_num_threads(count)
+
+
+def test_a_time_that_is_no_time_is_refused():
+    times = np.array(["2024-01-01", "NaT"], "datetime64[ns]")
+    targets = np.array(["2024-01-01"], "datetime64[ns]")
+    for rows in (times, times[::-1]):
+        with pytest.raises(ValueError, match=r"^resample_trajectories: source_times must .*, got "):
+            robocache.resample_trajectories(np.zeros((2, 1)), rows, targets)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_datetimes_in_other_units_than_nanoseconds_are_refused(unit):
+    times = np.array(["2024-01-01", "2024-01-02"], f"datetime64[{unit}]")
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: source_times must .*, got .*datetime64\[{unit}\]"):
+        robocache.resample_trajectories(np.zeros((2, 1)), times, times)

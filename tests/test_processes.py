@@ -1,0 +1,144 @@
+"""Processes and threads: forked workers, forks of one's own, Python threads; all after the pool has been used."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import robocache
+
+SETUP = """
+import os, sys, threading
+import numpy as np
+import robocache
+rows = np.random.default_rng(0).normal(size=(64, 500, 32)).astype(np.float32)
+times = np.tile(np.arange(500), (64, 1))
+targets = np.tile(np.arange(0, 499 * 2) // 2, (64, 1))
+def work(): return robocache.resample_trajectories(rows, times, targets)
+robocache.set_num_threads(4)
+expected = work().tobytes()  # the pool is running
+"""
+
+
+def run(code, timeout=120):
+    """The code in a process of its own, so that a hang is a failure of one test."""
+    done = subprocess.run([sys.executable, "-c", SETUP + code], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_forked_dataloader_finishes(num_workers):
+    code = f"""
+import torch
+torch.multiprocessing.set_start_method("fork")
+class Windows(torch.utils.data.Dataset):
+    def __len__(self): return 24
+    def __getitem__(self, i):
+        return robocache.resample_trajectories(*map(torch.from_numpy, (rows, times, targets)))[i], os.getpid()
+reference = np.frombuffer(expected, np.float32).reshape(64, -1, 32)
+pids = set()
+for epoch in range(2):
+    seen = 0
+    for batch, pid in torch.utils.data.DataLoader(Windows(), batch_size=4, num_workers={num_workers}):
+        assert np.array_equal(batch.numpy(), reference[seen:seen + 4])
+        seen += 4
+        pids |= set(pid.tolist())
+    assert seen == 24
+assert work().tobytes() == expected
+print(len(pids), os.getpid() in pids)
+"""
+    assert run(code) == {0: "1 True\n", 2: "4 False\n"}[num_workers]
+
+
+def test_a_fork_works_in_child_and_parent_and_the_child_has_one_thread():
+    code = """
+children = []
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        ok = robocache.num_threads() == 1 and work().tobytes() == expected
+        robocache.set_num_threads(3)  # a child may have a pool of its own
+        ok = ok and work().tobytes() == expected and len(os.listdir("/proc/self/task")) == 3
+        os._exit(0 if ok else 1)
+    children.append(pid)
+    assert work().tobytes() == expected
+assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 5
+assert robocache.num_threads() == 4
+print("ok")
+"""
+    assert run(code) == "ok\n"
+
+
+def test_a_fork_while_other_threads_are_working_does_not_hang():
+    code = """
+stop = threading.Event()
+def busy():
+    while not stop.is_set(): work()
+threads = [threading.Thread(target=busy) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        robocache.set_num_threads(2)
+        os._exit(0 if work().tobytes() == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+stop.set()
+for thread in threads: thread.join()
+print("ok")
+"""
+    assert run(code) == "ok\n"
+
+
+def test_the_pool_ends_with_the_process():
+    assert run("print(threading.active_count())") == "1\n"  # and the process came to its end
+
+
+@pytest.mark.parametrize(("value", "threads"), [("1", 1), ("3", 3)])
+def test_the_environment_sets_the_number_of_threads(value, threads):
+    code = "import robocache; print(robocache.num_threads())"
+    environment = {**os.environ, "ROBOCACHE_NUM_THREADS": value}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == f"{threads}\n", done.stderr
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "many", ""])
+def test_a_bad_number_of_threads_in_the_environment_stops_nothing(value):
+    code = "import numpy as np, robocache; t = np.arange(3.0); print(robocache.resample_trajectories(t, t, t).tolist())"
+    environment = {**os.environ, "ROBOCACHE_NUM_THREADS": value}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "[0.0, 1.0, 2.0]\n", done.stderr
+
+
+def test_threads_of_python_get_their_own_results(rng):
+    problems = []
+    for i in range(8):
+        times = np.sort(rng.integers(0, 10**6, (20, 300)), axis=1)
+        problems.append((rng.normal(size=(20, 300, 16)), times, rng.integers(0, 10**6, (20, 400)), i % 3))
+    methods = ("linear", "nearest", "cubic")
+    alone = [robocache.resample_trajectories(*p[:3], method=methods[p[3]]).tobytes() for p in problems]
+    wrong, barrier = [], threading.Barrier(8)
+
+    def work(which):
+        barrier.wait()
+        for _ in range(10):
+            values, times, targets, method = problems[which]
+            if (
+                robocache.resample_trajectories(values, times, targets, method=methods[method]).tobytes()
+                != alone[which]
+            ):
+                wrong.append(which)
+        for bad in range(5):
+            with pytest.raises(ValueError, match="source_times"):
+                robocache.resample_trajectories(
+                    problems[which][0], problems[which][1][:, : bad + 1], problems[which][2]
+                )
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
