@@ -1,6 +1,9 @@
 """Calls that are wrong as calls: gradients, devices, outputs, byte order, things that are no arrays."""
 
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+import pandas as pd
 import pytest
 import robocache
 import torch
@@ -118,11 +121,28 @@ def test_another_byte_order_is_refused(place):
         robocache.resample_trajectories(*arrays)
 
 
-@pytest.mark.parametrize("thing", [None, [[0.0]], 3.0, "abc", np.array([["a"]]), np.array([[object()]]), {}], ids=repr)
+NO_ARRAYS = {
+    "nothing": None,
+    "a list": [[0.0]],
+    "a number": 3.0,
+    "a string": "abc",
+    "a dict": {},
+    "strings": np.array([["a"]]),
+    "objects": np.array([[object()]]),
+    "records": np.zeros((1, 1), [("a", "f4")]),
+    "long doubles": np.zeros((1, 1), np.longdouble),
+    "float8": np.zeros((1, 1), ml_dtypes.float8_e5m2),
+    "torch float8": torch.zeros(1, 1).to(torch.float8_e5m2),
+    "a sparse tensor": torch.eye(2).to_sparse(),
+    "a table": pd.DataFrame({"a": [0.0]}),
+}
+
+
+@pytest.mark.parametrize("thing", NO_ARRAYS)
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_what_is_no_array_of_numbers_is_refused(place, thing):
     arrays = [VALUES, TIMES, TARGETS]
-    arrays[place] = thing
+    arrays[place] = NO_ARRAYS[thing]
     name = ("source_data", "source_times", "target_times")[place]
     with pytest.raises((ValueError, TypeError), match=rf"^resample_trajectories: {name} must .*, got "):
         robocache.resample_trajectories(*arrays)
@@ -152,6 +172,14 @@ def test_a_read_only_output_is_refused():
     with pytest.raises(ValueError, match=r"^align: out.* must .*writ.*, got .*read-only"):
         robocache.align(robocache.Stream(VALUES, TIMES), TARGETS, out=out)
     assert (out == 7.0).all()
+
+
+def test_an_output_of_jax_is_refused_because_jax_arrays_never_change():
+    rows = jnp.arange(3.0)
+    out = jnp.full((1, 3), 7.0, rows.dtype)
+    with pytest.raises(ValueError, match=r"^align: out.* must .*, got "):
+        robocache.align(robocache.Stream(rows, rows), rows, out=out)
+    assert (np.asarray(out) == 7.0).all()
 
 
 @pytest.mark.parametrize("num_outputs", [0, 1, 3])

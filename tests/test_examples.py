@@ -255,8 +255,10 @@ def test_an_episode_without_rows_gives_zeros_that_are_not_valid(backend):
     assert (got.valid.tolist(), got.index.tolist()) == ([[False], [True]], [[-1], [0]])
 
 
-def test_no_targets_or_no_rows_of_a_query_give_an_empty_output(resample):
+def test_no_targets_no_query_rows_or_no_channels_give_an_empty_output(resample):
     values, valid = resample(np.ones((2, 4, 3)), np.zeros((2, 4)), np.zeros((2, 0)))
     assert (values.shape, valid.shape) == ((2, 0, 3), (2, 0))
     values, valid = resample(np.ones((0, 4, 3), np.float32), np.zeros((0, 4)), np.zeros((0, 5)))
     assert (values.shape, values.dtype, valid.shape) == ((0, 5, 3), np.float32, (0, 5))
+    values, valid = resample(np.ones((2, 4, 0)), np.zeros((2, 4)), np.zeros((2, 3)))
+    assert (values.shape, valid.all()) == ((2, 3, 0), True)

@@ -59,6 +59,10 @@ def test_keywords_of_the_call_are_for_every_stream(backend):
     v, tv, f, tf, targets = given(backend, VISION, TIMES[0], TOUCH, TIMES[1], np.array([[-1.0, 0.25]]))
     got = robocache.fuse_multimodal([(v, tv), (f, tf)], targets, method="previous", outside="nan", backend=backend)
     np.testing.assert_array_equal(to_numpy(got), [[[np.nan] * 3, [1.0, 2.0, 10.0]]])
+    got = robocache.fuse_multimodal([(v, tv), (f, tf)], targets, latency=0.25, backend=backend)
+    assert to_numpy(got).tolist() == [[[1.0, 2.0, 10.0], [2.0, 3.0, 20.0]]]
+    got = robocache.fuse_multimodal([(v, tv), (f, tf)], targets, method="angle", period=40.0, backend=backend)
+    assert to_numpy(got).tolist() == [[[1.0, 2.0, 10.0], [1.5, 2.5, 15.0]]]
 
 
 def test_unbatched_streams_give_an_unbatched_output(backend):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,7 +43,11 @@ struct Duration {
     double seconds = 0;
 
     constexpr Duration() = default;
-    constexpr Duration(std::chrono::nanoseconds d) : ns(d.count()), seconds(static_cast<double>(d.count()) / 1e9) {}
+    /// From std::chrono: 10ms, std::chrono::microseconds(5), …
+    template <class Rep, class Period>
+        requires std::convertible_to<std::chrono::duration<Rep, Period>, std::chrono::nanoseconds>
+    constexpr Duration(std::chrono::duration<Rep, Period> duration)
+        : ns(std::chrono::nanoseconds(duration).count()), seconds(static_cast<double>(ns) / 1e9) {}
     constexpr Duration(std::int64_t ns, double seconds) : ns(ns), seconds(seconds) {}
 };
 

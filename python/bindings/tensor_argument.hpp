@@ -24,8 +24,8 @@ struct TensorArgument {
 
 enum class Access { read, write };
 
-/// Reads torch tensors through the DLPack C exchange table, everything else through `__dlpack__` or the buffer protocol.
-/// A tuple (array, "bfloat16") is a 16-bit array whose bits mean bfloat16: NumPy cannot say so itself.
+/// Reads torch tensors through the DLPack C exchange table, everything else through `__dlpack__` or the buffer
+/// protocol. A tuple (array, "bfloat16") is a 16-bit array whose bits mean bfloat16: NumPy cannot say so itself.
 [[nodiscard]] TensorArgument read_tensor(nanobind::handle object, const Argument& argument,
                                          Access access = Access::read);
 

@@ -20,7 +20,7 @@ Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
 class _Output(NamedTuple):
     values: Array
     valid: Array | None = None
-    index: Array | None = None
+    index: Any = None
     column: int | None = None  # write columns [column, column + width) of values, and plane i of valid
 
 
@@ -109,9 +109,7 @@ def resample_trajectories(
     array([[0.5],
            [1. ]])
     """
-    stream = Stream(
-        source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, dtype
-    )
+    stream = Stream(source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, dtype)
     unbatched = getattr(source_times, "ndim", 2) == 1 and getattr(target_times, "ndim", 2) == 1
     names: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
 
@@ -192,14 +190,20 @@ def _fuse_arguments(
     given = dict(zip(form, args, strict=False))
     wrong = [name for name in arrays if name in given or name not in form]
     if wrong or len(args) > len(form):
-        raise TypeError(f"{op}: takes ({', '.join(form)}), got {len(args)} positional and {', '.join(arrays) or 'none by name'}")
+        raise TypeError(
+            f"{op}: takes ({', '.join(form)}), got {len(args)} positional and {', '.join(arrays) or 'none by name'}"
+        )
     given.update(arrays)
     missing = [name for name in form if name not in given]
     if missing:
         raise TypeError(f"{op}: missing {', '.join(missing)}")
     if form is three:
         streams = [Stream(given[f"data{i}"], given[f"times{i}"], **defaults) for i in (1, 2, 3)]
-        return streams, given["target_times"], (op, "target_times", tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3)))
+        return (
+            streams,
+            given["target_times"],
+            (op, "target_times", tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3))),
+        )
     streams = [_as_stream(op, i, item, defaults) for i, item in enumerate(given["streams"])]
     return streams, given["target_times"], (op, "target_times", ())
 
@@ -211,7 +215,9 @@ def _as_stream(op: str, i: int, item: Any, defaults: dict[str, Any]) -> Stream:
         fields = {**defaults, **{("values" if k == "data" else k): v for k, v in item.items()}}
         known = {f.name for f in dataclasses.fields(Stream)}
         if not {"values", "times"} <= fields.keys() <= known:
-            raise ValueError(f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}")
+            raise ValueError(
+                f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}"
+            )
         return Stream(**fields)
     if isinstance(item, Sequence) and len(item) == 2:
         return Stream(item[0], item[1], **defaults)

@@ -36,11 +36,13 @@ def native(array: Array) -> Any:
 
 def dtype_name(dtype: Any) -> str | None:
     """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``."""
-    if dtype is None or isinstance(dtype, str):
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
         return dtype
     if type(dtype).__module__.split(".")[0] == "torch":
         return str(dtype).removeprefix("torch.")
-    return np.dtype(dtype).name
+    return str(np.dtype(dtype).name)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -48,7 +50,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes  # whoever passes or asks for a bfloat16 NumPy array has it
 
-        return np.dtype(ml_dtypes.bfloat16)
+        name = ml_dtypes.bfloat16
     return np.dtype(name)
 
 
@@ -83,7 +85,7 @@ def as_torch(array: Array) -> Array:
         return torch.from_numpy(view[0]).view(torch.bfloat16)
     if isinstance(view, np.ndarray):
         return torch.from_numpy(view if view.flags.writeable else view.copy())
-    return torch.from_dlpack(view)
+    return torch.utils.dlpack.from_dlpack(view)
 
 
 def from_torch(kind: Kind, tensor: Array) -> Array:

@@ -20,7 +20,8 @@ def device_type(array: Array) -> str:
     if kind == "torch":
         return str(array.device.type)
     if kind == "jax":
-        return {"gpu": "cuda"}.get(*(2 * [next(iter(array.devices())).platform]))
+        platform = str(next(iter(array.devices())).platform)
+        return "cuda" if platform == "gpu" else platform
     return "cpu"
 
 
@@ -114,7 +115,7 @@ def run_torch(
     results = _torch_backend.align(tensors, targets, [getattr(torch, name) for name in dtypes], op=op)
     arrays = [tuple(from_torch(kind, x) for x in result) for result in results]
     if out is None:
-        return arrays  # type: ignore[return-value]
+        return arrays
     for (values, _, _), target in zip(results, out, strict=True):
         as_torch(target).copy_(values)
     return [(target, valid, index) for target, (_, valid, index) in zip(out, arrays, strict=True)]

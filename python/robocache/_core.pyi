@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__file__: str
-
 class FormatError(RuntimeError): ...
 
 def version() -> str: ...

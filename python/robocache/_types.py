@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 Array = Any
 """A NumPy, torch or JAX array (anything that speaks DLPack)."""
 
-Method = Union[None, str, Sequence[tuple[int, int, str]]]
-Outside = Union[str, tuple[str, str]]
+Method = str | Sequence[tuple[int, int, str]] | None
+Outside = str | tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ struct DTypeInfo {
     std::int64_t size_bytes;
 };
 
-constexpr DTypeInfo dtype_info[] = {{"bool", 1},  {"uint8", 1},    {"uint16", 2},  {"uint32", 4}, {"uint64", 8},
-                                    {"int8", 1},  {"int16", 2},    {"int32", 4},   {"int64", 8},  {"float16", 2},
+constexpr DTypeInfo dtype_info[] = {{"bool", 1},     {"uint8", 1},   {"uint16", 2}, {"uint32", 4}, {"uint64", 8},
+                                    {"int8", 1},     {"int16", 2},   {"int32", 4},  {"int64", 8},  {"float16", 2},
                                     {"bfloat16", 2}, {"float32", 4}, {"float64", 8}};
 
 }  // namespace

@@ -10,9 +10,9 @@
 namespace robocache {
 namespace {
 
-constexpr std::array<std::string_view, 12> method_names = {"automatic", "linear",     "previous",   "next",
-                                                           "nearest",   "cubic",      "slerp_xyzw", "slerp_wxyz",
-                                                           "angle",     "mean",       "min",        "max"};
+constexpr std::array<std::string_view, 12> method_names = {"automatic", "linear", "previous",   "next",
+                                                           "nearest",   "cubic",  "slerp_xyzw", "slerp_wxyz",
+                                                           "angle",     "mean",   "min",        "max"};
 constexpr std::array<std::string_view, 4> outside_names = {"hold", "nan", "linear", "error"};
 
 template <class Enum, std::size_t count>

@@ -88,7 +88,8 @@ void check_offsets(const StreamPlan& stream, std::size_t i, const Names& names) 
     for (std::int64_t e = 0; e < stream.num_episodes; ++e) {
         if (at(e + 1) < at(e)) {
             fail(names.op, argument, "not decrease",
-                 std::to_string(at(e + 1)) + " after " + std::to_string(at(e)) + " at position " + std::to_string(e + 1));
+                 std::to_string(at(e + 1)) + " after " + std::to_string(at(e)) + " at position " +
+                     std::to_string(e + 1));
         }
     }
     if (at(stream.num_episodes) != stream.num_rows) {
@@ -140,8 +141,8 @@ void check_targets(const AlignPlan& plan, const Names& names) {
     std::int64_t j = 0;
     while (!bad_target(bad.get(), j)) ++j;
     const std::string argument(plan.deltas == nullptr ? names.query_times : "anchor + deltas");
-    const std::string given = text(target_time<Time>(plan, bad.get(), j)) + " at row " +
-                              std::to_string(bad.get()) + ", position " + std::to_string(j);
+    const std::string given = text(target_time<Time>(plan, bad.get(), j)) + " at row " + std::to_string(bad.get()) +
+                              ", position " + std::to_string(j);
     const bool is_finite = finite(target_time<Time>(plan, bad.get(), j));
     fail(names.op, argument, is_finite ? "not decrease along a row where a method uses windows" : "be finite", given);
 }

@@ -217,8 +217,8 @@ void plan_targets(AlignPlan& plan, const Query& query, const Names& names) {
         return;
     }
     if (!query.anchor || !query.deltas) {
-        fail(names.op, query.anchor ? "deltas" : "anchor", query.anchor ? "be given with anchor" : "be given with deltas",
-             "nothing");
+        fail(names.op, query.anchor ? "deltas" : "anchor",
+             query.anchor ? "be given with anchor" : "be given with deltas", "nothing");
     }
     require_rank(names.op, "anchor", *query.anchor, 1);
     require_rank(names.op, "deltas", *query.deltas, 1);
@@ -291,7 +291,8 @@ void require_same_kind(const AlignPlan& plan, std::span<const StreamView> stream
             require_device(names.op, names.field(i, "offsets"), *streams[i].offsets, plan.device);
         }
         if (streams[i].times.dtype != plan.time_dtype) {
-            fail(names.op, names.times(i), "have dtype " + std::string(name(plan.time_dtype)) + " like " + names.times(0),
+            fail(names.op, names.times(i),
+                 "have dtype " + std::string(name(plan.time_dtype)) + " like " + names.times(0),
                  name(streams[i].times.dtype));
         }
     }
@@ -337,7 +338,8 @@ void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& vi
     const std::string argument = "out[" + std::to_string(i) + "]";
     const TensorView& out = output.values;
     const TensorView expected = output_view(plan, view);
-    if (out.rank != expected.rank || !std::equal(out.shape.begin(), out.shape.begin() + out.rank, expected.shape.begin())) {
+    if (out.rank != expected.rank ||
+        !std::equal(out.shape.begin(), out.shape.begin() + out.rank, expected.shape.begin())) {
         fail(names.op, argument, "have shape " + shape_text(expected), shape_text(out));
     }
     require_device(names.op, argument, out, plan.device);

@@ -3,8 +3,8 @@
 
 #include "core/cpu_features.hpp"
 #include "core/thread_pool.hpp"
-#include "ops/align/episodes.hpp"
 #include "ops/align/cpu_kernels.hpp"
+#include "ops/align/episodes.hpp"
 
 namespace robocache::align_detail {
 namespace {

@@ -97,6 +97,19 @@ void load(const T* __restrict from, std::int64_t stride, std::int64_t count, Com
     for (; i < count; ++i) to[i] = widen(from[i]);
 }
 
+/// load, for an output of `dtype`: integers that go to f64 are rounded to nearest here, since nothing rounds them
+/// again.
+template <class T, class Compute>
+void load_for(DType dtype, const T* __restrict from, std::int64_t stride, std::int64_t count, Compute* __restrict to) {
+    if constexpr (sizeof(T) == 8 && !is_float<T>) {
+        if (dtype == DType::f64) {
+            for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<double>(from[i * stride]);
+            return;
+        }
+    }
+    load(from, stride, count, to);
+}
+
 template <class Out, class Compute>
 void store(const Compute* __restrict from, std::int64_t count, Out* __restrict to, std::int64_t stride) {
     if (stride != 1) {
@@ -226,7 +239,7 @@ void write_extreme(const RowJob& job, const Sample& sample, std::int64_t c, std:
         copy(best, 1, n, reinterpret_cast<T*>(out) + c * job.out_channel_stride, job.out_channel_stride);
     } else {
         typename ComputeOf<T>::type wide[piece];
-        load(best, 1, n, wide);
+        load_for(job.out_dtype, best, 1, n, wide);
         store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
     }
 }
@@ -242,7 +255,7 @@ void write_row(const RowJob& job, const T* from, char* out) {
     typename ComputeOf<T>::type wide[piece];
     for (std::int64_t c = 0; c < job.width; c += piece) {
         const std::int64_t n = job.width - c < piece ? job.width - c : piece;
-        load(from + c * job.value_channel_stride, job.value_channel_stride, n, wide);
+        load_for(job.out_dtype, from + c * job.value_channel_stride, job.value_channel_stride, n, wide);
         store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
     }
 }
@@ -436,7 +449,8 @@ void stream_out(const char* __restrict from, std::int64_t count, char* __restric
     copy(from + done, 1, count - done, to + done, 1);
 }
 
-constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &find_all<float>, &find_all<double>, &find_all<std::int64_t>};
+constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &find_all<float>, &find_all<double>,
+                             &find_all<std::int64_t>};
 
 }  // namespace
 }  // namespace robocache::align_detail

@@ -212,7 +212,8 @@ ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, 
 }
 
 template <class Time>
-ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, const Rules& rules) {
+ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbours& near,
+                                   const Rules& rules) {
     const bool before = near.left < 0;
     const Outside rule = before ? rules.before : rules.after;
     const std::int64_t end = before ? near.right : near.left;
@@ -229,8 +230,7 @@ ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, cons
             const std::int64_t a = before ? end : other;
             const std::int64_t b = before ? other : end;
             const auto span = static_cast<double>(distance(times[a], times[b]));
-            const double from_a =
-                before ? -static_cast<double>(away) : static_cast<double>(distance(times[a], t));
+            const double from_a = before ? -static_cast<double>(away) : static_cast<double>(distance(times[a], t));
             return blend_sample(a, b, from_a / span, valid);
         }
     }
@@ -341,8 +341,7 @@ ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time 
         const std::int64_t first = first_not_before(times, begin);
         const std::int64_t last = first_not_before(times, end);
         if (first < last) {
-            const bool near_enough =
-                near.exact || rules.allows(distance(times[near.left], times[near.right]));
+            const bool near_enough = near.exact || rules.allows(distance(times[near.left], times[near.right]));
             Sample sample = blend_sample(first, last, 0.0, near_enough);
             sample.kind = Kind::window;
             return sample;
@@ -366,28 +365,37 @@ ROBOCACHE_HD Compute blend_cubic(Compute left, Compute right, Compute before, Co
     return fused_multiply_add(w_after, after - left, result);
 }
 
+ROBOCACHE_HD float round_even(float x) {
+    return __builtin_rintf(x);
+}
+
+ROBOCACHE_HD double round_even(double x) {
+    return __builtin_rint(x);
+}
+
+ROBOCACHE_HD float round_down(float x) {
+    return __builtin_floorf(x);
+}
+
+ROBOCACHE_HD double round_down(double x) {
+    return __builtin_floor(x);
+}
+
 template <class Compute>
 ROBOCACHE_HD Compute blend_angle(Compute a, Compute b, Compute w, Compute period) {
     const Compute raw = b - a;
-    Compute turn = raw / period;
-    if constexpr (sizeof(Compute) == 4) {
-        turn = __builtin_rintf(turn);
-    } else {
-        turn = __builtin_rint(turn);
-    }
-    const Compute way = fused_multiply_add(-turn, period, raw);
-    Compute result = fused_multiply_add(w, way, a);
+    const Compute way = fused_multiply_add(-round_even(raw / period), period, raw);
+    const Compute result = fused_multiply_add(w, way, a);
     const Compute low = a < b ? a : b;
     const Compute high = a < b ? b : a;
     const Compute half = period / 2;
-    const bool symmetric = low >= -half && high <= half;
-    const bool positive = low >= 0 && high <= period;
-    if (symmetric) {
-        if (result > half) result -= period;
-        if (result < -half) result += period;
-    } else if (positive) {
-        if (result > period) result -= period;
-        if (result < 0) result += period;
+    // The range both rows are in is the range of the result.
+    if (low >= -half && high <= half) {
+        if (result >= -half && result <= half) return result;
+        return fused_multiply_add(-round_even(result / period), period, result);
+    }
+    if (low >= 0 && high <= period && (result < 0 || result > period)) {
+        return fused_multiply_add(-round_down(result / period), period, result);
     }
     return result;
 }
