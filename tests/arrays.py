@@ -41,6 +41,11 @@ def array_of(kind, x, device="cpu"):
         return torch.from_numpy(x).to(device)
 
 
+def on(backend, x):
+    """``x`` as the kind of array the backend is mostly tested with, where the backend computes."""
+    return array_of(KIND[backend], x, DEVICE[backend])
+
+
 def kind_of(x):
     if isinstance(x, np.ndarray):
         return "numpy"

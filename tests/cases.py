@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import oracle
 import robocache
-from arrays import DEVICE, array_of
+from arrays import DEVICE, KIND, array_of
 
 METHODS = ("linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max")
 INTEGER_METHODS = ("previous", "next", "nearest", "min", "max")
@@ -73,22 +73,20 @@ class Case:
     deltas: np.ndarray | None = None
     shared: bool = False
 
-    def stream(self, kind="numpy", device="cpu", **options):
-        arrays = (array_of(kind, x, device) for x in (self.values, self.times, self.offsets))
-        return robocache.Stream(*arrays, **options)
+    def stream(self, backend="cpu", kind=None, **options):
+        given = (self.values, self.times, self.offsets)
+        return robocache.Stream(*(array_of(kind or KIND[backend], x, DEVICE[backend]) for x in given), **options)
 
-    def query(self, kind="numpy", device="cpu"):
+    def query(self, backend="cpu", kind=None):
         asked = {"times": self.targets[0] if self.shared else self.targets}
         if self.anchor is not None:
             asked = {"anchor": self.anchor, "deltas": self.deltas}
         asked["episode"] = self.episode
-        return {name: array_of(kind, x, device) for name, x in asked.items()}
+        return {name: array_of(kind or KIND[backend], x, DEVICE[backend]) for name, x in asked.items()}
 
-    def align(self, kind="numpy", backend="cpu", **options):
-        stream = self.stream(kind, DEVICE[backend], **options)
-        return robocache.align(
-            stream, **self.query(kind, DEVICE[backend]), return_index=True, check=True, backend=backend
-        )
+    def align(self, backend="cpu", kind=None, **options):
+        stream, query = self.stream(backend, kind, **options), self.query(backend, kind)
+        return robocache.align(stream, **query, return_index=True, check=True, backend=backend)
 
     def expected(self, **options):
         options.pop("dtype", None)

@@ -8,7 +8,7 @@ import hypothesis.configuration
 import numpy as np
 import pytest
 import robocache
-from arrays import BACKENDS, DEVICE, KIND, KINDS, TIMES, array_of, to_numpy
+from arrays import BACKENDS, KINDS, TIMES, on, to_numpy
 
 hypothesis.configuration.set_hypothesis_home_dir(pathlib.Path(tempfile.gettempdir(), "robocache-hypothesis"))
 hypothesis.settings.register_profile(
@@ -45,7 +45,7 @@ def resample(backend):
     """``resample_trajectories`` on the backend, with NumPy in and out; always returns (values, valid)."""
 
     def call(values, times, targets, **options):
-        given = (array_of(KIND[backend], np.asarray(x), DEVICE[backend]) for x in (values, times, targets))
+        given = (on(backend, np.asarray(x)) for x in (values, times, targets))
         values, valid = robocache.resample_trajectories(
             *given, return_valid=True, check=True, backend=backend, **options
         )

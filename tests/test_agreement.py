@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import robocache
-from arrays import BFLOAT16, DEVICE, FLOATS, INTEGERS, KIND, to_numpy, torch_dtype
+from arrays import BFLOAT16, FLOATS, INTEGERS, KIND, to_numpy, torch_dtype
 from cases import EXTRAPOLATING, INTEGER_METHODS, LAYOUTS, METHODS, WINDOW, dense, one_episode, ragged, span_of
 from tolerance import assert_agrees
 
@@ -40,7 +40,7 @@ def option_sets(method, dtype, tdtype):
 def test_floats_agree_with_the_oracle(method, dtype, tdtype, layout, backend, rng):
     case = LAYOUTS[layout](rng, dtype, tdtype, channels_for(layout, method), method)
     for options in option_sets(method, dtype, tdtype):
-        got = case.align(KIND[backend], backend, method=method, **options)
+        got = case.align(backend, method=method, **options)
         assert to_numpy(got.values).dtype == dtype
         assert_agrees(got, case.expected(method=method, **options), dtype)
 
@@ -51,7 +51,7 @@ def test_floats_agree_with_the_oracle(method, dtype, tdtype, layout, backend, rn
 def test_integers_and_bool_agree_with_the_oracle_exactly(method, dtype, tdtype, layout, backend, rng):
     case = LAYOUTS[layout](rng, dtype, tdtype, CHANNELS[layout])
     for options in option_sets(method, dtype, tdtype):
-        got = case.align(KIND[backend], backend, method=method, **options)
+        got = case.align(backend, method=method, **options)
         assert to_numpy(got.values).dtype == dtype
         assert_agrees(got, case.expected(method=method, **options), dtype)
 
@@ -62,7 +62,7 @@ def test_every_width_of_a_row_agrees(method, width, backend, rng):
     width = 4 * width if method.startswith("slerp") else width
     for dtype in FLOATS:
         case = dense(rng, dtype, np.dtype(np.int64), (width,), method, num_targets=5, num_episodes=2)
-        assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), dtype)
+        assert_agrees(case.align(backend, method=method), case.expected(method=method), dtype)
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in WINDOW])
@@ -70,7 +70,7 @@ def test_targets_may_come_in_any_order(method, tdtype, backend, rng):
     channels = channels_for("dense", method)
     case = dense(rng, np.dtype(np.float32), tdtype, channels, method, num_rows=200, num_targets=40, num_episodes=2)
     case.targets = rng.permuted(case.targets, axis=1)
-    assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype)
+    assert_agrees(case.align(backend, method=method), case.expected(method=method), case.values.dtype)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 31, 64, 65, 1000])
@@ -78,9 +78,7 @@ def test_every_number_of_rows_agrees(num_rows, tdtype, backend, rng):
     for method in METHODS:
         channels = (4,)
         case = one_episode(rng, np.dtype(np.float32), tdtype, channels, method, num_rows, num_targets=20)
-        assert_agrees(
-            case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype
-        )
+        assert_agrees(case.align(backend, method=method), case.expected(method=method), case.values.dtype)
 
 
 RANGES = {
@@ -100,7 +98,7 @@ def test_channel_ranges_agree(which, dtype, tdtype, backend, rng):
         case = layout(rng, dtype, tdtype, (11,))
         for options in [{}, {"max_gap": span_of(4, tdtype), "outside_valid": True}, {"outside": ("nan", "hold")}]:
             assert_agrees(
-                case.align(KIND[backend], backend, method=method, **options),
+                case.align(backend, method=method, **options),
                 case.expected(method=method, **options),
                 dtype,
             )
@@ -109,7 +107,7 @@ def test_channel_ranges_agree(which, dtype, tdtype, backend, rng):
 def test_channel_ranges_of_integers_agree(backend, tdtype, rng):
     case = ragged(rng, np.dtype(np.int16), tdtype, (5,))
     method = [(0, 2, "nearest"), (4, 5, "max")]
-    assert_agrees(case.align(KIND[backend], backend, method=method), case.expected(method=method), case.values.dtype)
+    assert_agrees(case.align(backend, method=method), case.expected(method=method), case.values.dtype)
 
 
 @pytest.mark.parametrize("out_dtype", FLOATS, ids=str)
@@ -121,14 +119,14 @@ def test_any_stream_can_come_out_as_any_float(dtype, out_dtype, backend, rng):
             case.values = case.values % 30000  # float16 ends at 65,504
         wanted = torch_dtype(out_dtype) if KIND[backend] == "torch" else out_dtype
         for given in (wanted, out_dtype.name):
-            got = case.align(KIND[backend], backend, method=method, dtype=given)
+            got = case.align(backend, method=method, dtype=given)
             assert to_numpy(got.values).dtype == out_dtype
             assert_agrees(got, case.expected(method=method), dtype)
 
 
 def test_integers_as_floats_may_be_nan_outside(backend, rng):
     case = dense(rng, np.dtype(np.int32), np.dtype(np.int64), (3,))
-    got = case.align(KIND[backend], backend, outside="nan", dtype="float64")
+    got = case.align(backend, outside="nan", dtype="float64")
     want = case.expected()
     outside = (case.targets < case.times[:, :1]) | (case.targets > case.times[:, -1:])
     assert outside.any()
@@ -148,8 +146,8 @@ def test_streams_of_one_call_agree_each_with_its_own_oracle(backend, rng):
         ),
         (one_episode(rng, np.dtype(bool), tdtype, (), num_rows=1), {}),
     ]
-    streams = {str(i): c.stream(KIND[backend], DEVICE[backend], **o) for i, (c, o) in enumerate(others)}
-    query = case.query(KIND[backend], DEVICE[backend])
+    streams = {str(i): c.stream(backend, **o) for i, (c, o) in enumerate(others)}
+    query = case.query(backend)
     by_name = robocache.align(streams, **query, return_index=True, backend=backend)
     by_place = robocache.align(list(streams.values()), **query, return_index=True, backend=backend)
     for i, (other, options) in enumerate(others):
@@ -163,8 +161,8 @@ def test_a_stream_with_one_episode_serves_every_row_next_to_streams_with_many(ba
     tdtype, dtype = np.dtype(np.int64), np.dtype(np.float32)
     cases = [dense(rng, dtype, tdtype, (3,)), ragged(rng, dtype, tdtype, (2,), lengths=(4, 0, 6)),
              one_episode(rng, dtype, tdtype, (5,)), dense(rng, dtype, tdtype, (4,), num_episodes=1)]  # fmt: skip
-    streams = [case.stream(KIND[backend], DEVICE[backend]) for case in cases]
-    got = robocache.align(streams, **cases[0].query(KIND[backend], DEVICE[backend]), backend=backend)
+    streams = [case.stream(backend) for case in cases]
+    got = robocache.align(streams, **cases[0].query(backend), backend=backend)
     for i, case in enumerate(cases):
         case.targets = cases[0].targets
         assert_agrees(robocache.Aligned(got.values[i], got.valid[i], None), case.expected(), dtype)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import robocache
 import torch
-from arrays import KIND, array_of
+from arrays import on
 
 VALUES, TIMES, TARGETS = (
     np.zeros((2, 5, 3), np.float32),
@@ -160,10 +160,9 @@ def test_what_is_no_array_of_numbers_is_refused(place, thing):
     ids=["channels", "targets", "rank", "dtype", "overlap"],
 )
 def test_an_output_that_does_not_fit_is_refused(out, given, backend):
-    kind = KIND[backend]
-    stream, targets = robocache.Stream(*(array_of(kind, x) for x in (VALUES, TIMES))), array_of(kind, TARGETS)
+    stream, targets = robocache.Stream(on(backend, VALUES), on(backend, TIMES)), on(backend, TARGETS)
     with pytest.raises(ValueError, match=rf"^align: out.* must .*, got .*{given}"):
-        robocache.align(stream, targets, out=array_of(kind, out), backend=backend)
+        robocache.align(stream, targets, out=on(backend, out), backend=backend)
 
 
 def test_a_read_only_output_is_refused():
@@ -184,10 +183,10 @@ def test_an_output_of_jax_is_refused_because_jax_arrays_never_change():
 
 @pytest.mark.parametrize("num_outputs", [0, 1, 3])
 def test_the_outputs_are_as_many_as_the_streams(num_outputs, backend):
-    outs = [torch.zeros(OUT_SHAPE) for _ in range(num_outputs)]
-    stream = robocache.Stream(*(torch.from_numpy(x) for x in (VALUES, TIMES)))
+    outs = [on(backend, np.zeros(OUT_SHAPE, np.float32)) for _ in range(num_outputs)]
+    stream = robocache.Stream(on(backend, VALUES), on(backend, TIMES))
     with pytest.raises(ValueError, match=rf"^align: out must .*2.*, got .*{num_outputs}"):
-        robocache.align([stream, stream], torch.from_numpy(TARGETS), out=outs, backend=backend)
+        robocache.align([stream, stream], on(backend, TARGETS), out=outs, backend=backend)
 
 
 def test_no_stream_or_something_else_is_refused():

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import robocache
-from arrays import KIND, array_of
+from arrays import on, to_numpy
 
 VALUES, TIMES, TARGETS = (
     np.zeros((2, 5, 3), np.float32),
@@ -89,7 +89,7 @@ BAD = {
     "an unknown outside": ({"outside": "clamp"}, "outside", "clamp"),
     "an unknown outside on one side": ({"outside": ("hold", "wrap")}, "outside", "wrap"),
     "no outside": ({"outside": None}, "outside", "None"),
-    "three outsides": ({"outside": ("hold", "hold", "nan")}, "outside", "3"),
+    "three outsides": ({"outside": ("hold", "hold", "nan")}, "outside", "('hold', 'hold', 'nan')"),
     "nan outside integers": ({**INTS, "outside": "nan"}, "outside", "nan"),
     "nan after integers": ({**INTS, "outside": ("hold", "nan")}, "outside", "nan"),
     "linear integers": ({**INTS, "method": "linear"}, "method", "linear"),
@@ -141,9 +141,9 @@ BAD = {
 }  # fmt: skip
 
 
-def call(changes, out, backend="cpu", kind="numpy"):
+def call(changes, out, backend):
     changes = {"values": VALUES, "times": TIMES, "query.times": TARGETS, **changes}
-    arrays = {k: array_of(kind, v) if isinstance(v, np.ndarray) else v for k, v in changes.items()}
+    arrays = {k: on(backend, v) if isinstance(v, np.ndarray) else v for k, v in changes.items()}
     stream = robocache.Stream(**{k: v for k, v in arrays.items() if k in STREAM_FIELDS})
     query = {k: v for k, v in arrays.items() if k not in (*STREAM_FIELDS, "query.times")}
     return robocache.align(stream, arrays["query.times"], **query, out=out, backend=backend)
@@ -157,32 +157,31 @@ def poisoned(changes):
 
 
 def test_the_good_call_that_the_bad_ones_change_is_good(backend):
-    out = poisoned({})
-    got = call({}, array_of(KIND[backend], out), backend, KIND[backend])
+    out = on(backend, poisoned({}))
+    got = call({}, out, backend)
     assert bool(got.valid.all())
-    assert not out.any()  # it is the output that was written
+    assert not to_numpy(out).any()  # it is the output that was written
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_refused_with_a_message_and_nothing_is_written(what, backend):
     changes, argument, given = BAD[what]
-    out = poisoned(changes)
-    before = out.copy()
+    out = on(backend, poisoned(changes))
     form = rf"^align: (streams\[0\]\.|the )?{re.escape(argument)}\b.* must .*, got .*{re.escape(given)}"
     with pytest.raises(ValueError, match=form):
-        call(changes, None if "dtype" in changes else array_of(KIND[backend], out), backend, KIND[backend])
-    np.testing.assert_array_equal(out, before)
+        call(changes, None if "dtype" in changes else out, backend)
+    np.testing.assert_array_equal(to_numpy(out), poisoned(changes))
 
 
 def test_without_a_check_bad_times_give_wrong_numbers_but_no_error_and_no_fault(backend, rng):
     times = rng.choice([np.nan, np.inf, -np.inf, 0.0, 1.0, 5.0, -3.0], size=(4, 50))
     values, targets = rng.normal(size=(4, 50, 3)), rng.choice([np.nan, np.inf, -np.inf, 0.0, 0.5, 3.0], size=(4, 40))
-    given = [array_of(KIND[backend], x) for x in (values, times, targets)]
+    given = [on(backend, x) for x in (values, times, targets)]
     for method in ("linear", "previous", "next", "nearest", "cubic", "angle", "mean", "min", "max"):
         got = robocache.resample_trajectories(*given, method=method, check=False, backend=backend)
         assert got.shape == (4, 40, 3)
-    rows = array_of(KIND[backend], rng.integers(-(2**62), 2**62, (4, 50)))
-    ask = array_of(KIND[backend], rng.integers(-(2**62), 2**62, (4, 40)))
+    rows = on(backend, rng.integers(-(2**62), 2**62, (4, 50)))
+    ask = on(backend, rng.integers(-(2**62), 2**62, (4, 40)))
     for method in ("linear", "nearest", "cubic", "mean"):
         assert robocache.resample_trajectories(
             given[0], rows, ask, method=method, check=False, backend=backend
@@ -191,13 +190,13 @@ def test_without_a_check_bad_times_give_wrong_numbers_but_no_error_and_no_fault(
 
 @pytest.mark.parametrize("offsets", [[0, 5, 99], [-7, 5, 10], [0, 9, 4], [3, 3, 3], [2**62, -(2**62), 10]])
 def test_without_a_check_bad_offsets_and_episodes_read_no_foreign_memory(offsets, backend):
-    arrays = [array_of(KIND[backend], x) for x in (np.ones((10, 3)), np.arange(10.0), np.array(offsets))]
-    episode = array_of(KIND[backend], np.array([0, 1, 2, -1, 2**62]))
-    targets = array_of(KIND[backend], np.arange(4.0))
+    arrays = [on(backend, x) for x in (np.ones((10, 3)), np.arange(10.0), np.array(offsets))]
+    episode = on(backend, np.array([0, 1, 2, -1, 2**62]))
+    targets = on(backend, np.arange(4.0))
     got = robocache.align(robocache.Stream(*arrays), targets, episode=episode, check=False, backend=backend)
-    assert set(np.unique(np.asarray(got.values))) <= {0.0, 1.0}
-    assert not np.asarray(got.valid)[2:].any()  # episodes that do not exist: zeros, not valid
-    assert not np.asarray(got.values)[2:].any()
+    assert set(np.unique(to_numpy(got.values))) <= {0.0, 1.0}
+    assert not to_numpy(got.valid)[2:].any()  # episodes that do not exist: zeros, not valid
+    assert not to_numpy(got.values)[2:].any()
 
 
 def test_a_target_outside_found_late_leaves_a_large_output_untouched():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from arrays import DEVICE, KIND, array_of, to_numpy
+from arrays import DEVICE, on, to_numpy
 
 ROWS = np.arange(10.0)  # values are times: what comes back says where it was read
 
@@ -14,7 +14,7 @@ def fuse(backend):
     """``fuse_multimodal`` of three streams on the backend, with NumPy in and out."""
 
     def call(*arrays, **options):
-        arrays = [array_of(KIND[backend], x, DEVICE[backend]) for x in arrays]
+        arrays = [on(backend, x) for x in arrays]
         return to_numpy(robocache.fuse_multimodal(*arrays, backend=backend, **options))
 
     return call

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import robocache
-from arrays import DEVICE, KIND, array_of
+from arrays import on
 
 NAN = math.nan
 T = [0.0, 1.0, 3.0]  # the rows of most examples
@@ -249,7 +249,7 @@ def test_index_counts_in_the_stream_when_ragged_and_in_the_episode_when_dense():
 
 def test_an_episode_without_rows_gives_zeros_that_are_not_valid(backend):
     given = (np.ones((2, 3)), np.array([0.0, 1.0]), np.array([0, 0, 2]), np.array([[0.5], [0.5]]))
-    *stream, targets = (array_of(KIND[backend], x, DEVICE[backend]) for x in given)
+    *stream, targets = (on(backend, x) for x in given)
     got = robocache.align(robocache.Stream(*stream), targets, return_index=True, backend=backend)
     assert got.values.tolist() == [[[0, 0, 0]], [[1, 1, 1]]]
     assert (got.valid.tolist(), got.index.tolist()) == ([[False], [True]], [[-1], [0]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import robocache
-from arrays import BFLOAT16, DEVICE, FLOATS, KIND, array_of, bits, kind_of, to_numpy
+from arrays import BFLOAT16, FLOATS, array_of, bits, kind_of, on, to_numpy
 from cases import dense, span_of
 from tolerance import assert_values_agree
 
@@ -15,7 +15,7 @@ FUSED = [[[1.5, 2.5, 15.0, 1.0, 1.0, 5.0], [3.0, 4.0, 40.0, 4.0, 4.0, 5.0]]]  # 
 
 
 def given(backend, *arrays):
-    return [array_of(KIND[backend], x, DEVICE[backend]) for x in arrays]
+    return [on(backend, x) for x in arrays]
 
 
 def test_three_streams_of_the_seven_argument_call_lie_side_by_side(backend):
@@ -86,7 +86,7 @@ def test_fusion_is_each_stream_aligned_and_put_side_by_side(dtype, tdtype, backe
     options = [{"method": method, "latency": span_of(i, tdtype)} for i, (_, method) in enumerate(shapes)]
     for case in cases:
         case.targets = cases[0].targets
-    streams = [c.stream(KIND[backend], DEVICE[backend], **o) for c, o in zip(cases, options, strict=True)]
+    streams = [c.stream(backend, **o) for c, o in zip(cases, options, strict=True)]
     values, valid = robocache.fuse_multimodal(
         streams, *given(backend, cases[0].targets), return_valid=True, backend=backend
     )
@@ -103,7 +103,7 @@ def test_streams_of_several_dtypes_need_the_dtype_of_the_output(backend, rng):
     cases = [dense(rng, d, np.dtype(np.float64), (3,)) for d in dtypes]
     for case in cases:
         case.targets = cases[0].targets
-    streams = [c.stream(KIND[backend], DEVICE[backend]) for c in cases]
+    streams = [c.stream(backend) for c in cases]
     targets = given(backend, cases[0].targets)[0]
     with pytest.raises(ValueError, match=r"fuse_multimodal: .*dtype"):
         robocache.fuse_multimodal(streams, targets, backend=backend)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import robocache
-from arrays import array_of, to_numpy
+from arrays import on, to_numpy
 from cases import METHODS, WINDOW, dense, irregular, one_episode, times_of
 from tolerance import TOLERANCE
 
@@ -19,7 +19,7 @@ def test_the_cpu_and_plain_pytorch_agree_on_large_problems(method, shape, rng):
     case = dense(rng, FLOAT32, INT64, (width,), method, num_rows, num_targets, num_episodes)
     if method not in WINDOW:
         case.targets = rng.permuted(case.targets, axis=1)
-    native, plain = case.align("numpy", "cpu", method=method), case.align("torch", "torch", method=method)
+    native, plain = case.align("cpu", method=method), case.align("torch", method=method)
     np.testing.assert_array_equal(native.valid, to_numpy(plain.valid))
     np.testing.assert_array_equal(native.index, to_numpy(plain.index))
     got, want = native.values, to_numpy(plain.values)
@@ -38,18 +38,15 @@ def test_windows_of_a_million_rows_are_read_whole(rng):
 
 
 def test_rows_more_than_2_to_the_31_elements_apart_are_read(backend):
-    kind = "torch" if backend != "cpu" else "numpy"
     wide = np.zeros((1_100_000, 2000), np.int8)  # 2.2 GB that nobody touches but for two rows
     wide[1_099_998:] = [[5], [9]]
     times = np.arange(1_100_000)
     targets = np.array([0, 1_099_997, 1_099_998, 1_099_999])
-    values = robocache.resample_trajectories(*(array_of(kind, x) for x in (wide, times, targets)), backend=backend)
+    values = robocache.resample_trajectories(*(on(backend, x) for x in (wide, times, targets)), backend=backend)
     assert to_numpy(values).min(axis=1).tolist() == to_numpy(values).max(axis=1).tolist() == [0, 0, 5, 9]
     far = np.zeros(3 * 10**9, np.int8)[:: 10**8]  # one element a row, 10**8 apart
     far[:] = np.arange(30)
-    values = robocache.resample_trajectories(
-        *(array_of(kind, x) for x in (far, times[:30], times[:30])), backend=backend
-    )
+    values = robocache.resample_trajectories(*(on(backend, x) for x in (far, times[:30], times[:30])), backend=backend)
     assert to_numpy(values).tolist() == list(range(30))
 
 
@@ -76,13 +73,12 @@ def test_an_output_of_more_than_2_to_the_31_elements_is_written_to_its_end():
 
 
 def test_many_short_episodes_agree_with_the_oracle(backend, rng):
-    kind = "torch" if backend != "cpu" else "numpy"
     case = one_episode(rng, FLOAT32, INT64, (2,), num_rows=3000)
     lengths = rng.multinomial(3000, np.ones(1000) / 1000)
     case.offsets = np.concatenate([[0], np.cumsum(lengths)])
     case.times = times_of(irregular(rng, 3000), INT64)
     case.episode = rng.integers(0, 1000, 400)
     case.targets = np.sort(rng.choice(case.times, (400, 2)), axis=1)
-    got, want = case.align(kind, backend), case.expected()
+    got, want = case.align(backend), case.expected()
     np.testing.assert_array_equal(to_numpy(got.index), want.index)
     np.testing.assert_array_equal(to_numpy(got.valid), want.valid)

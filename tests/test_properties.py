@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import robocache
-from arrays import BFLOAT16, DEVICE, KIND, array_of, bits, to_numpy
+from arrays import BFLOAT16, bits, on, to_numpy
 from cases import METHODS, WINDOW, dense, irregular, one_episode, ragged, span_of, times_of, values_of, wanted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ ONE_TARGET = tuple(m for m in METHODS if m not in WINDOW)  # a target's result n
 
 
 def call(backend, values, times, targets, **options):
-    given = (array_of(KIND[backend], x, DEVICE[backend]) for x in (values, times, targets))
+    given = (on(backend, x) for x in (values, times, targets))
     return [to_numpy(x) for x in robocache.resample_trajectories(*given, return_valid=True, backend=backend, **options)]
 
 
@@ -107,8 +107,8 @@ def test_a_latency_or_delta_past_the_end_of_int64_saturates(backend):
     far = np.array([2**63 - 10, 2**63 - 1])
     values, _ = call(backend, np.array([1, 2]), far, np.array([2**63 - 5]), latency=2**62)
     assert values.tolist() == [2]
-    stream = robocache.Stream(*(array_of(KIND[backend], x) for x in (np.array([1, 2]), far)))
-    anchor, deltas = (array_of(KIND[backend], np.array(x)) for x in ([2**63 - 5], [-1, 0, 2**62]))
+    stream = robocache.Stream(*(on(backend, x) for x in (np.array([1, 2]), far)))
+    anchor, deltas = (on(backend, np.array(x)) for x in ([2**63 - 5], [-1, 0, 2**62]))
     assert to_numpy(robocache.align(stream, anchor=anchor, deltas=deltas, backend=backend).values).tolist() == [
         [1, 1, 2]
     ]
@@ -130,11 +130,11 @@ def test_splitting_a_batch_changes_no_bit(rng, tdtype, dtype, method, cut, backe
 def test_splitting_a_list_of_episodes_changes_no_bit(rng, tdtype, dtype, method, cut, backend):
     lengths = (4, 0, 1, 7, 2)
     case = ragged(rng, dtype, tdtype, (4,), method, lengths)
-    whole = case.align(KIND[backend], backend, method=method)
+    whole = case.align(backend, method=method)
     row = int(case.offsets[cut])
     first = type(case)(case.values[:row], case.times[:row], case.targets[:cut], case.offsets[: cut + 1])
     second = type(case)(case.values[row:], case.times[row:], case.targets[cut:], case.offsets[cut:] - row)
-    parts = [part.align(KIND[backend], backend, method=method) for part in (first, second)]
+    parts = [part.align(backend, method=method) for part in (first, second)]
     assert bits(whole.values) == bits(parts[0].values) + bits(parts[1].values)
     assert bits(whole.valid) == bits(parts[0].valid) + bits(parts[1].valid)
 
@@ -152,14 +152,14 @@ def test_splitting_the_targets_changes_no_bit(rng, tdtype, dtype, method, cut, b
 @given(rng=SEEDS, tdtype=TIMES, dtype=FLOATS, method=METHOD)
 def test_a_layout_changes_no_bit(rng, tdtype, dtype, method, backend):
     case = dense(rng, dtype, tdtype, (4,), method)
-    whole = case.align(KIND[backend], backend, method=method)
+    whole = case.align(backend, method=method)
     rows = case.times.size
     flat = type(case)(
         case.values.reshape(rows, 4), case.times.reshape(rows), case.targets, np.arange(4) * case.times.shape[1]
     )
-    assert bits(whole.values) == bits(flat.align(KIND[backend], backend, method=method).values)
+    assert bits(whole.values) == bits(flat.align(backend, method=method).values)
     strange = type(case)(np.asfortranarray(case.values), np.asfortranarray(case.times), np.asfortranarray(case.targets))
-    assert bits(whole.values) == bits(strange.align(KIND[backend], backend, method=method).values)
+    assert bits(whole.values) == bits(strange.align(backend, method=method).values)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -172,7 +172,7 @@ def test_any_number_of_threads_gives_the_same_bits(method, rng):
         for threads in (1, 2, 3, 8):
             robocache.set_num_threads(threads)
             assert robocache.num_threads() == threads
-            results.append(case.align("numpy", "cpu", method=method))
+            results.append(case.align("cpu", method=method))
     finally:
         robocache.set_num_threads(before)
     for other in results[1:]:

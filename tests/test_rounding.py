@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import robocache
-from arrays import BFLOAT16, FLOATS, KIND, array_of, to_numpy
+from arrays import BFLOAT16, FLOATS, on, to_numpy
 
 PRECISION = {"float32": 24, "float16": 11, "bfloat16": 8, "float64": 53}
 
@@ -26,7 +26,7 @@ def rounded(exact, dtype):
 
 def held(value, out_dtype, backend):
     """The one row of a stream, in another dtype."""
-    given = (array_of(KIND[backend], x) for x in (np.array([value]), np.array([0.0]), np.array([0.0])))
+    given = (on(backend, x) for x in (np.array([value]), np.array([0.0]), np.array([0.0])))
     return float(to_numpy(robocache.resample_trajectories(*given, dtype=out_dtype.name, backend=backend))[0])
 
 

@@ -92,23 +92,32 @@ public:
         return result;
     }
 
-    /// Checks everything but real outputs.
-    void check(bool check_data) {
+    /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made.
+    void check(nb::handle given, bool check_data) {
         std::vector<AlignOutput> outputs;
-        for (std::size_t i = 0; i < views_.size(); ++i) outputs.push_back({expected(i), {}, {}});
+        if (given.is_none()) {
+            for (std::size_t i = 0; i < views_.size(); ++i) outputs.push_back({expected(i), {}, {}});
+        } else {
+            outputs = read_outputs(given);
+        }
         const nb::gil_scoped_release unlocked;
         align_detail::bind_outputs(plan_, views_, outputs, names_);
         if (plan_.device.type != DeviceType::cuda) align_detail::check_data(plan_, names_, check_data);
     }
 
     void run(const nb::sequence& given, bool check_data) {
-        std::vector<AlignOutput> outputs;
-        for (nb::handle item : given) outputs.push_back(output(nb::borrow<nb::tuple>(item), outputs.size()));
+        const std::vector<AlignOutput> outputs = read_outputs(given);
         const nb::gil_scoped_release unlocked;
         align_detail::run(plan_, views_, outputs, names_, {check_data}, {});
     }
 
 private:
+    std::vector<AlignOutput> read_outputs(nb::handle given) {
+        std::vector<AlignOutput> outputs;
+        for (nb::handle item : given) outputs.push_back(output(nb::borrow<nb::tuple>(item), outputs.size()));
+        return outputs;
+    }
+
     /// (values, valid, index, column); with a column, this stream's part of a fused output.
     AlignOutput output(const nb::tuple& given, std::size_t i) {
         const std::string argument = "out[" + std::to_string(i) + "]";
@@ -148,13 +157,30 @@ private:
         if (!spec[5].is_none()) {
             view.max_gap = read_duration(spec[5], view.times.dtype, {names_.op, field("max_gap")});
         }
-        view.before = align_detail::parse_outside(names_.op, field("outside"), text(spec[6]));
-        view.after = align_detail::parse_outside(names_.op, field("outside"), text(spec[7]));
-        view.outside_valid = nb::cast<bool>(spec[8]);
-        view.period = nb::cast<double>(spec[9]);
-        out_dtypes_.push_back(spec[10].is_none() ? view.values.dtype
-                                                 : dtype_from_name(text(spec[10]), {names_.op, field("dtype")}));
+        read_outside(view, spec[6], field("outside"));
+        view.outside_valid = nb::cast<bool>(spec[7]);
+        view.period = nb::cast<double>(spec[8]);
+        const std::string dtype = field("dtype");
+        out_dtypes_.push_back(spec[9].is_none() ? view.values.dtype
+                                                : dtype_from_name(text(spec[9]), {names_.op, dtype}));
+        align_detail::require_output_dtype(names_, dtype, view.values.dtype, out_dtypes_.back());
         views_.push_back(view);
+    }
+
+    /// A name for both sides, or (before, after).
+    void read_outside(StreamView& view, nb::handle outside, const std::string& argument) const {
+        const bool pair = nb::isinstance<nb::sequence>(outside) && nb::len(outside) == 2;
+        nb::object before = nb::borrow(outside);
+        nb::object after = before;
+        if (pair && !PyUnicode_Check(outside.ptr())) {
+            before = outside[nb::int_(0)];
+            after = outside[nb::int_(1)];
+        }
+        if (!PyUnicode_Check(before.ptr()) || !PyUnicode_Check(after.ptr())) {
+            fail(names_.op, argument, "be a name or (before, after)", repr_of(outside));
+        }
+        view.before = align_detail::parse_outside(names_.op, argument, text(before));
+        view.after = align_detail::parse_outside(names_.op, argument, text(after));
     }
 
     void read_method(StreamView& view, nb::handle method, const std::string& argument) {
@@ -162,6 +188,9 @@ private:
         if (PyUnicode_Check(method.ptr())) {
             view.method = align_detail::parse_method(names_.op, argument, text(method));
             return;
+        }
+        if (!nb::isinstance<nb::sequence>(method)) {
+            fail(names_.op, argument, "be a name or a list of (begin, end, name)", repr_of(method));
         }
         std::vector<ChannelRange>& ranges = ranges_.emplace_back();
         for (nb::handle item : method) {
@@ -208,12 +237,13 @@ void bind_align(nb::module_& m) {
         nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("allocate"), nb::arg("check"));
     m.def(
         "check_align",
-        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool check) {
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle outputs,
+           bool check) {
             AlignCall call(names, streams, query);
-            call.check(check);
+            call.check(outputs, check);
             return call.shapes();
         },
-        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("check"));
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("outputs").none(), nb::arg("check"));
 }
 
 }  // namespace robocache::python

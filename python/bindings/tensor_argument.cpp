@@ -1,6 +1,8 @@
 // Reading arrays of any framework.
 #include "tensor_argument.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 #include <unordered_map>
 
@@ -14,10 +16,6 @@ namespace {
 
 constexpr const char* supported_dtypes =
     "have a dtype of float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 or bool";
-
-std::string type_name_of(nb::handle object) {
-    return nb::cast<std::string>(nb::handle(object.type()).attr("__name__"));
-}
 
 DType convert(dlpack::DataType type, const Argument& argument) {
     if (type.lanes == 1) {
@@ -78,18 +76,23 @@ const dlpack::ExchangeApi* exchange_api(nb::handle object) {
     return api;
 }
 
+/// str(object) of Python.
+std::string text_of(nb::handle object) {
+    return nb::cast<std::string>(nb::str(object));
+}
+
 [[noreturn]] void fail_unreadable(nb::handle object, const Argument& argument, Access access) {
-    std::string reason = type_name_of(object);
+    std::string why;  // what the array's own library said; taken first, since Python must not be called with it pending
     if (PyErr_Occurred() != nullptr) {
-        nb::python_error error;
-        reason += std::string(" (") + nb::cast<std::string>(nb::str(error.value())) + ")";
-    } else if (nb::hasattr(object, "dtype")) {
-        reason += " of dtype " + nb::cast<std::string>(nb::str(object.attr("dtype")));
+        const nb::python_error error;
+        why = " (" + text_of(error.value()) + ")";
     }
+    std::string given = text_of(object.type());
+    if (nb::hasattr(object, "dtype")) given += " of dtype " + text_of(nb::object(object.attr("dtype")));
     fail(argument.op, argument.name,
          access == Access::write ? "be a writable NumPy or torch array of a supported dtype"
                                  : "be a NumPy, torch or JAX array of a supported dtype",
-         reason);
+         given + why);
 }
 
 TensorArgument read_through_table(const dlpack::ExchangeApi& api, nb::handle object, const Argument& argument) {

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import Kind, as_torch, dtype_name, empty, finish, from_torch, kind_of, native
-from ._backend import on_device, refuse_gradients, run_torch, select_backend
+from ._backend import on_device, refuse_arrays, run_torch, select_backend
 from ._types import Aligned, Array, Method, Outside, Query, Stream
 
 Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
@@ -63,13 +63,18 @@ def align(
     (array([[False,  True,  True]]), array([[ True,  True, False]]))
     """
     rebuild, items = _flatten(streams)
-    outs = None if out is None else _flatten(out)[1]
+    outs = None if out is None else _outputs(streams, out)
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        values = outs if outs is not None else [empty(kind, shape, dtype, like) for shape, dtype in shapes]
-        valid = [empty(kind, shape[:2], "bool", like) for shape, _ in shapes]
-        index = [empty(kind, shape[:2], "int64", like) if return_index else None for shape, _ in shapes]
-        return [_Output(*fields) for fields in zip(values, valid, index, strict=False)]
+        made = [
+            _Output(
+                empty(kind, shape, dtype, like) if outs is None else None,
+                empty(kind, shape[:2], "bool", like),
+                empty(kind, shape[:2], "int64", like) if return_index else None,
+            )
+            for shape, dtype in shapes
+        ]
+        return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
 
     query = Query(times, episode, anchor, deltas)
     results = _run(("align", "times", ()), items, query, allocate, check, backend, device, outs)
@@ -129,7 +134,9 @@ def fuse_multimodal(
     method: Method = None,
     outside: Outside = "hold",
     max_gap: float | None = None,
+    latency: float = 0,
     outside_valid: bool = False,
+    period: float = 2 * math.pi,
     dtype: Any = None,
     return_valid: bool = False,
     check: bool = True,
@@ -145,9 +152,9 @@ def fuse_multimodal(
     the streams. Without the batch dimension everything loses it. Three streams may also be passed one by one:
     ``fuse_multimodal(data1, times1, data2, times2, data3, times3, target_times)``.
 
-    ``method``, ``outside``, ``max_gap``, ``outside_valid`` apply to streams that do not say otherwise. ``dtype`` is the
-    dtype of the result; without it all streams must have the same. ``return_valid=True`` also returns
-    ``(B, T, number of streams)`` bool.
+    ``method``, ``outside``, ``max_gap``, ``latency``, ``outside_valid`` and ``period`` are for pairs and for dicts that
+    do not say otherwise. ``dtype`` is that of the result; without it all streams must have the same.
+    ``return_valid=True`` also returns ``(B, T, number of streams)`` bool.
 
     >>> import numpy as np, robocache
     >>> fast = (np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 0.1, 0.2]))
@@ -157,7 +164,10 @@ def fuse_multimodal(
            [ 0.5, 12.5],
            [ 1. , 15. ]])
     """
-    defaults = {"method": method, "outside": outside, "max_gap": max_gap, "outside_valid": outside_valid}
+    defaults = {
+        "method": method, "outside": outside, "max_gap": max_gap,
+        "latency": latency, "outside_valid": outside_valid, "period": period,
+    }  # fmt: skip
     streams, target_times, names = _fuse_arguments(args, arrays, defaults)
     if dtype is not None:
         streams = [dataclasses.replace(s, dtype=dtype) for s in streams]
@@ -246,6 +256,24 @@ def _concatenated(names: Names, results: list[_Output]) -> tuple[Array, Array]:
     return from_torch(kind, torch.cat(values, dim=-1)), from_torch(kind, torch.stack(valid, dim=-1))
 
 
+def _outputs(streams: Any, out: Any) -> list[Array]:
+    """The outputs that the user gave, in the order of the streams."""
+    if isinstance(streams, Mapping) != isinstance(out, Mapping) or (
+        isinstance(streams, Mapping) and streams.keys() != out.keys()
+    ):
+        keys = list(streams) if isinstance(streams, Mapping) else "no names"
+        given = list(out) if isinstance(out, Mapping) else type(out).__name__
+        raise ValueError(f"align: out must have the structure of streams ({keys}), got {given}")
+    outs = [out[key] for key in streams] if isinstance(streams, Mapping) else _flatten(out)[1]
+    num_streams = len(_flatten(streams)[1])
+    if len(outs) != num_streams:
+        raise ValueError(f"align: out must have one array for each of the {num_streams} streams, got {len(outs)}")
+    for i, array in enumerate(outs):
+        if kind_of(array) == "jax":
+            raise ValueError(f"align: out[{i}] must be writable, got a JAX array, which never changes")
+    return outs
+
+
 def _flatten(items: Any) -> tuple[Callable[[list[Any]], Any], list[Any]]:
     """The items as a list, and how to give a list of results the same structure."""
     if isinstance(items, Mapping):
@@ -260,11 +288,10 @@ def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
     """A Stream as the tuple ``_core`` reads."""
     if not isinstance(s, Stream):
         raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
-    before, after = (s.outside, s.outside) if isinstance(s.outside, str) else s.outside
     offsets = None if s.offsets is None else native(s.offsets)
     return (
         native(s.values), native(s.times), offsets, s.method, s.latency, s.max_gap,
-        before, after, s.outside_valid, s.period, dtype_name(s.dtype),
+        s.outside, s.outside_valid, s.period, dtype_name(s.dtype),
     )  # fmt: skip
 
 
@@ -285,10 +312,12 @@ def _run(
     specs = [_spec(op, i, s) for i, s in enumerate(streams)]
     kind = kind_of(streams[0].values) if streams else "numpy"
     targets = tuple(None if x is None else native(x) for x in query)
-    if select_backend(op, backend, streams) == "torch":
-        shapes = _core.check_align(names, specs, targets, check)
+    chosen = select_backend(op, backend, streams)
+    refuse_arrays(op, names, streams, query, chosen)
+    if chosen == "torch":
+        outputs = None if out is None else [(native(x), None, None, None) for x in out]
+        shapes = _core.check_align(names, specs, targets, outputs, check)
         return [_Output(*fields) for fields in run_torch(op, streams, query, [name for _, name in shapes], out)]
-    refuse_gradients(op, names, streams, query)
     made: list[_Output] = []
 
     def allocate_once(shapes: Shapes) -> list[tuple[Any, ...]]:

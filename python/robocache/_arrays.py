@@ -29,7 +29,7 @@ def native(array: Array) -> Any:
     if isinstance(array, np.ndarray):
         if array.dtype.name == "bfloat16":
             return array.view(np.uint16), "bfloat16"
-        if array.dtype == np.dtype("datetime64[ns]") or array.dtype == np.dtype("timedelta64[ns]"):
+        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
             return array.view(np.int64)
     return array
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from . import _core
 from ._arrays import as_torch, from_torch, kind_of
 from ._types import Array, Query, Stream
@@ -48,21 +50,21 @@ def _why_no_cuda() -> str:
     return str(_core.cuda_status()["reason"]) or "this version has no CUDA kernels yet"
 
 
-def refuse_gradients(op: str, names: Any, streams: Sequence[Stream], query: Query) -> None:
-    """DLPack does not say that a tensor takes part in autograd or is a lazy negation; so this does."""
+def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, backend: Backend) -> None:
+    """What the C++ contract cannot see: DLPack does not tell gradients, lazy negations and NumPy's "not a time"."""
     torch = sys.modules.get("torch")
-    if torch is None:
-        return
     for name, array in _named_arrays(names, streams, query):
-        if not isinstance(array, torch.Tensor):
-            continue
-        if array.requires_grad and torch.is_grad_enabled():
-            raise NotImplementedError(
-                f"{op}: {name} must not require grad, the native backends have no gradient yet: "
-                "pass backend='torch', detach it, or call under torch.no_grad(); got requires_grad=True"
-            )
-        if array.is_neg() or array.is_conj():
-            raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
+        if isinstance(array, np.ndarray):
+            if array.dtype.kind in "mM" and np.isnat(array).any():
+                raise ValueError(f"{op}: {name} must be finite, got NaT at {tuple(np.argwhere(np.isnat(array))[0])}")
+        elif torch is not None and isinstance(array, torch.Tensor) and backend != "torch":
+            if array.requires_grad and torch.is_grad_enabled():
+                raise NotImplementedError(
+                    f"{op}: {name} must not require grad, the native backends have no gradient yet: "
+                    "pass backend='torch', detach it, or call under torch.no_grad(); got requires_grad=True"
+                )
+            if array.is_neg() or array.is_conj():
+                raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
 
 
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:

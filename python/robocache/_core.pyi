@@ -19,5 +19,9 @@ def align(
     check: bool,
 ) -> None: ...
 def check_align(
-    names: tuple[Any, ...], streams: Sequence[tuple[Any, ...]], query: tuple[Any, ...], check: bool
+    names: tuple[Any, ...],
+    streams: Sequence[tuple[Any, ...]],
+    query: tuple[Any, ...],
+    outputs: Sequence[tuple[Any, ...]] | None,
+    check: bool,
 ) -> list[tuple[tuple[int, ...], str]]: ...

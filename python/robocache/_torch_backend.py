@@ -17,6 +17,7 @@ from ._types import Query, Stream
 ONE_ROW = ("previous", "next", "nearest")
 WINDOW = ("mean", "min", "max")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # hardly usable in torch
 
 
 def align(
@@ -101,6 +102,9 @@ class Rows:
 
     def __init__(self, stream: Stream, episode: Tensor) -> None:
         values, times, offsets = stream.values, stream.times.detach(), stream.offsets
+        self.unsigned = values.dtype in SIGNED
+        if self.unsigned:
+            values = values.view(SIGNED[values.dtype])
         known = (episode >= 0) & (episode < count_episodes(stream)) & (times.numel() > 0)
         if times.numel() == 0:  # one row that no episode owns, so that there is something to index
             shape = (1,) * times.ndim + values.shape[times.ndim :]
@@ -171,22 +175,24 @@ class Place:
 
 def sample_stream(stream: Stream, place: Place, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     valid = ~place.empty & (~place.outside | (place.ruled("hold", "linear") & stream.outside_valid))
-    parts = []
+    parts, raw = [], SIGNED.get(stream.values.dtype, dtype)
     for channels, method in ranges_of(stream):
         if method in WINDOW:
-            part, seen = reduce_window(method, place, channels, dtype)
+            part, seen = reduce_window(method, place, channels, raw)
             valid = valid & (seen | place.outside)
         elif method in ONE_ROW:
-            part = round_to(place.rows.value(one_row(method, place), channels), dtype)
+            part = round_to(place.rows.value(one_row(method, place), channels), raw)
         else:
-            part = interpolate(method, stream, place, channels, dtype)
+            part = interpolate(method, stream, place, channels, raw)
         parts.append(part)
         if stream.max_gap is not None:
             valid = valid & (place.exact | at_most(gap(method, place), duration(stream.max_gap, place.t)))
     values = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    values = torch.where(spread(place.empty, values), torch.zeros_like(values), values)
+    if place.rows.unsigned:
+        values = round_to(values.view(stream.values.dtype), dtype)
     if "nan" in place.rules:
         values = torch.where(spread(place.ruled("nan"), values), torch.nan, values)
-    values = torch.where(spread(place.empty, values), torch.zeros_like(values), values)
     return values, valid, torch.where(place.before | place.empty, -1, place.left)
 
 
@@ -306,24 +312,24 @@ def reduce_window(method: str, place: Place, channels: slice | None, dtype: torc
     rows, row = place.rows, place.rows.value(place.left, channels)
     begin, end = windows(rows, place.t)
     end = torch.where(place.outside | place.empty, begin, end)
-    total = torch.zeros_like(row, dtype=widest(row) if method == "mean" else ordered(row).dtype)
+    total = torch.zeros_like(row, dtype=widest(row) if method == "mean" else row.dtype)
     count = torch.zeros_like(begin)
+
+    def ordered(x: Tensor) -> Tensor:
+        return x ^ torch.iinfo(x.dtype).min if rows.unsigned else x
+
     for i in range(int((end - begin).max()) if begin.numel() else 0):
         r = begin + i
         used = (r < end) & ((r + 1 == rows.end) | (rows.time(r + 1) != rows.time(r)))  # of equal times the last
-        x, mask = ordered(rows.value(r, channels)).to(total.dtype), spread(used, row)
+        x, mask = rows.value(r, channels), spread(used, row)
         if method == "mean":
             total = total + torch.where(mask, x, 0)
         else:
-            better = (x < total) if method == "min" else (x > total)
+            better = ordered(x) < ordered(total) if method == "min" else ordered(x) > ordered(total)
             total = torch.where(mask & (better | (x != x) | spread(count == 0, row)), x, total)
         count = count + used
     if method == "mean":
         total = total / spread(count.clamp(min=1), row)
-    elif row.dtype == torch.uint64:
-        total = (total ^ INT64_MIN).view(row.dtype)
-    else:
-        total = total.to(row.dtype)
     return torch.where(spread(count > 0, row), round_to(total, dtype), round_to(row, dtype)), count > 0
 
 
@@ -352,13 +358,6 @@ def widest(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
 
 
-def ordered(x: Tensor) -> Tensor:
-    """Unsigned integers, which torch does not compare, as int64 in the same order; anything else as it is."""
-    if x.dtype == torch.uint64:
-        return x.view(torch.int64) ^ INT64_MIN
-    return x.long() if x.dtype in (torch.uint16, torch.uint32) else x
-
-
 def spread(x: Tensor, like: Tensor) -> Tensor:
     """``(B, T)`` over the channel dimensions of ``like``."""
     return x.reshape(x.shape + (1,) * (like.ndim - 2))
@@ -369,8 +368,11 @@ def round_to(x: Tensor, dtype: torch.dtype) -> Tensor:
     13 bits of the mantissa, rounded to odd, which float32 holds and which still round to the right 16 bits."""
     if dtype not in (torch.float16, torch.bfloat16):
         return x.to(dtype)
-    if x.dtype == torch.int64:
-        x = torch.where(x.abs() < 2**53, x, cut_to_odd(x, 11))
+    if x.dtype in (torch.int64, torch.uint64):
+        bits = x.view(torch.int64)
+        top = bits >> 53
+        fits = (top == 0) | ((top == -1) & (x.dtype == torch.int64))
+        x = torch.where(fits, bits, cut_to_odd(bits, 11)).view(x.dtype)
     if not x.is_floating_point():
         x = x.to(widest(x))
     if x.dtype != torch.float64:

@@ -144,7 +144,7 @@ TEST(Align, RefusesOutputsThatDoNotFit) {
     r.expect_refused(r.stream(), r.query(), to, "align: out[0] must not overlap itself, got stride 0 in dimension 1");
     to = r.output();
     to.values.dtype = DType::i32;
-    r.expect_refused(r.stream(), r.query(), to, "align: out[0] must have dtype float32 or a floating one, got int32");
+    r.expect_refused(r.stream(), r.query(), to, "align: out[0].dtype must be float32 or a floating dtype, got int32");
     to = r.output();
     to.index->dtype = DType::i32;
     r.expect_refused(r.stream(), r.query(), to, "align: out[0].index must have dtype int64, got int32");

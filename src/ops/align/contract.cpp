@@ -343,16 +343,13 @@ void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& vi
         fail(names.op, argument, "have shape " + shape_text(expected), shape_text(out));
     }
     require_device(names.op, argument, out, plan.device);
-    if (out.dtype != stream.values_dtype && !is_floating(out.dtype)) {
-        fail(names.op, argument, std::string("have dtype ") + name(stream.values_dtype) + " or a floating one",
-             name(out.dtype));
-    }
+    require_output_dtype(names, argument + ".dtype", stream.values_dtype, out.dtype);
     if (!is_floating(out.dtype) && (stream.before == Outside::nan || stream.after == Outside::nan)) {
         fail(names.op, names.field(i, "outside"), "be hold or error for an output that has no NaN",
              std::string("nan for ") + name(out.dtype));
     }
     for (int d = 0; d < out.rank; ++d) {
-        if (out.shape[d] > 1 && out.strides[d] == 0) {
+        if (out.shape[d] > 1 && out.strides[d] == 0 && out.num_elements() > 0) {
             fail(names.op, argument, "not overlap itself", "stride 0 in dimension " + std::to_string(d));
         }
     }
@@ -383,6 +380,11 @@ std::string Names::values(std::size_t i) const {
 
 std::string Names::times(std::size_t i) const {
     return i < streams.size() && !streams[i].times.empty() ? std::string(streams[i].times) : field(i, "times");
+}
+
+void require_output_dtype(const Names& names, std::string_view argument, DType values, DType out) {
+    if (out == values || is_floating(out)) return;
+    fail(names.op, argument, std::string("be ") + name(values) + " or a floating dtype", name(out));
 }
 
 AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names) {

@@ -105,6 +105,9 @@ struct AlignPlan {
 [[nodiscard]] Method parse_method(std::string_view op, std::string_view argument, std::string_view given);
 [[nodiscard]] Outside parse_outside(std::string_view op, std::string_view argument, std::string_view given);
 
+/// An output has the stream's own dtype, or a floating one.
+void require_output_dtype(const Names& names, std::string_view argument, DType values, DType out);
+
 /// The contract without outputs: shapes, dtypes, devices, options. Reads no data.
 [[nodiscard]] AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names);
 /// The values output of stream i, C-contiguous, data null.
