@@ -88,6 +88,10 @@ std::string text_of(nb::handle object) {
         why = " (" + text_of(error.value()) + ")";
     }
     std::string given = text_of(object.type());
+    if (access == Access::write && nb::hasattr(object, "flags") && nb::hasattr(object.attr("flags"), "writeable") &&
+        !nb::cast<bool>(object.attr("flags").attr("writeable"))) {
+        given = "read-only " + given;
+    }
     if (nb::hasattr(object, "dtype")) given += " of dtype " + text_of(nb::object(object.attr("dtype")));
     fail(argument.op, argument.name,
          access == Access::write ? "be a writable NumPy or torch array of a supported dtype"

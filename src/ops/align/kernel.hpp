@@ -59,6 +59,10 @@ ROBOCACHE_HD bool within(double gap, const Duration& limit) {
     return gap <= limit.seconds;
 }
 
+ROBOCACHE_HD bool within(float gap, const Duration& limit) {
+    return gap <= static_cast<float>(limit.seconds);  // 0.1 seconds between float32 times are 0.1F
+}
+
 // ---- search ---------------------------------------------------------------------------------------------------------
 
 /// The times of one episode. Every function below stays inside [0, count) whatever the times are.
@@ -238,8 +242,8 @@ ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, cons
 }
 
 /// Barry-Goldman: the parabolas through (before, left, right) and (left, right, after), blended by w. As weights of the
-/// rows relative to left, so that the sum is left + Σ weight (row - left). Times relative to left, in float64.
-/// Turns a blend of two rows into a cubic where there is a third one.
+/// rows relative to left, so that the sum is left + Σ weight (row - left). Differences of times are exact before they
+/// are float64. Turns a blend of two rows into a cubic where there is a third one.
 template <class Time>
 ROBOCACHE_HD OuterRows widen_to_cubic(const EpisodeTimes<Time>& times, Time t, Sample& sample) {
     const std::int64_t left = sample.rows[0];
@@ -248,24 +252,29 @@ ROBOCACHE_HD OuterRows widen_to_cubic(const EpisodeTimes<Time>& times, Time t, S
     const std::int64_t after = next_time(times, right);
     OuterRows outer{left, left, 0.0, 0.0};
     if (before < 0 && after < 0) return outer;
+    const auto between = [](Time earlier, Time later) { return static_cast<double>(distance(earlier, later)); };
     const Time t_left = times[left];
-    const auto x = static_cast<double>(distance(t_left, t));
-    const auto h = static_cast<double>(distance(t_left, times[right]));
+    const Time t_right = times[right];
+    const double from_left = between(t_left, t);
+    const double to_right = between(t, t_right);
+    const double span = between(t_left, t_right);
     // Where an outer row is missing, the other parabola counts in full.
-    const double share_a = before < 0 ? 0.0 : (after < 0 ? 1.0 : 1.0 - x / h);
+    const double share_a = before < 0 ? 0.0 : (after < 0 ? 1.0 : 1.0 - from_left / span);
     const double share_b = 1.0 - share_a;
     double weight_right = 0.0;
     if (before >= 0) {
-        const auto g = static_cast<double>(distance(times[before], t_left));  // before lies at -g
+        const Time t_before = times[before];
+        const double reach = between(t_before, t_right);
         outer.before = before;
-        outer.weight_before = share_a * (x * (x - h) / (g * (g + h)));
-        weight_right += share_a * (x * (x + g) / (h * (h + g)));
+        outer.weight_before = -share_a * (from_left * to_right / (between(t_before, t_left) * reach));
+        weight_right += share_a * (from_left * between(t_before, t) / (span * reach));
     }
     if (after >= 0) {
-        const auto k = static_cast<double>(distance(t_left, times[after]));  // after lies at k
+        const Time t_after = times[after];
+        const double beyond = between(t_right, t_after);
         outer.after = after;
-        outer.weight_after = share_b * (x * (x - h) / (k * (k - h)));
-        weight_right += share_b * (x * (k - x) / (h * (k - h)));
+        outer.weight_after = -share_b * (from_left * to_right / (between(t_left, t_after) * beyond));
+        weight_right += share_b * (from_left * between(t, t_after) / (span * beyond));
     }
     sample.weight = weight_right;
     sample.kind = Kind::cubic;
