@@ -133,7 +133,10 @@ void expect_same_neighbours() {
         for (const CpuKernels* kernels : {&kernels_baseline(), &kernels_x86_64_v3()}) {
             if (kernels == &kernels_x86_64_v3() && !has_x86_64_v3()) continue;
             std::vector<Neighbours> near(targets.size());
-            kernels->find<Time>()(episode, targets.data(), 200, {row, 0, 1}, near.data());
+            std::vector<Sample> samples(targets.size());
+            const Rules rules{{}, false, false, Outside::hold, Outside::hold};
+            kernels->place<Time>()({episode, targets.data(), 200, Method::linear, rules, row, 0, 1}, near.data(),
+                                   samples.data());
             for (std::size_t i = 0; i < targets.size(); ++i) {
                 const auto after = std::upper_bound(times.begin(), times.end(), targets[i]);
                 ASSERT_EQ(near[i].left, after - times.begin() - 1) << count << " rows, target " << i;

@@ -43,9 +43,9 @@ public:
           streams_(should_stream()) {}
 
     void write(Tile<Time>& tile, const CpuKernels& kernels) {
-        find(tile, kernels);
+        place(tile, stream_.ranges[0].method, kernels);
         for (const RangePlan& range : stream_.ranges) {
-            sample(tile, range.method);
+            sample(tile, range.method, &range != &stream_.ranges[0]);
             write_range(tile, range, kernels);
         }
         write_planes(tile);
@@ -56,33 +56,54 @@ private:
         return add_time(target_time<Time>(plan_, b_, j), duration_as<Time>(stream_.latency));
     }
 
-    void find(Tile<Time>& tile, const CpuKernels& kernels) const {
-        for (std::int64_t k = 0; k < tile.count; ++k) tile.t[k] = target(tile.begin + k);
-        const bool any_rows = episode_.times.count > 0;
-        std::fill_n(tile.valid, tile.count, any_rows);
-        if (any_rows) {
-            const std::int64_t row_bytes = stream_.outer.empty() ? width_bytes(stream_.values_dtype) : 0;
-            const RowHint rows{episode_.values, stream_.value_row_stride, stream_.value_row_stride + row_bytes};
-            kernels.find<Time>()(episode_.times, tile.t, tile.count, rows, tile.near);
-        } else {
-            std::fill_n(tile.near, tile.count, Neighbours{-1, -1, false});
+    void read_targets(Tile<Time>& tile) const {
+        if (plan_.deltas != nullptr) {
+            for (std::int64_t k = 0; k < tile.count; ++k) tile.t[k] = target(tile.begin + k);
+            return;
         }
+        const std::int64_t stride = plan_.time_target_stride;
+        const Time* from =
+            reinterpret_cast<const Time*>(plan_.times) + b_ * plan_.time_row_stride + tile.begin * stride;
+        const Time latency = duration_as<Time>(stream_.latency);
+        for (std::int64_t k = 0; k < tile.count; ++k) tile.t[k] = add_time(from[k * stride], latency);
     }
 
-    void sample(Tile<Time>& tile, Method method) const {
+    /// Neighbours, and samples by `method` unless that uses windows.
+    void place(Tile<Time>& tile, Method method, const CpuKernels& kernels) const {
+        read_targets(tile);
+        std::fill_n(tile.valid, tile.count, episode_.times.count > 0);
+        if (episode_.times.count == 0) {
+            Sample zero = row_sample(0, false);
+            zero.kind = Kind::zero;
+            std::fill_n(tile.near, tile.count, Neighbours{-1, -1, false});
+            std::fill_n(tile.samples, tile.count, zero);
+            return;
+        }
+        const std::int64_t row_bytes = stream_.outer.empty() ? width_bytes(stream_.values_dtype) : 0;
+        const PlaceJob<Time> job{episode_.times,
+                                 tile.t,
+                                 tile.count,
+                                 method,
+                                 rules_,
+                                 episode_.values,
+                                 stream_.value_row_stride,
+                                 stream_.value_row_stride + row_bytes};
+        kernels.place<Time>()(job, tile.near, tile.samples);
+    }
+
+    /// What place() has not done: windows, cubics, and the methods of further channel ranges.
+    void sample(Tile<Time>& tile, Method method, bool again) const {
+        if (!again && !is_window(method) && method != Method::cubic && stream_.valid.data == nullptr) return;
         const EpisodeTimes<Time>& times = episode_.times;
-        for (std::int64_t k = 0; k < tile.count; ++k) {
+        for (std::int64_t k = 0; k < tile.count && times.count > 0; ++k) {
             Sample& out = tile.samples[k];
-            if (times.count == 0) {
-                out = row_sample(0, false);
-                out.kind = Kind::zero;
-            } else if (is_window(method)) {
+            if (is_window(method)) {
                 out = sample_window_of(tile, k);
-            } else {
+            } else if (again) {
                 out = sample_at(times, tile.t[k], tile.near[k], method, rules_);
-                if (method == Method::cubic && out.kind == Kind::blend && !tile.near[k].outside()) {
-                    tile.outer[k] = widen_to_cubic(times, tile.t[k], out);
-                }
+            }
+            if (method == Method::cubic && out.kind == Kind::blend && !tile.near[k].outside()) {
+                tile.outer[k] = widen_to_cubic(times, tile.t[k], out);
             }
             tile.valid[k] = tile.valid[k] && out.valid;
         }
@@ -158,6 +179,7 @@ private:
     void write_planes(const Tile<Time>& tile) const {
         const Plane& valid = stream_.valid;
         const Plane& index = stream_.index;
+        if (valid.data == nullptr && index.data == nullptr) return;
         for (std::int64_t k = 0; k < tile.count; ++k) {
             const std::int64_t j = tile.begin + k;
             if (valid.data != nullptr) {

@@ -28,32 +28,38 @@ struct RowJob {
     const void* times;
 };
 
-/// Where the rows of an episode lie, for fetching them ahead; bytes: from a left row to the end of its right one.
-struct RowHint {
+/// `count` targets to find in one episode, and the method (none of the windows) to sample them by.
+template <class Time>
+struct PlaceJob {
+    EpisodeTimes<Time> times;
+    const Time* t;
+    std::int64_t count;
+    Method method;
+    Rules rules;
+    /// Where the rows lie, for fetching them ahead; row_bytes: from a left row to the end of its right one.
     const char* values;
-    std::int64_t stride;
-    std::int64_t bytes;
+    std::int64_t row_stride;
+    std::int64_t row_bytes;
 };
 
 template <class Time>
-using FindAll = void (*)(const EpisodeTimes<Time>& times, const Time* t, std::int64_t count, const RowHint& rows,
-                         Neighbours* near);
+using PlaceAll = void (*)(const PlaceJob<Time>& job, Neighbours* near, Sample* samples);
 
 struct CpuKernels {
     void (*write_rows)(const RowJob&);
     void (*stream_out)(const char* from, std::int64_t count, char* to);
-    FindAll<float> find_f32;
-    FindAll<double> find_f64;
-    FindAll<std::int64_t> find_i64;
+    PlaceAll<float> place_f32;
+    PlaceAll<double> place_f64;
+    PlaceAll<std::int64_t> place_i64;
 
     template <class Time>
-    [[nodiscard]] FindAll<Time> find() const {
+    [[nodiscard]] PlaceAll<Time> place() const {
         if constexpr (sizeof(Time) == 4) {
-            return find_f32;
+            return place_f32;
         } else if constexpr (Time(0.5) == 0) {
-            return find_i64;
+            return place_i64;
         } else {
-            return find_f64;
+            return place_f64;
         }
     }
 };

@@ -410,26 +410,54 @@ ROBOCACHE_HD int count_until(const std::int64_t* times, std::int64_t t) {
 #endif
 }
 
-/// find_neighbours for targets in any order; each search begins where the one before ended. Targets that follow each
-/// other within a few rows (the usual case) cost one wide comparison instead of a chain of unpredictable branches.
-/// The rows found are on their way from memory while the search goes on.
+/// last_at_or_before. Targets that follow each other within a few rows (the usual case) cost one wide comparison
+/// instead of a chain of unpredictable branches.
 template <class Time>
-void find_all(const EpisodeTimes<Time>& times, const Time* t, std::int64_t count, const RowHint& rows,
-              Neighbours* near) {
+ROBOCACHE_HD std::int64_t search_from(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
+    const bool ahead = hint < 0 || times[hint] <= t;
+    if (times.stride == 1 && ahead && hint + 9 <= times.count) {
+        const int steps = count_until(times.data + hint + 1, t);
+        if (steps < 8) return hint + steps;
+        hint += 8;
+    }
+    return last_at_or_before(times, t, hint);
+}
+
+/// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on.
+/// `times` and `method` come as arguments of their own so that the usual values of both are constants in here.
+template <class Time>
+ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
+                             Neighbours* __restrict near, Sample* __restrict samples) {
     constexpr std::int64_t line = 64;
     constexpr std::int64_t most = 8 * line;
-    const std::int64_t bytes = rows.bytes < most ? rows.bytes : most;
-    std::int64_t hint = first_after(times, 0, times.count, t[0]) - 1;
-    for (std::int64_t k = 0; k < count; ++k) {
-        const bool ahead = hint < 0 || times[hint] <= t[k];
-        if (times.stride == 1 && ahead && hint + 9 <= times.count) {
-            hint += count_until(times.data + hint + 1, t[k]);
-        }
-        near[k] = find_neighbours(times, t[k], hint);
-        hint = near[k].left;
-        const char* row = rows.values + (hint < 0 ? 0 : hint) * rows.stride;
+    const Rules rules = job.rules;
+    const std::int64_t bytes = job.row_bytes < most ? job.row_bytes : most;
+    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
+    for (std::int64_t k = 0; k < job.count; ++k) {
+        const Time t = job.t[k];
+        left = search_from(times, t, left);
+        const char* row = job.values + (left < 0 ? 0 : left) * job.row_stride;
         for (std::int64_t at = 0; at < bytes; at += line) __builtin_prefetch(row + at);
+        const Neighbours found = neighbours_of(times, t, left);
+        const Sample sample = sample_at(times, t, found, method, rules);
+        // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
+        near[k].left = found.left;
+        near[k].right = found.right;
+        near[k].exact = found.exact;
+        samples[k].rows[0] = sample.rows[0];
+        samples[k].rows[1] = sample.rows[1];
+        samples[k].weight = sample.weight;
+        samples[k].kind = sample.kind;
+        samples[k].valid = sample.valid;
     }
+}
+
+template <class Time>
+void place_all(const PlaceJob<Time>& job, Neighbours* near, Sample* samples) {
+    const bool takes_one_row =
+        job.method == Method::previous || job.method == Method::next || job.method == Method::nearest;
+    if (job.times.stride != 1 || takes_one_row) return place_each(job, job.times, job.method, near, samples);
+    place_each(job, {job.times.data, 1, job.times.count}, Method::linear, near, samples);
 }
 
 /// Copies past the caches: a large output does not push the input out of them, and is not read before it is written.
@@ -449,8 +477,8 @@ void stream_out(const char* __restrict from, std::int64_t count, char* __restric
     copy(from + done, 1, count - done, to + done, 1);
 }
 
-constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &find_all<float>, &find_all<double>,
-                             &find_all<std::int64_t>};
+constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &place_all<float>, &place_all<double>,
+                             &place_all<std::int64_t>};
 
 }  // namespace
 }  // namespace robocache::align_detail

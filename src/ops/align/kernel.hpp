@@ -147,13 +147,10 @@ struct Neighbours {
     ROBOCACHE_HD bool outside() const { return left < 0 || (right < 0 && !exact); }
 };
 
+/// `left` is last_at_or_before(times, t, any hint).
 template <class Time>
-ROBOCACHE_HD Neighbours find_neighbours(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
-    Neighbours found;
-    found.left = last_at_or_before(times, t, hint);
-    found.right = next_time(times, found.left);
-    found.exact = found.left >= 0 && times[found.left] == t;
-    return found;
+ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
+    return {left, next_time(times, left), left >= 0 && times[left] == t};
 }
 
 // ---- samples --------------------------------------------------------------------------------------------------------
@@ -198,21 +195,11 @@ struct Rules {
 };
 
 ROBOCACHE_HD Sample row_sample(std::int64_t row, bool valid) {
-    Sample sample;
-    sample.rows[0] = row;
-    sample.kind = Kind::row;
-    sample.valid = valid;
-    return sample;
+    return {{row, row}, 0.0, Kind::row, valid};
 }
 
 ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, bool valid) {
-    Sample sample;
-    sample.rows[0] = a;
-    sample.rows[1] = b;
-    sample.weight = weight;
-    sample.kind = Kind::blend;
-    sample.valid = valid;
-    return sample;
+    return {{a, b}, weight, Kind::blend, valid};
 }
 
 template <class Time>
