@@ -125,7 +125,8 @@ private:
                         optional_tensor(given[1], argument + ".valid", Access::write),
                         optional_tensor(given[2], argument + ".index", Access::write)};
         if (i < views_.size() && out_dtypes_[i] != views_[i].values.dtype && out.values.dtype != out_dtypes_[i]) {
-            fail(names_.op, argument, std::string("have dtype ") + name(out_dtypes_[i]) + " like " + names_.field(i, "dtype"),
+            fail(names_.op, argument,
+                 std::string("have dtype ") + name(out_dtypes_[i]) + " like " + names_.field(i, "dtype"),
                  name(out.values.dtype));
         }
         if (given[3].is_none() || i >= views_.size()) return out;
