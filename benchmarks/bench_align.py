@@ -166,7 +166,7 @@ def main() -> int:
             if args.compile and "gather" in case.rivals:
                 torch.compiler.reset()
                 case.rivals["compiled"] = torch.compile(case.rivals.get("rows", case.rivals["gather"]), dynamic=False)
-            r = measure(case, args.threads, samples, copy)
+            r = measure(case, args.threads, 10 if need_gb > 2 else samples, copy)
             results.append(r)
             print(f"  {what}: {r['median_s']['ours'] * 1e3:.3f} ms", flush=True)
         del case

@@ -104,12 +104,59 @@ def test_the_environment_sets_the_number_of_threads(value, threads):
     assert done.stdout == f"{threads}\n", done.stderr
 
 
-@pytest.mark.parametrize("value", ["0", "-2", "many", ""])
-def test_a_bad_number_of_threads_in_the_environment_stops_nothing(value):
-    code = "import numpy as np, robocache; t = np.arange(3.0); print(robocache.resample_trajectories(t, t, t).tolist())"
+@pytest.mark.parametrize("value", ["0", "-2", "many"])
+def test_a_bad_number_of_threads_in_the_environment_is_named(value):
+    code = "import numpy as np, robocache; t = np.arange(1e6); robocache.resample_trajectories(t, t, t)"
     environment = {**os.environ, "ROBOCACHE_NUM_THREADS": value}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
-    assert done.stdout == "[0.0, 1.0, 2.0]\n", done.stderr
+    assert f"ValueError: ROBOCACHE_NUM_THREADS must be an integer from 1 to 4096, got '{value}'" in done.stderr
+
+
+def test_an_empty_number_of_threads_in_the_environment_is_no_number():
+    code = "import robocache; print(robocache.num_threads() >= 1)"
+    environment = {**os.environ, "ROBOCACHE_NUM_THREADS": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_child_forked_right_after_import_has_one_thread():
+    code = """
+import os, robocache
+child = os.fork()
+if child == 0:
+    os._exit(0 if robocache.num_threads() == 1 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_more_threads_than_the_system_gives_still_work():
+    code = """
+import resource, numpy as np, robocache
+with open("/proc/self/statm") as f:
+    used = int(f.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), -1))
+robocache.set_num_threads(1000)
+t = np.arange(1e5)
+print(np.array_equal(robocache.resample_trajectories(t, t, t), t))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", (done.returncode, done.stderr)
+
+
+def test_an_output_too_large_to_count_is_an_error_for_jax_too():
+    code = """
+import numpy as np, jax.numpy as jnp, robocache
+stream = robocache.Stream(jnp.zeros((3, 4), jnp.float32), jnp.zeros(3, jnp.float32))
+many = np.broadcast_to(np.float32(0), (2**32,))
+try:
+    robocache.align(stream, anchor=many, deltas=many, check=False)
+except MemoryError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "no memory for an output of (4294967296, 4294967296, 4)" in done.stdout, (done.returncode, done.stderr)
 
 
 def test_threads_of_python_get_their_own_results(rng):

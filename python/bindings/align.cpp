@@ -1,6 +1,7 @@
 // align for Python: turns tuples into StreamViews and asks Python for the outputs once the contract has spoken.
 #include <nanobind/stl/string.h>
 
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
@@ -57,7 +58,7 @@ Duration read_duration(nb::handle number, DType times, const Argument& argument)
     PyErr_Clear();
     if (!whole.is_valid() && PyFloat_Check(number.ptr())) {
         const double value = PyFloat_AsDouble(number.ptr());
-        if (value == static_cast<double>(static_cast<std::int64_t>(value))) whole = nb::steal(PyLong_FromDouble(value));
+        if (std::floor(value) == value) whole = nb::steal(PyLong_FromDouble(value));  // 1e7; not 0.5, NaN
         PyErr_Clear();
     }
     int overflow = 0;
@@ -163,8 +164,10 @@ private:
             view.max_gap = read_duration(spec[5], view.times.dtype, {names_.op, field("max_gap")});
         }
         read_outside(view, spec[6], field("outside"));
-        view.outside_valid = nb::cast<bool>(spec[7]);
-        view.period = nb::cast<double>(spec[8]);
+        if (!nb::try_cast(spec[7], view.outside_valid)) {
+            fail(names_.op, field("outside_valid"), "be True or False", repr_of(spec[7]));
+        }
+        if (!nb::try_cast(spec[8], view.period)) fail(names_.op, field("period"), "be a number", repr_of(spec[8]));
         const std::string dtype = field("dtype");
         out_dtypes_.push_back(spec[9].is_none() ? view.values.dtype
                                                 : dtype_from_name(text(spec[9]), {names_.op, dtype}));

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "bindings.hpp"
+#include "core/thread_pool.hpp"
 #include "robocache/robocache.hpp"
 #include "tensor_argument.hpp"
 
@@ -55,13 +56,21 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
     return {code, bits, 1};
 }
 
+std::string shape_text(const std::vector<std::size_t>& shape) {
+    std::string text = "(";
+    for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
+    return text + ")";
+}
+
 /// Host memory aligned to 64 bytes, as an array that any DLPack consumer takes over without copying (JAX: 64 needed).
 nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const std::string& dtype_name) {
     const DType dtype = python::dtype_from_name(dtype_name, {"empty", "dtype"});
     std::size_t bytes = static_cast<std::size_t>(size_bytes(dtype));
-    for (const std::size_t extent : shape) bytes *= extent;
-    void* data = std::aligned_alloc(64, (bytes + 64) / 64 * 64);
-    if (data == nullptr) throw OutOfMemory("empty: no memory for " + std::to_string(bytes) + " bytes");
+    bool too_large = false;
+    for (const std::size_t extent : shape) too_large = __builtin_mul_overflow(bytes, extent, &bytes) || too_large;
+    too_large = too_large || bytes > SIZE_MAX / 2;
+    void* data = too_large ? nullptr : std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (data == nullptr) throw OutOfMemory("no memory for an output of " + shape_text(shape) + " " + dtype_name);
     const nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
     return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype)};
 }
@@ -70,6 +79,7 @@ nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const st
 
 NB_MODULE(_core, m) {
     map_exceptions(m);
+    detail::watch_forks();
     m.def("version", &version);
     m.def("cpu_instruction_set", &cpu_instruction_set);
     m.def("cuda_status", &cuda_status_dict);

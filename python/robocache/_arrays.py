@@ -75,16 +75,18 @@ def finish(array: Array | None) -> Array | None:
 
 
 def as_torch(array: Array) -> Array:
-    """The same memory as a torch tensor."""
+    """The array as a torch tensor: the same memory wherever torch can read it."""
     import torch
 
     if isinstance(array, torch.Tensor):
         return array
     view = native(array)
     if isinstance(view, tuple):
-        return torch.from_numpy(view[0]).view(torch.bfloat16)
+        return as_torch(view[0]).view(torch.bfloat16)
     if isinstance(view, np.ndarray):
-        return torch.from_numpy(view if view.flags.writeable else view.copy())
+        # torch takes neither read-only arrays nor negative strides.
+        plain = view.flags.writeable and all(stride >= 0 for stride in view.strides)
+        return torch.from_numpy(view if plain else view.copy())
     return torch.utils.dlpack.from_dlpack(view)
 
 

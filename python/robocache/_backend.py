@@ -41,6 +41,8 @@ def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> B
     where = device_type(streams[0].values) if streams else "cpu"
     if where not in ("cpu", "cuda"):
         raise NotImplementedError(f"{op}: no native backend for tensors on {where}; pass backend='torch'")
+    if backend == "cpu" and where != "cpu":
+        raise ValueError(f"{op}: backend must be 'cuda' or 'torch' for tensors on {where}, got 'cpu'")
     if backend == "cuda" or where == "cuda":
         raise NotImplementedError(f"{op}: backend 'cuda' is not available: {_why_no_cuda()}")
     return "cpu"
@@ -56,7 +58,7 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
     for name, array in _named_arrays(names, streams, query):
         if isinstance(array, np.ndarray):
             if array.dtype.kind in "mM" and np.isnat(array).any():
-                raise ValueError(f"{op}: {name} must be finite, got NaT at {tuple(np.argwhere(np.isnat(array))[0])}")
+                raise ValueError(f"{op}: {name} must be finite, got NaT at {np.argwhere(np.isnat(array))[0].tolist()}")
         elif torch is not None and isinstance(array, torch.Tensor) and backend != "torch":
             if array.requires_grad and torch.is_grad_enabled():
                 raise NotImplementedError(

@@ -54,7 +54,11 @@ struct Job {
 class ThreadPool {
 public:
     explicit ThreadPool(int num_helpers) {
-        for (int i = 0; i < num_helpers; ++i) threads_.emplace_back([this] { help(); });
+        try {
+            for (int i = 0; i < num_helpers; ++i) threads_.emplace_back([this] { help(); });
+        } catch (const std::exception&) {
+            // The system has no more threads to give: those that were made do the work.
+        }
     }
 
     ~ThreadPool() {
@@ -183,6 +187,10 @@ void set_num_threads(int count) {
     const std::lock_guard lock(s.mutex);
     if (count != s.num_threads) old = std::move(s.pool);
     s.num_threads = count;
+}
+
+void detail::watch_forks() {
+    (void)state();
 }
 
 void detail::parallel_for(std::int64_t count, std::int64_t grain, RangeBody body, void* context) {

@@ -9,6 +9,8 @@ namespace robocache {
 namespace detail {
 using RangeBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void parallel_for(std::int64_t count, std::int64_t grain, RangeBody body, void* context);
+/// From now on a forked child knows that it is one. The first use of the pool does this too.
+void watch_forks();
 }  // namespace detail
 
 /// Calls body(begin, end) over disjoint parts of [0, count), each of about `grain` items, and returns when all are

@@ -1,5 +1,5 @@
-#Installs the library into an empty prefix and uses it from outside : through find_package, and through pkg - config.
-#cmake - DBUILD = < build folder> - DSOURCE = < repository> - DWORK = < scratch> - P install_test.cmake
+# Installs the library into an empty prefix and uses it from outside: through find_package, and through pkg-config.
+#   cmake -DBUILD=<build folder> -DSOURCE=<repository> -DWORK=<scratch> -P install_test.cmake
 function(run)
     execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
     if(NOT result EQUAL 0)
@@ -9,13 +9,10 @@ function(run)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-run(${
-    CMAKE_COMMAND} --install ${
-    BUILD} --prefix ${WORK}/prefix)
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp -B ${WORK}/example -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DCMAKE_BUILD_TYPE=Release)
-run(${
-    CMAKE_COMMAND} --build ${WORK}/example)
+run(${CMAKE_COMMAND} --build ${WORK}/example)
 run(${WORK}/example/align_arm)
 
 find_program(PKG_CONFIG pkg-config REQUIRED)

@@ -111,6 +111,10 @@ void check_episodes(const AlignPlan& plan, const Names& names) {
     }
 }
 
+std::string_view targets_name(const AlignPlan& plan, const Names& names) {
+    return plan.deltas == nullptr ? names.query_times : "anchor + deltas";
+}
+
 bool uses_windows(const StreamPlan& stream) {
     for (const RangePlan& range : stream.ranges) {
         if (range.method == Method::mean || range.method == Method::min || range.method == Method::max) return true;
@@ -140,11 +144,11 @@ void check_targets(const AlignPlan& plan, const Names& names) {
     if (!bad.any()) return;
     std::int64_t j = 0;
     while (!bad_target(bad.get(), j)) ++j;
-    const std::string argument(plan.deltas == nullptr ? names.query_times : "anchor + deltas");
     const std::string given = text(target_time<Time>(plan, bad.get(), j)) + " at row " + std::to_string(bad.get()) +
                               ", position " + std::to_string(j);
     const bool is_finite = finite(target_time<Time>(plan, bad.get(), j));
-    fail(names.op, argument, is_finite ? "not decrease along a row where a method uses windows" : "be finite", given);
+    fail(names.op, targets_name(plan, names),
+         is_finite ? "not decrease along a row where a method uses windows" : "be finite", given);
 }
 
 /// outside = error: refuses before anything is written.
@@ -170,7 +174,7 @@ void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t 
     if (!bad.any()) return;
     std::int64_t j = 0;
     while (!is_outside(bad.get(), j)) ++j;
-    fail(names.op, names.query_times, "lie inside the rows of " + names.values(i) + " where outside is error",
+    fail(names.op, targets_name(plan, names), "lie inside the rows of " + names.values(i) + " where outside is error",
          text(target_time<Time>(plan, bad.get(), j)) + " at row " + std::to_string(bad.get()) + ", position " +
              std::to_string(j));
 }

@@ -78,6 +78,9 @@ private:
             fail(names_.op, names_.values(i_), "have at least " + std::to_string(row_dims) + " dimensions",
                  "shape " + shape_text(values));
         }
+        if (values.rank - row_dims + 2 > TensorView::max_rank) {
+            fail(names_.op, names_.values(i_), "have at most 6 channel dimensions", "shape " + shape_text(values));
+        }
         if (!std::equal(times.shape.begin(), times.shape.begin() + row_dims, values.shape.begin())) {
             TensorView expected = values;
             expected.rank = row_dims;
@@ -409,9 +412,6 @@ TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
     out.dtype = stream.values.dtype;
     out.device = stream.values.device;
     out.rank = stream.values.rank - row_dims + 2;
-    if (out.rank > TensorView::max_rank) {
-        throw InvalidArgument("align: values must have at most 7 dimensions, got shape " + shape_text(stream.values));
-    }
     out.shape[0] = plan.num_rows;
     out.shape[1] = plan.num_targets;
     for (int d = 2; d < out.rank; ++d) out.shape[d] = stream.values.shape[row_dims + d - 2];
