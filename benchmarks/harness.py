@@ -26,6 +26,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 ISA_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
              "asimd", "sve", "sve2", "bf16")  # fmt: skip
+SETTLE_S = (
+    0.02  # OpenMP's threads keep their cores busy for some milliseconds after the last call: not the next rival's
+)
 QUIET_CORES, ATTEMPTS, PATIENCE_S = 0.15, 3, 120.0
 _waited_s = 0.0
 COPY_BYTES = 512 << 20  # one copy buffer: far larger than any cache, so that the figure is one of memory
@@ -84,8 +87,9 @@ class Timings:
 def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: float = 4e-3) -> Timings:
     """`samples` timings of each call. Rounds go over all calls in turn, so that a noisy moment hits every rival.
 
-    A call shorter than `min_sample_s` is repeated inside a sample; the order rotates from round to round. If other
-    programs took a noticeable share of the machine, waits and measures again, and keeps the quietest of the attempts.
+    A call shorter than `min_sample_s` is repeated inside a sample; the order rotates from round to round. Each sample
+    begins with a pause (SETTLE_S) and an untimed call. If other programs took a noticeable share of the machine, waits
+    and measures again, and keeps the quietest of the attempts.
     """
     repeats = {}
     for name, call in calls.items():
@@ -99,6 +103,8 @@ def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: 
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for i in range(samples):
             for name in names[i % len(names) :] + names[: i % len(names)]:
+                time.sleep(SETTLE_S)
+                calls[name]()
                 seconds[name].append(_seconds(calls[name], repeats[name]))
         took_s = time.perf_counter() - begin[1]
         others = (_others_core_seconds() - begin[0]) / took_s

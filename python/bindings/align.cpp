@@ -101,15 +101,17 @@ public:
         } else {
             outputs = read_outputs(given);
         }
+        const Stream stream = tensors_.front().current_stream();
         const nb::gil_scoped_release unlocked;
         align_detail::bind_outputs(plan_, views_, outputs, names_);
-        if (plan_.device.type != DeviceType::cuda) align_detail::check_data(plan_, names_, check_data);
+        align_detail::check_data_anywhere(plan_, names_, check_data, stream);
     }
 
     void run(const nb::sequence& given, bool check_data) {
         const std::vector<AlignOutput> outputs = read_outputs(given);
+        const Stream stream = tensors_.front().current_stream();
         const nb::gil_scoped_release unlocked;
-        align_detail::run(plan_, views_, outputs, names_, {check_data}, {});
+        align_detail::run(plan_, views_, outputs, names_, {check_data}, stream);
     }
 
 private:

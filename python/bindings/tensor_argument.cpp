@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "core/contract.hpp"
-#include "dlpack.hpp"
 
 namespace nb = nanobind;
 
@@ -103,6 +102,7 @@ TensorArgument read_through_table(const dlpack::ExchangeApi& api, nb::handle obj
     dlpack::Tensor tensor{};
     if (api.tensor_from_py_object(object.ptr(), &tensor) != 0) fail_unreadable(object, argument, Access::read);
     TensorArgument result;
+    result.api = &api;
     set_shape(result.view, tensor.rank, tensor.shape, tensor.strides, argument);
     result.view.dtype = convert(tensor.dtype, argument);
     result.view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};
@@ -129,6 +129,15 @@ TensorArgument read_through_export(nb::handle object, const Argument& argument, 
 }
 
 }  // namespace
+
+Stream TensorArgument::current_stream() const {
+    Stream stream;
+    if (api != nullptr && view.device.type == DeviceType::cuda) {
+        const auto type = static_cast<std::int32_t>(view.device.type);
+        if (api->current_work_stream(type, view.device.index, &stream.handle) != 0) throw nb::python_error();
+    }
+    return stream;
+}
 
 TensorArgument read_tensor(nb::handle object, const Argument& argument, Access access) {
     if (nb::isinstance<nb::tuple>(object)) {

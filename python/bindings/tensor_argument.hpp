@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "dlpack.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache::python {
@@ -20,6 +21,10 @@ struct Argument {
 struct TensorArgument {
     TensorView view;
     nanobind::ndarray<nanobind::ro> exported;
+    const dlpack::ExchangeApi* api = nullptr;  ///< of the array's type, where it has one
+
+    /// The stream on which the array's framework is working now; the default stream where it cannot be asked.
+    [[nodiscard]] Stream current_stream() const;
 };
 
 enum class Access { read, write };

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import Kind, as_torch, dtype_name, empty, finish, from_torch, kind_of, native
-from ._backend import on_device, refuse_arrays, run_torch, select_backend
+from ._backend import device_type, on_device, refuse_arrays, run_torch, select_backend
 from ._types import Aligned, Array, Method, Outside, Query, Stream
 
 Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
@@ -37,7 +37,7 @@ def align(
     deltas: Array | None = None,
     out: Any = None,
     return_index: bool = False,
-    check: bool = True,
+    check: bool | None = None,
     backend: str | None = None,
     device: Any = None,
 ) -> Aligned:
@@ -49,7 +49,8 @@ def align(
     Returns ``Aligned(values, valid, index)``, each with the structure of ``streams``: ``values (B, T, ...)`` in the
     framework, on the device and in the dtype of the stream, ``valid (B, T)`` bool, and with ``return_index=True``
     ``index (B, T)`` int64, the left neighbour's row. ``out`` (same structure) takes the values instead, for example
-    column slices of one tensor. ``check=False`` skips reading the times for order and finiteness.
+    column slices of one tensor. ``check`` says whether the times are read for order and finiteness first; by default
+    they are on the CPU and are not on a GPU, where that means to wait for it.
 
     >>> import numpy as np, robocache
     >>> joints = robocache.Stream(np.arange(8.0).reshape(1, 4, 2), np.array([[0, 10, 20, 30]]))
@@ -98,7 +99,7 @@ def resample_trajectories(
     period: float = 2 * math.pi,
     dtype: Any = None,
     return_valid: bool = False,
-    check: bool = True,
+    check: bool | None = None,
     backend: str | None = None,
     device: Any = None,
 ) -> Any:
@@ -139,7 +140,7 @@ def fuse_multimodal(
     period: float = 2 * math.pi,
     dtype: Any = None,
     return_valid: bool = False,
-    check: bool = True,
+    check: bool | None = None,
     backend: str | None = None,
     device: Any = None,
     **arrays: Any,
@@ -300,7 +301,7 @@ def _run(
     streams: list[Stream],
     query: Query,
     allocate: Allocate,
-    check: bool,
+    check: bool | None,
     backend: str | None,
     device: Any,
     out: list[Array] | None = None,
@@ -314,6 +315,8 @@ def _run(
     targets = tuple(None if x is None else native(x) for x in query)
     chosen = select_backend(op, backend, streams)
     refuse_arrays(op, names, streams, query, chosen)
+    if check is None:  # reading times back from a GPU would stop the queue of work there
+        check = not streams or device_type(streams[0].values) == "cpu"
     if chosen == "torch":
         outputs = None if out is None else [(native(x), None, None, None) for x in out]
         shapes = _core.check_align(names, specs, targets, outputs, check)

@@ -43,13 +43,12 @@ def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> B
         raise NotImplementedError(f"{op}: no native backend for tensors on {where}; pass backend='torch'")
     if backend == "cpu" and where != "cpu":
         raise ValueError(f"{op}: backend must be 'cuda' or 'torch' for tensors on {where}, got 'cpu'")
-    if backend == "cuda" or where == "cuda":
-        raise NotImplementedError(f"{op}: backend 'cuda' is not available: {_why_no_cuda()}")
-    return "cpu"
-
-
-def _why_no_cuda() -> str:
-    return str(_core.cuda_status()["reason"]) or "this version has no CUDA kernels yet"
+    if backend == "cuda" and where != "cuda":
+        status = _core.cuda_status()
+        if not status["available"]:
+            raise NotImplementedError(f"{op}: backend 'cuda' is not available: {status['reason']}")
+        raise ValueError(f"{op}: backend must be 'cpu' or 'torch' for arrays on {where}, or move them; got 'cuda'")
+    return "cuda" if where == "cuda" else "cpu"
 
 
 def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, backend: Backend) -> None:

@@ -35,8 +35,7 @@ def check_installation() -> dict[str, Any]:
         "native_module": _core.__file__,
         "cpu": {"instruction_set": _core.cpu_instruction_set(), "num_threads": _core.num_threads()},
         "cuda": cuda,
-        # No operation has CUDA kernels yet, so the backend is off even where a GPU is found.
-        "backends": {"cpu": True, "cuda": False, "torch": torch is not None},
+        "backends": {"cpu": True, "cuda": cuda["available"], "torch": torch is not None},
         "packages": {"numpy": np.__version__, "torch": torch, "jax": _version_of("jax")},
     }
 
@@ -78,7 +77,13 @@ def self_test() -> dict[str, str]:
         if not available:
             results[backend] = "not available"
             continue
-        got = resample_trajectories(data, times, targets, backend=backend)
+        if backend == "cuda":
+            import torch
+
+            inputs = [torch.from_numpy(x).cuda() for x in (data, times, targets)]
+            got = resample_trajectories(*inputs, backend=backend).cpu().numpy()
+        else:
+            got = resample_trajectories(data, times, targets, backend=backend)
         if not np.array_equal(got, expected):
             raise RuntimeError(f"self_test: backend '{backend}' returned {got.tolist()}, expected {expected.tolist()}")
         results[backend] = "ok"

@@ -50,14 +50,24 @@ std::string_view method_name(Method method) noexcept {
 }
 
 void align_detail::run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
-                       const Names& names, const AlignOptions& options, Stream) {
+                       const Names& names, const AlignOptions& options, Stream stream) {
     bind_outputs(plan, streams, outputs, names);
-    if (plan.device.type == DeviceType::cuda) {
-        throw Unsupported(std::string(names.op) + ": this build has no CUDA kernels for align, got tensors on " +
-                          name(plan.device));
-    }
-    check_data(plan, names, options.check);
-    align_cpu(plan);
+    check_data_anywhere(plan, names, options.check, stream);
+    if (plan.device.type != DeviceType::cuda) return align_cpu(plan);
+#ifdef ROBOCACHE_HAS_CUDA
+    align_cuda(plan, stream);
+#endif
+}
+
+void align_detail::check_data_anywhere(const AlignPlan& plan, const Names& names, bool check,
+                                       [[maybe_unused]] Stream stream) {
+    if (plan.device.type != DeviceType::cuda) return check_data(plan, names, check);
+#ifdef ROBOCACHE_HAS_CUDA
+    check_data_cuda(plan, names, check, stream);
+#else
+    throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
+                      name(plan.device));
+#endif
 }
 
 void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,

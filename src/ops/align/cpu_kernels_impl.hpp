@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/align/cpu_kernels.hpp"
+#include "ops/align/values.hpp"
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -17,67 +18,7 @@ namespace {
 
 constexpr std::int64_t piece = 256;  // channels; a multiple of 4 for quaternions
 
-template <class T>
-constexpr bool is_float = false;
-template <>
-constexpr bool is_float<float> = true;
-template <>
-constexpr bool is_float<double> = true;
-template <>
-constexpr bool is_float<Half> = true;
-template <>
-constexpr bool is_float<BFloat16> = true;
-
-/// f32 for everything up to 32 floating bits; f64 for f64, and for integers, which it holds exactly or to odd.
-template <class T>
-struct ComputeOf {
-    using type = double;
-};
-template <>
-struct ComputeOf<float> {
-    using type = float;
-};
-template <>
-struct ComputeOf<Half> {
-    using type = float;
-};
-template <>
-struct ComputeOf<BFloat16> {
-    using type = float;
-};
-
 // ---- load and store -------------------------------------------------------------------------------------------------
-
-template <class T>
-ROBOCACHE_HD typename ComputeOf<T>::type widen(T x) {
-    if constexpr (sizeof(T) == 8 && !is_float<T>) {
-        return to_double_odd(x);
-    } else if constexpr (is_float<T> && sizeof(T) < 8) {
-        return to_float(x);
-    } else {
-        return static_cast<double>(x);
-    }
-}
-
-template <class Out, class Compute>
-ROBOCACHE_HD Out narrow(Compute x) {
-    constexpr bool from_double = sizeof(Compute) == 8;
-    if constexpr (sizeof(Out) == 2) {
-        float single;
-        if constexpr (from_double) {
-            single = to_float_odd(x);
-        } else {
-            single = x;
-        }
-        if constexpr (__is_same(Out, Half)) {
-            return to_half(single);
-        } else {
-            return to_bfloat16(single);
-        }
-    } else {
-        return static_cast<Out>(x);
-    }
-}
 
 template <class T, class Compute>
 void load(const T* __restrict from, std::int64_t stride, std::int64_t count, Compute* __restrict to) {
@@ -207,18 +148,6 @@ void write_mean(const RowJob& job, const Sample& sample, std::int64_t c, std::in
     }
     for (std::int64_t i = 0; i < n; ++i) sum[i] /= count;
     store_as(job.out_dtype, sum, n, out, c, job.out_channel_stride);
-}
-
-/// Whether x replaces the extreme so far. A NaN does, and nothing replaces it.
-template <class T>
-ROBOCACHE_HD bool is_beyond(T x, T extreme, bool want_max) {
-    if constexpr (is_float<T>) {
-        const auto value = widen(x);
-        const auto best = widen(extreme);
-        return best == best && (value != value || (want_max ? value > best : value < best));
-    } else {
-        return want_max ? x > extreme : x < extreme;
-    }
 }
 
 template <class T>

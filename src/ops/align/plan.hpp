@@ -118,8 +118,15 @@ void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::spa
 /// The contract of the data itself, on the CPU: times, offsets, episodes, outside = error.
 void check_data(const AlignPlan& plan, const Names& names, bool check);
 
+/// The same for a plan on a GPU: copies what it reads to the host and waits, so only where it was asked for.
+void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream);
+
 /// One per backend; a missing one is a link error.
 void align_cpu(const AlignPlan& plan);
+void align_cuda(const AlignPlan& plan, Stream stream);
+
+/// check_data or check_data_cuda, by device.
+void check_data_anywhere(const AlignPlan& plan, const Names& names, bool check, Stream stream);
 
 /// Validates, then runs on the device the tensors live on.
 void run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs, const Names& names,

@@ -1,0 +1,265 @@
+// align on CUDA: turns a plan into kernel tables, chooses the launch shape, launches. Allocates nothing, waits for
+// nothing.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cuda_check.hpp"
+#include "ops/align/cuda_general.cuh"
+#include "ops/align/cuda_rows.cuh"
+#include "ops/align/plan.hpp"
+
+namespace robocache::align_detail {
+namespace {
+
+// The launch shape, measured on an H200 (benchmarks/results): a block moves about this many words, unless that leaves
+// too few blocks to fill the chip.
+constexpr std::int64_t words_per_block = 1024;
+constexpr std::int64_t words_per_busy_block = 2048;
+constexpr std::int64_t enough_blocks = 2 * 132;
+constexpr std::int64_t busy_blocks = 32 * 132;
+constexpr std::int64_t max_grid = (std::int64_t{1} << 31) - 1;
+constexpr int staged_bytes = 16 << 10;
+
+bool is_simple_method(Method method) {
+    return method == Method::linear || method == Method::previous || method == Method::next ||
+           method == Method::nearest;
+}
+
+/// The widest power of two up to 16 that divides every address and stride of the rows.
+int access_bytes(const StreamPlan& s) {
+    std::uint64_t bits = reinterpret_cast<std::uintptr_t>(s.values) | reinterpret_cast<std::uintptr_t>(s.out) | 16;
+    for (const std::int64_t stride : {s.value_episode_stride, s.value_row_stride, s.out_row_stride, s.out_target_stride,
+                                      s.inner.size * size_bytes(s.values_dtype)}) {
+        bits |= static_cast<std::uint64_t>(stride);
+    }
+    return static_cast<int>(bits & (~bits + 1));
+}
+
+bool is_simple(const StreamPlan& s) {
+    return s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
+           s.values_dtype == s.out_dtype && (s.inner.value_stride == 1 || s.inner.size == 1) &&
+           (s.inner.out_stride == 1 || s.inner.size == 1) && s.inner.size < (1 << 28);
+}
+
+Format format_of(const StreamPlan& s, int bytes) {
+    const auto offset = [](Format widest, int steps) { return static_cast<Format>(static_cast<int>(widest) + steps); };
+    const int steps = bytes == 16 ? 0 : bytes == 8 ? 1 : bytes == 4 ? 2 : bytes == 2 ? 3 : 4;
+    if (s.ranges[0].method == Method::linear) {
+        switch (s.values_dtype) {
+            case DType::f32: return offset(Format::f32x4, steps);
+            case DType::f64: return offset(Format::f64x2, steps);
+            case DType::f16: return offset(Format::f16x8, steps);
+            case DType::bf16: return offset(Format::bf16x8, steps);
+            default: break;
+        }
+    }
+    return offset(Format::raw16, steps);
+}
+
+DeviceStream device_stream(const StreamPlan& s) {
+    DeviceStream d{};
+    d.values = s.values;
+    d.value_episode_stride = s.value_episode_stride;
+    d.value_row_stride = s.value_row_stride;
+    d.times = s.times;
+    d.time_episode_stride = s.time_episode_stride;
+    d.time_row_stride = s.time_row_stride;
+    d.offsets = s.offsets;
+    d.offsets_stride = s.offsets_stride;
+    d.num_episodes = s.num_episodes;
+    d.num_rows = s.num_rows;
+    d.latency = s.latency;
+    d.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
+    d.out = s.out;
+    d.out_row_stride = s.out_row_stride;
+    d.out_target_stride = s.out_target_stride;
+    d.valid = s.valid;
+    d.index = s.index;
+    d.method = s.ranges[0].method;
+    return d;
+}
+
+/// Cuts the targets of a stream into blocks; returns how many. `words` is the width of a row.
+std::int64_t cut_into_blocks(DeviceStream& d, const AlignPlan& plan, std::int64_t words, std::int64_t first_block) {
+    const auto blocks_of = [&](std::int64_t tile) { return plan.num_rows * ((plan.num_targets + tile - 1) / tile); };
+    const auto tile_for = [&](std::int64_t goal) {
+        return std::clamp<std::int64_t>(goal / std::max<std::int64_t>(words, 1), 1, block_threads);
+    };
+    std::int64_t tile = tile_for(words_per_block);
+    if (blocks_of(std::min(tile, plan.num_targets)) >= busy_blocks) tile = tile_for(words_per_busy_block);
+    tile = std::min(tile, plan.num_targets);
+    while (tile > 4 && blocks_of(tile) < enough_blocks) tile = (tile + 1) / 2;
+    // Equal tiles instead of a small rest.
+    d.tiles_per_row = (plan.num_targets + tile - 1) / tile;
+    d.tile = static_cast<std::int32_t>((plan.num_targets + d.tiles_per_row - 1) / d.tiles_per_row);
+    d.rows_per_block = 1;
+    if (d.tiles_per_row == 1 && plan.num_rows >= busy_blocks) {
+        const std::int64_t rows = std::min<std::int64_t>(tile_for(words_per_busy_block), block_threads) / d.tile;
+        d.rows_per_block = static_cast<std::int32_t>(std::max<std::int64_t>(rows, 1));
+    }
+    const std::int64_t row_blocks = (plan.num_rows + d.rows_per_block - 1) / d.rows_per_block;
+    d.parts = 1;
+    if (d.tile <= 4 && words > words_per_block) {
+        d.parts = static_cast<std::int32_t>(
+            std::min<std::int64_t>((d.tile * words + words_per_block - 1) / words_per_block, 65535));
+    }
+    d.first_block = first_block;
+    return row_blocks * d.tiles_per_row * d.parts;
+}
+
+DeviceQuery device_query(const AlignPlan& plan) {
+    return {plan.num_rows, plan.num_targets,  plan.times,   plan.time_row_stride, plan.time_target_stride,
+            plan.deltas,   plan.delta_stride, plan.episode, plan.episode_stride};
+}
+
+unsigned grid_size(std::int64_t blocks) {
+    if (blocks > max_grid) throw Unsupported("align: the output has more tiles than a CUDA grid has blocks");
+    return static_cast<unsigned>(blocks);
+}
+
+template <class Time, int capacity>
+void launch_simple(const AlignPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
+    DeviceTable<capacity> table{};
+    table.query = device_query(plan);
+    table.num_streams = static_cast<std::int32_t>(streams.size());
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+        const StreamPlan& s = *streams[i];
+        const int bytes = access_bytes(s);
+        const std::int64_t words = s.inner.size * size_bytes(s.values_dtype) / bytes;
+        table.streams[i] = device_stream(s);
+        table.streams[i].format = format_of(s, bytes);
+        table.streams[i].num_vecs = static_cast<std::uint32_t>(words);
+        table.num_blocks += cut_into_blocks(table.streams[i], plan, words, table.num_blocks);
+        longest = std::max(longest, s.num_rows * static_cast<std::int64_t>(sizeof(Time)));
+    }
+    // Shared memory is asked for only where it will hold something: it is paid for in blocks per multiprocessor.
+    table.staged_bytes = static_cast<std::int32_t>(std::min<std::int64_t>(longest, staged_bytes));
+    align_rows<Time, capacity><<<grid_size(table.num_blocks), block_threads, table.staged_bytes, stream>>>(table);
+    check_cuda(cudaGetLastError(), "align: launching align_rows");
+}
+
+template <class Time>
+void launch_general(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
+    if (s.ranges.size() > max_ranges) {
+        throw Unsupported("align: at most " + std::to_string(max_ranges) + " channel ranges on CUDA, got " +
+                          std::to_string(s.ranges.size()));
+    }
+    GeneralTable general{};
+    general.table.query = device_query(plan);
+    general.table.num_streams = 1;
+    general.table.streams[0] = device_stream(s);
+    DeviceChannels& c = general.channels;
+    c.num_ranges = static_cast<std::int32_t>(s.ranges.size());
+    std::copy(s.ranges.begin(), s.ranges.end(), c.ranges);
+    c.num_outer = static_cast<std::int32_t>(s.outer.size());
+    std::copy(s.outer.begin(), s.outer.end(), c.outer);
+    c.inner = s.inner;
+    c.outer_count = 1;
+    for (const ChannelDim& dim : s.outer) c.outer_count *= dim.size;
+    c.period = s.period;
+    c.values_dtype = s.values_dtype;
+    c.out_dtype = s.out_dtype;
+    DeviceStream& d = general.table.streams[0];
+    general.table.num_blocks = cut_into_blocks(d, plan, s.inner.size * c.outer_count, 0) / d.parts;
+    d.parts = 1;  // each target belongs to one block
+    align_general<Time><<<grid_size(general.table.num_blocks), block_threads, 0, stream>>>(general);
+    check_cuda(cudaGetLastError(), "align: launching align_general");
+}
+
+template <class Time>
+void launch_all(const AlignPlan& plan, cudaStream_t stream) {
+    std::vector<const StreamPlan*> simple;
+    for (const StreamPlan& s : plan.streams) {
+        if (is_simple(s)) {
+            simple.push_back(&s);
+        } else {
+            launch_general<Time>(plan, s, stream);
+        }
+    }
+    const std::span<const StreamPlan* const> all(simple.data(), simple.size());
+    for (std::size_t i = 0; i < all.size(); i += max_streams) {
+        const auto some = all.subspan(i, std::min<std::size_t>(max_streams, all.size() - i));
+        if (some.size() <= 4) {
+            launch_simple<Time, 4>(plan, some, stream);
+        } else {
+            launch_simple<Time, max_streams>(plan, some, stream);
+        }
+    }
+}
+
+/// A strided array of a plan, brought to the host: the whole stretch of memory it spans.
+class HostCopy {
+public:
+    /// Extents and strides (elements) of up to two dimensions; returns where element (0, 0) is on the host.
+    template <class T>
+    const T* fetch(const void* data, std::int64_t rows, std::int64_t row_stride, std::int64_t columns,
+                   std::int64_t column_stride, cudaStream_t stream) {
+        if (data == nullptr || rows <= 0 || columns <= 0) return static_cast<const T*>(data);
+        const std::int64_t along_rows = (rows - 1) * row_stride;
+        const std::int64_t along_columns = (columns - 1) * column_stride;
+        const std::int64_t low = std::min<std::int64_t>(along_rows, 0) + std::min<std::int64_t>(along_columns, 0);
+        const std::int64_t high = std::max<std::int64_t>(along_rows, 0) + std::max<std::int64_t>(along_columns, 0);
+        std::vector<char>& memory = kept_.emplace_back(static_cast<std::size_t>(high - low + 1) * sizeof(T));
+        check_cuda(cudaMemcpyAsync(memory.data(), static_cast<const T*>(data) + low, memory.size(),
+                                   cudaMemcpyDeviceToHost, stream),
+                   "align: reading times for check=True");
+        return reinterpret_cast<const T*>(memory.data()) - low;
+    }
+
+private:
+    std::vector<std::vector<char>> kept_;
+};
+
+template <class Time>
+void check_on_host(AlignPlan plan, const Names& names, bool check, cudaStream_t stream) {
+    HostCopy host;
+    const std::int64_t query_rows = plan.num_rows;
+    plan.times = reinterpret_cast<const char*>(host.fetch<Time>(plan.times, query_rows, plan.time_row_stride,
+                                                                plan.deltas == nullptr ? plan.num_targets : 1,
+                                                                plan.time_target_stride, stream));
+    plan.deltas =
+        reinterpret_cast<const char*>(host.fetch<Time>(plan.deltas, 1, 0, plan.num_targets, plan.delta_stride, stream));
+    plan.episode = host.fetch<std::int64_t>(plan.episode, query_rows, plan.episode_stride, 1, 0, stream);
+    for (StreamPlan& s : plan.streams) {
+        const std::int64_t episodes = s.offsets == nullptr ? s.num_episodes : 1;
+        s.times = reinterpret_cast<const char*>(
+            host.fetch<Time>(s.times, episodes, s.time_episode_stride, s.num_rows, s.time_row_stride, stream));
+        s.offsets = host.fetch<std::int64_t>(s.offsets, 1, 0, s.num_episodes + 1, s.offsets_stride, stream);
+    }
+    check_cuda(cudaStreamSynchronize(stream), "align: reading times for check=True");
+    check_data(plan, names, check);
+}
+
+bool must_look(const AlignPlan& plan, bool check) {
+    for (const StreamPlan& s : plan.streams) check = check || s.before == Outside::error || s.after == Outside::error;
+    return check;
+}
+
+}  // namespace
+
+void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream) {
+    if (!must_look(plan, check)) return;
+    const DeviceGuard guard(plan.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    switch (plan.time_dtype) {
+        case DType::f32: return check_on_host<float>(plan, names, check, handle);
+        case DType::f64: return check_on_host<double>(plan, names, check, handle);
+        default: return check_on_host<std::int64_t>(plan, names, check, handle);
+    }
+}
+
+void align_cuda(const AlignPlan& plan, Stream stream) {
+    if (plan.num_rows == 0 || plan.num_targets == 0) return;
+    const DeviceGuard guard(plan.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    switch (plan.time_dtype) {
+        case DType::f32: return launch_all<float>(plan, handle);
+        case DType::f64: return launch_all<double>(plan, handle);
+        default: return launch_all<std::int64_t>(plan, handle);
+    }
+}
+
+}  // namespace robocache::align_detail

@@ -1,0 +1,126 @@
+// Finding the targets of a block on the GPU: one search per target, in shared memory where the times fit.
+#pragma once
+
+#include "ops/align/cuda_table.cuh"
+
+namespace robocache::align_detail {
+
+/// The part of the output a block works on.
+struct BlockTile {
+    std::int64_t first_row;     // b
+    std::int64_t first_target;  // j
+    std::int32_t num_rows;
+    std::int32_t num_targets;  // of each row
+    std::int32_t part;
+
+    __device__ std::int32_t count() const { return num_rows * num_targets; }
+};
+
+__device__ inline BlockTile tile_of(const DeviceStream& s, const DeviceQuery& q, std::int64_t block) {
+    const std::int64_t local = block - s.first_block;
+    BlockTile tile;
+    std::int64_t index = local;
+    tile.part = 0;
+    if (s.parts > 1) {
+        index = local / s.parts;
+        tile.part = static_cast<std::int32_t>(local - index * s.parts);
+    }
+    const std::int64_t row = s.tiles_per_row == 1 ? index : index / s.tiles_per_row;
+    tile.first_row = row * s.rows_per_block;
+    tile.first_target = (index - row * s.tiles_per_row) * s.tile;
+    const std::int64_t rows_left = q.num_rows - tile.first_row;
+    const std::int64_t targets_left = q.num_targets - tile.first_target;
+    tile.num_rows = static_cast<std::int32_t>(rows_left < s.rows_per_block ? rows_left : s.rows_per_block);
+    tile.num_targets = static_cast<std::int32_t>(targets_left < s.tile ? targets_left : s.tile);
+    return tile;
+}
+
+template <class Time>
+__device__ inline Time target_at(const DeviceQuery& q, std::int64_t b, std::int64_t j) {
+    const Time* times = static_cast<const Time*>(q.times) + b * q.time_row_stride;
+    if (q.deltas == nullptr) return __ldg(times + j * q.time_target_stride);
+    return add_time(__ldg(times), __ldg(static_cast<const Time*>(q.deltas) + j * q.delta_stride));
+}
+
+template <class Time>
+struct DeviceEpisode {
+    EpisodeTimes<Time> times;
+    const char* values;
+    std::int64_t first_row;
+};
+
+/// Episodes out of range have no rows; offsets out of order are clamped: memory stays safe without checks.
+template <class Time>
+__device__ inline DeviceEpisode<Time> episode_at(const DeviceStream& s, const DeviceQuery& q, std::int64_t b) {
+    std::int64_t e = s.num_episodes == 1 ? 0 : b;
+    if (q.episode != nullptr) e = __ldg(q.episode + b * q.episode_stride);
+    const Time* times = static_cast<const Time*>(s.times);
+    if (e < 0 || e >= s.num_episodes) return {{times, s.time_row_stride, 0}, s.values, 0};
+    if (s.offsets == nullptr) {
+        return {{times + e * s.time_episode_stride, s.time_row_stride, s.num_rows},
+                s.values + e * s.value_episode_stride,
+                0};
+    }
+    std::int64_t begin = __ldg(s.offsets + e * s.offsets_stride);
+    std::int64_t end = __ldg(s.offsets + (e + 1) * s.offsets_stride);
+    begin = begin < 0 ? 0 : (begin > s.num_rows ? s.num_rows : begin);
+    end = end < begin ? begin : (end > s.num_rows ? s.num_rows : end);
+    return {{times + begin * s.time_row_stride, s.time_row_stride, end - begin},
+            s.values + begin * s.value_row_stride,
+            begin};
+}
+
+/// last_at_or_before, beginning where evenly spaced times would have it: a few probes of global memory where times are
+/// nearly even, about twice the logarithm at worst.
+template <class Time>
+__device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, Time t) {
+    const Time first = times[0];
+    const Time last = times[times.count - 1];
+    if (!(first <= t)) return -1;
+    if (last <= t) return times.count - 1;
+    std::int64_t low = 0;                 // times[low] <= t
+    std::int64_t high = times.count - 1;  // times[high] > t
+    const float share = static_cast<float>(distance(first, t)) / static_cast<float>(distance(first, last));
+    auto probe = static_cast<std::int64_t>(share * static_cast<float>(high));
+    probe = probe < 1 ? 1 : (probe >= high ? high - 1 : probe);
+    std::int64_t step = 1;
+    if (probe > low && times[probe] <= t) {
+        low = probe;
+        for (; low + step < high && times[low + step] <= t; step *= 4) low += step;
+        high = low + step < high ? low + step : high;
+    } else if (probe > low) {
+        high = probe;
+        for (; high - step > low && !(times[high - step] <= t); step *= 4) high -= step;
+        low = high - step > low ? high - step : low;
+    }
+    return first_after(times, low + 1, high, t) - 1;
+}
+
+/// Copies the times of an episode into shared memory; every thread of the block takes part.
+template <class Time>
+__device__ inline EpisodeTimes<Time> stage(const EpisodeTimes<Time>& times, Time* shared) {
+    for (std::int32_t i = threadIdx.x; i < times.count; i += block_threads)
+        shared[i] = __ldg(&times.data[i * times.stride]);
+    __syncthreads();
+    return {shared, 1, times.count};
+}
+
+template <class Time>
+__device__ inline void write_planes(const DeviceStream& s, std::int64_t b, std::int64_t j, std::int64_t index,
+                                    bool valid) {
+    if (s.valid.data != nullptr) {
+        static_cast<bool*>(s.valid.data)[b * s.valid.row_stride + j * s.valid.target_stride] = valid;
+    }
+    if (s.index.data != nullptr) {
+        static_cast<std::int64_t*>(s.index.data)[b * s.index.row_stride + j * s.index.target_stride] = index;
+    }
+}
+
+template <int capacity>
+__device__ inline const DeviceStream& stream_of(const DeviceTable<capacity>& table, std::int64_t block) {
+    int i = 0;
+    while (i + 1 < table.num_streams && block >= table.streams[i + 1].first_block) ++i;
+    return table.streams[i];
+}
+
+}  // namespace robocache::align_detail
