@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
-CXX_FILES := $(shell find include src python/bindings tests/cpp examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu')
+CXX_FILES := $(shell find include src python/bindings tests/cpp examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs
 
 .PHONY: demo test test-cpp test-python bench lint format sanitize cuda docs clean wheel

@@ -26,6 +26,7 @@ LEGEND = """rivals, all checked to give the same values before they are timed:
   compiled  torch.compile of rows (of gather where there is no rows); only with --compile
   numpy   numpy.interp per row and channel, one thread; its ratio is against ours at one thread. It has no bfloat16:
           there it is given the same values as float32 and not charged for the conversion
+  idle    one call after a pause of 20 ms instead of one in a loop of calls: threads have gone to sleep
   copy    the best of torch copy_ and numpy copyto (split over the threads) on 512 MiB buffers, read + written bytes
   out     ours into a given output, as the copy has one; ours and PyTorch otherwise allocate their result
 x = their time / our time; below 1 we lose. "busy": other programs used that many cores meanwhile, which hurts PyTorch
@@ -69,6 +70,8 @@ def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) 
     if case.ours_out:
         copy = harness.copy_gbps(seconds)
     if case.numpy:
+        idle = harness.after_idle({"ours": case.ours, "gather": case.rivals["gather"]}, samples)
+        seconds |= {f"{name}, after idle": s for name, s in idle.items()}
         harness.set_num_threads(1)
         single = harness.interleave({"ours, 1 thread": case.ours, "numpy": case.numpy}, max(samples, 10))
         seconds, others = seconds | single.seconds, max(others, single.others_cores)
@@ -78,6 +81,7 @@ def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) 
     if case.numpy:
         ratios["numpy"] = medians["numpy"] / medians["ours, 1 thread"]
         ratios["numpy, our threads"] = medians["numpy"] / medians["ours"]
+        ratios["gather, after idle"] = medians["gather, after idle"] / medians["ours, after idle"]
     gbps = case.size_bytes / medians["out" if case.ours_out else "ours"] / 1e9
     ratios["copy"] = gbps / copy["best"]
     return {
@@ -103,6 +107,7 @@ def row(r: dict[str, Any]) -> list[str]:
         cells += [ms(way), x(way)]
     verdict = " ".join("PASS" if bar["holds"] else "MISS" for bar in r["bars"].values())
     verdict += f" (busy {r['others_cores']:.1f})" if r["others_cores"] > harness.QUIET_CORES else ""
+    cells += [ms("ours, after idle"), ms("gather, after idle"), x("gather, after idle")]
     return [*cells, ms("numpy"), ms("ours, 1 thread"), x("numpy"), verdict]
 
 
@@ -110,7 +115,7 @@ def print_results(results: list[dict[str, Any]]) -> None:
     header = ["case", "B/S/T/D", "values", "times", "order", "ours ms", "out ms", "MB", "GB/s", "of copy"]
     for way in WAYS:
         header += [f"{way} ms", "x"]
-    header += ["numpy ms", "ours@1 ms", "x", "bars"]
+    header += ["ours idle", "gather idle", "x", "numpy ms", "ours@1 ms", "x", "bars"]
     rows = [row(r) for r in results]
     used = [i for i in range(len(header)) if i < 5 or any(cells[i] for cells in rows)]
     print()

@@ -26,9 +26,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 ISA_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
              "asimd", "sve", "sve2", "bf16")  # fmt: skip
-SETTLE_S = (
-    0.02  # OpenMP's threads keep their cores busy for some milliseconds after the last call: not the next rival's
-)
+WARM_S = 0.03  # by then the rival's OpenMP threads sleep, and ours are spread over the cores
+IDLE_S = 0.02
 QUIET_CORES, ATTEMPTS, PATIENCE_S = 0.15, 3, 120.0
 _waited_s = 0.0
 COPY_BYTES = 512 << 20  # one copy buffer: far larger than any cache, so that the figure is one of memory
@@ -87,14 +86,14 @@ class Timings:
 def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: float = 4e-3) -> Timings:
     """`samples` timings of each call. Rounds go over all calls in turn, so that a noisy moment hits every rival.
 
-    A call shorter than `min_sample_s` is repeated inside a sample; the order rotates from round to round. Each sample
-    begins with a pause (SETTLE_S) and an untimed call. If other programs took a noticeable share of the machine, waits
-    and measures again, and keeps the quietest of the attempts.
+    A call shorter than `min_sample_s` is repeated inside a sample; the order rotates from round to round. A sample
+    begins with untimed calls for WARM_S: it is what a loop of such calls costs. If other programs took a noticeable
+    share of the machine, waits and measures again, and keeps the quietest of the attempts.
     """
-    repeats = {}
+    first = {}
     for name, call in calls.items():
         call()
-        repeats[name] = max(1, math.ceil(min_sample_s / max(_seconds(call, 1), 1e-7)))
+        first[name] = max(_seconds(call, 1), 1e-7)
     names = list(calls)
     best: Timings | None = None
     for _ in range(ATTEMPTS):
@@ -103,9 +102,9 @@ def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: 
         seconds: dict[str, list[float]] = {name: [] for name in calls}
         for i in range(samples):
             for name in names[i % len(names) :] + names[: i % len(names)]:
-                time.sleep(SETTLE_S)
-                calls[name]()
-                seconds[name].append(_seconds(calls[name], repeats[name]))
+                if first[name] < 5 * WARM_S:  # longer calls are their own warm-up
+                    _warm(calls[name])
+                seconds[name].append(_seconds(calls[name], max(1, math.ceil(min_sample_s / first[name]))))
         took_s = time.perf_counter() - begin[1]
         others = (_others_core_seconds() - begin[0]) / took_s
         if best is None or others < best.others_cores:
@@ -114,6 +113,16 @@ def interleave(calls: dict[str, Callable[[], Any]], samples: int, min_sample_s: 
             break
     assert best is not None
     return best
+
+
+def after_idle(calls: dict[str, Callable[[], Any]], samples: int) -> dict[str, list[float]]:
+    """Seconds of one call after a pause, as in a training step: sleeping threads and cold caches included."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(samples):
+        for name, call in calls.items():
+            time.sleep(IDLE_S)
+            seconds[name].append(_seconds(call, 1))
+    return seconds
 
 
 def wait_until_quiet() -> bool:
@@ -179,6 +188,12 @@ def _others_core_seconds() -> float:
     except (OSError, ValueError):
         return 0.0
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def _warm(call: Callable[[], Any]) -> None:
+    end = time.perf_counter() + WARM_S
+    while time.perf_counter() < end:
+        call()
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> float:

@@ -161,8 +161,11 @@ def test_what_is_no_array_of_numbers_is_refused(place, thing):
 )
 def test_an_output_that_does_not_fit_is_refused(out, given, backend):
     stream, targets = robocache.Stream(on(backend, VALUES), on(backend, TIMES)), on(backend, TARGETS)
+    target = on(backend, out)
+    if backend == "cuda" and 0 in out.strides:  # a copy to the GPU does not keep the overlap
+        target = target[:1, :1].expand(OUT_SHAPE)
     with pytest.raises(ValueError, match=rf"^align: out.* must .*, got .*{given}"):
-        robocache.align(stream, targets, out=on(backend, out), backend=backend)
+        robocache.align(stream, targets, out=target, backend=backend)
 
 
 def test_a_read_only_output_is_refused():

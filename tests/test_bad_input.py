@@ -44,14 +44,14 @@ QUATERNIONS = {"values": np.zeros((2, 5, 8), np.float32)}
 # what is wrong: (changes to a good call, the argument that is named, what was given)
 BAD = {
     "values without the batch": ({"values": np.zeros(5, np.float32)}, "values", "(5,)"),
-    "values without dimensions": ({"values": np.float32(1).reshape(())}, "values", "()"),
+    "values without dimensions": ({"values": np.array(1, np.float32)}, "values", "()"),
     "times of another length": ({"times": TIMES[:, :4]}, "times", "(2, 4)"),
     "times of another batch": ({"times": TIMES[:1]}, "times", "(1, 5)"),
     "times with three dimensions": ({"times": TIMES[:, :, None]}, "times", "(2, 5, 1)"),
-    "times without dimensions": ({"times": np.float64(1).reshape(())}, "times", "()"),
+    "times without dimensions": ({"times": np.array(1.0)}, "times", "()"),
     "targets of another batch": ({"query.times": np.zeros((3, 4))}, "times", "(3, 4)"),
     "targets with three dimensions": ({"query.times": np.zeros((2, 4, 1))}, "times", "(2, 4, 1)"),
-    "targets without dimensions": ({"query.times": np.float64(1).reshape(())}, "times", "()"),
+    "targets without dimensions": ({"query.times": np.array(1.0)}, "times", "()"),
     "complex values": ({"values": VALUES.astype(np.complex64)}, "values", "complex64"),
     "int32 times": ({"times": TIMES.astype(np.int32), "query.times": TARGETS.astype(np.int32)}, "times", "int32"),
     "float16 times": ({"times": TIMES.astype("f2"), "query.times": TARGETS.astype("f2")}, "times", "float16"),
@@ -146,7 +146,7 @@ def call(changes, out, backend):
     arrays = {k: on(backend, v) if isinstance(v, np.ndarray) else v for k, v in changes.items()}
     stream = robocache.Stream(**{k: v for k, v in arrays.items() if k in STREAM_FIELDS})
     query = {k: v for k, v in arrays.items() if k not in (*STREAM_FIELDS, "query.times")}
-    return robocache.align(stream, arrays["query.times"], **query, out=out, backend=backend)
+    return robocache.align(stream, arrays["query.times"], **query, out=out, check=True, backend=backend)
 
 
 def poisoned(changes):

@@ -1,6 +1,7 @@
 // align on CUDA: turns a plan into kernel tables, chooses the launch shape, launches. Allocates nothing, waits for
 // nothing.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,14 +14,12 @@
 namespace robocache::align_detail {
 namespace {
 
-// The launch shape, measured on an H200 (benchmarks/results): a block moves about this many words, unless that leaves
-// too few blocks to fill the chip.
-constexpr std::int64_t words_per_block = 1024;
-constexpr std::int64_t words_per_busy_block = 2048;
-constexpr std::int64_t enough_blocks = 2 * 132;
-constexpr std::int64_t busy_blocks = 32 * 132;
+// The launch shape, measured on an H200 (benchmarks/results): a warp takes up to 32 targets and about this many words
+// of their rows; fewer where that would leave warps without work.
+constexpr std::int64_t words_per_warp = 512;
+constexpr std::int64_t least_words_per_warp = 128;
+constexpr std::int64_t enough_warps = 16 * 132;
 constexpr std::int64_t max_grid = (std::int64_t{1} << 31) - 1;
-constexpr int staged_bytes = 16 << 10;
 
 bool is_simple_method(Method method) {
     return method == Method::linear || method == Method::previous || method == Method::next ||
@@ -46,7 +45,8 @@ bool is_simple(const StreamPlan& s) {
 Format format_of(const StreamPlan& s, int bytes) {
     const auto offset = [](Format widest, int steps) { return static_cast<Format>(static_cast<int>(widest) + steps); };
     const int steps = bytes == 16 ? 0 : bytes == 8 ? 1 : bytes == 4 ? 2 : bytes == 2 ? 3 : 4;
-    if (s.ranges[0].method == Method::linear) {
+    const bool has_nan = s.before == Outside::nan || s.after == Outside::nan;
+    if (s.ranges[0].method == Method::linear || has_nan) {
         switch (s.values_dtype) {
             case DType::f32: return offset(Format::f32x4, steps);
             case DType::f64: return offset(Format::f64x2, steps);
@@ -81,32 +81,26 @@ DeviceStream device_stream(const StreamPlan& s) {
     return d;
 }
 
-/// Cuts the targets of a stream into blocks; returns how many. `words` is the width of a row.
-std::int64_t cut_into_blocks(DeviceStream& d, const AlignPlan& plan, std::int64_t words, std::int64_t first_block) {
-    const auto blocks_of = [&](std::int64_t tile) { return plan.num_rows * ((plan.num_targets + tile - 1) / tile); };
-    const auto tile_for = [&](std::int64_t goal) {
-        return std::clamp<std::int64_t>(goal / std::max<std::int64_t>(words, 1), 1, block_threads);
-    };
-    std::int64_t tile = tile_for(words_per_block);
-    if (blocks_of(std::min(tile, plan.num_targets)) >= busy_blocks) tile = tile_for(words_per_busy_block);
-    tile = std::min(tile, plan.num_targets);
-    while (tile > 4 && blocks_of(tile) < enough_blocks) tile = (tile + 1) / 2;
-    // Equal tiles instead of a small rest.
+/// Cuts the targets of a stream into tiles of at most `most` targets; returns how many. `words` is the width of a row.
+std::int64_t cut_into_tiles(DeviceStream& d, const AlignPlan& plan, std::int64_t words, std::int64_t most,
+                            std::int64_t first_tile) {
+    words = std::max<std::int64_t>(words, 1);
+    std::int64_t tile = std::clamp<std::int64_t>(words_per_warp / words, 1, most);
+    const auto num_tiles = [&] { return plan.num_rows * ((plan.num_targets + tile - 1) / tile); };
+    while (tile > 1 && tile * words > least_words_per_warp && num_tiles() < enough_warps) tile = (tile + 1) / 2;
     d.tiles_per_row = (plan.num_targets + tile - 1) / tile;
-    d.tile = static_cast<std::int32_t>((plan.num_targets + d.tiles_per_row - 1) / d.tiles_per_row);
-    d.rows_per_block = 1;
-    if (d.tiles_per_row == 1 && plan.num_rows >= busy_blocks) {
-        const std::int64_t rows = std::min<std::int64_t>(tile_for(words_per_busy_block), block_threads) / d.tile;
-        d.rows_per_block = static_cast<std::int32_t>(std::max<std::int64_t>(rows, 1));
-    }
-    const std::int64_t row_blocks = (plan.num_rows + d.rows_per_block - 1) / d.rows_per_block;
+    d.tile = static_cast<std::int32_t>((plan.num_targets + d.tiles_per_row - 1) / d.tiles_per_row);  // equal tiles
+    d.rows_per_tile = d.tiles_per_row > 1 ? 1 : static_cast<std::int32_t>(tile / d.tile);
     d.parts = 1;
-    if (d.tile <= 4 && words > words_per_block) {
-        d.parts = static_cast<std::int32_t>(
-            std::min<std::int64_t>((d.tile * words + words_per_block - 1) / words_per_block, 65535));
+    if (d.tile == 1 && words > words_per_warp) {
+        d.parts = static_cast<std::int32_t>((words + words_per_warp - 1) / words_per_warp);
     }
-    d.first_block = first_block;
-    return row_blocks * d.tiles_per_row * d.parts;
+    d.first_tile = first_tile;
+    d.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(std::min<std::int64_t>(d.tiles_per_row, 1U << 31)));
+    // Evenly distributed random times stray from the guess by up to half a root of their number (one sigma).
+    d.window_margin =
+        static_cast<std::int32_t>(std::sqrt(static_cast<double>(std::max<std::int64_t>(d.num_rows, 0)))) + 2;
+    return (plan.num_rows + d.rows_per_tile - 1) / d.rows_per_tile * d.tiles_per_row * d.parts;
 }
 
 DeviceQuery device_query(const AlignPlan& plan) {
@@ -124,7 +118,6 @@ void launch_simple(const AlignPlan& plan, std::span<const StreamPlan* const> str
     DeviceTable<capacity> table{};
     table.query = device_query(plan);
     table.num_streams = static_cast<std::int32_t>(streams.size());
-    std::int64_t longest = 0;
     for (std::size_t i = 0; i < streams.size(); ++i) {
         const StreamPlan& s = *streams[i];
         const int bytes = access_bytes(s);
@@ -132,12 +125,11 @@ void launch_simple(const AlignPlan& plan, std::span<const StreamPlan* const> str
         table.streams[i] = device_stream(s);
         table.streams[i].format = format_of(s, bytes);
         table.streams[i].num_vecs = static_cast<std::uint32_t>(words);
-        table.num_blocks += cut_into_blocks(table.streams[i], plan, words, table.num_blocks);
-        longest = std::max(longest, s.num_rows * static_cast<std::int64_t>(sizeof(Time)));
+        table.streams[i].by_num_vecs = Divisor(static_cast<std::uint32_t>(std::max<std::int64_t>(words, 1)));
+        table.num_tiles += cut_into_tiles(table.streams[i], plan, words, warp_size, table.num_tiles);
     }
-    // Shared memory is asked for only where it will hold something: it is paid for in blocks per multiprocessor.
-    table.staged_bytes = static_cast<std::int32_t>(std::min<std::int64_t>(longest, staged_bytes));
-    align_rows<Time, capacity><<<grid_size(table.num_blocks), block_threads, table.staged_bytes, stream>>>(table);
+    const std::int64_t blocks = (table.num_tiles + warps_per_block - 1) / warps_per_block;
+    align_rows<Time, capacity><<<grid_size(blocks), block_threads, 0, stream>>>(table);
     check_cuda(cudaGetLastError(), "align: launching align_rows");
 }
 
@@ -163,9 +155,9 @@ void launch_general(const AlignPlan& plan, const StreamPlan& s, cudaStream_t str
     c.values_dtype = s.values_dtype;
     c.out_dtype = s.out_dtype;
     DeviceStream& d = general.table.streams[0];
-    general.table.num_blocks = cut_into_blocks(d, plan, s.inner.size * c.outer_count, 0) / d.parts;
+    general.table.num_tiles = cut_into_tiles(d, plan, s.inner.size * c.outer_count, block_threads, 0) / d.parts;
     d.parts = 1;  // each target belongs to one block
-    align_general<Time><<<grid_size(general.table.num_blocks), block_threads, 0, stream>>>(general);
+    align_general<Time><<<grid_size(general.table.num_tiles), block_threads, 0, stream>>>(general);
     check_cuda(cudaGetLastError(), "align: launching align_general");
 }
 

@@ -210,7 +210,7 @@ __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_c
     const DeviceQuery& q = general.table.query;
     const DeviceStream& s = general.table.streams[0];
     const DeviceChannels& c = general.channels;
-    const BlockTile tile = tile_of(s, q, blockIdx.x);
+    const Tile tile = tile_of(s, q, blockIdx.x);
     const auto k = static_cast<std::int32_t>(threadIdx.x);
     const bool mine = k < tile.count();
     std::int64_t b = 0;
@@ -242,7 +242,7 @@ __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_c
         write_range_of_dtype<Time>(s, c, c.ranges[i], placed, tile.count());
         __syncthreads();
     }
-    if (mine) write_planes<Time>(s, b, j, near.left < 0 ? -1 : episode.first_row + near.left, valid);
+    if (mine) write_planes(s, b, j, near.left < 0 ? -1 : episode.first_row + near.left, valid);
 }
 
 }  // namespace robocache::align_detail

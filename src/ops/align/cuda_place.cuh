@@ -1,12 +1,12 @@
-// Finding the targets of a block on the GPU: one search per target, in shared memory where the times fit.
+// Finding targets on the GPU: which rows a tile asks, and one search per target.
 #pragma once
 
 #include "ops/align/cuda_table.cuh"
 
 namespace robocache::align_detail {
 
-/// The part of the output a block works on.
-struct BlockTile {
+/// The part of the output that a warp (simple kernel) or a block (general kernel) works on.
+struct Tile {
     std::int64_t first_row;     // b
     std::int64_t first_target;  // j
     std::int32_t num_rows;
@@ -16,21 +16,22 @@ struct BlockTile {
     __device__ std::int32_t count() const { return num_rows * num_targets; }
 };
 
-__device__ inline BlockTile tile_of(const DeviceStream& s, const DeviceQuery& q, std::int64_t block) {
-    const std::int64_t local = block - s.first_block;
-    BlockTile tile;
+__device__ inline Tile tile_of(const DeviceStream& s, const DeviceQuery& q, std::int64_t number) {
+    const std::int64_t local = number - s.first_tile;
+    Tile tile;
     std::int64_t index = local;
     tile.part = 0;
     if (s.parts > 1) {
         index = local / s.parts;
         tile.part = static_cast<std::int32_t>(local - index * s.parts);
     }
-    const std::int64_t row = s.tiles_per_row == 1 ? index : index / s.tiles_per_row;
-    tile.first_row = row * s.rows_per_block;
+    const std::int64_t row =
+        index <= INT32_MAX ? s.by_tiles_per_row.divide(static_cast<std::uint32_t>(index)) : index / s.tiles_per_row;
+    tile.first_row = row * s.rows_per_tile;
     tile.first_target = (index - row * s.tiles_per_row) * s.tile;
     const std::int64_t rows_left = q.num_rows - tile.first_row;
     const std::int64_t targets_left = q.num_targets - tile.first_target;
-    tile.num_rows = static_cast<std::int32_t>(rows_left < s.rows_per_block ? rows_left : s.rows_per_block);
+    tile.num_rows = static_cast<std::int32_t>(rows_left < s.rows_per_tile ? rows_left : s.rows_per_tile);
     tile.num_targets = static_cast<std::int32_t>(targets_left < s.tile ? targets_left : s.tile);
     return tile;
 }
@@ -96,16 +97,6 @@ __device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, 
     return first_after(times, low + 1, high, t) - 1;
 }
 
-/// Copies the times of an episode into shared memory; every thread of the block takes part.
-template <class Time>
-__device__ inline EpisodeTimes<Time> stage(const EpisodeTimes<Time>& times, Time* shared) {
-    for (std::int32_t i = threadIdx.x; i < times.count; i += block_threads)
-        shared[i] = __ldg(&times.data[i * times.stride]);
-    __syncthreads();
-    return {shared, 1, times.count};
-}
-
-template <class Time>
 __device__ inline void write_planes(const DeviceStream& s, std::int64_t b, std::int64_t j, std::int64_t index,
                                     bool valid) {
     if (s.valid.data != nullptr) {
@@ -117,9 +108,9 @@ __device__ inline void write_planes(const DeviceStream& s, std::int64_t b, std::
 }
 
 template <int capacity>
-__device__ inline const DeviceStream& stream_of(const DeviceTable<capacity>& table, std::int64_t block) {
+__device__ inline const DeviceStream& stream_of(const DeviceTable<capacity>& table, std::int64_t number) {
     int i = 0;
-    while (i + 1 < table.num_streams && block >= table.streams[i + 1].first_block) ++i;
+    while (i + 1 < table.num_streams && number >= table.streams[i + 1].first_tile) ++i;
     return table.streams[i];
 }
 

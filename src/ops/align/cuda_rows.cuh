@@ -1,5 +1,5 @@
 // The simple kernel: linear, previous, next and nearest, same dtype in and out, rows of plain memory. All streams of a
-// call in one launch. A block searches its targets, one per thread, then all threads move the rows in wide accesses.
+// call in one launch. Rows move in the widest accesses that their addresses allow.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -33,12 +33,31 @@ struct Word<1> {
     using type = unsigned char;
 };
 
-/// One target in shared memory. b null: row a as it is; a null too: `weight` itself, 0 or NaN.
+/// One target in shared memory. b null: row a as it is; a null too: the weight itself, 0 or NaN.
 struct PlacedRow {
     const char* a;
     const char* b;
     char* out;
-    double weight;
+    union {  // converted once here, not once per word
+        double weight_f64;
+        float weight_f32;
+    };
+
+    __device__ void set_weight(double weight, bool wide) {
+        if (wide) {
+            weight_f64 = weight;
+        } else {
+            weight_f32 = static_cast<float>(weight);
+        }
+    }
+    template <class Compute>
+    __device__ Compute weight() const {
+        if constexpr (sizeof(Compute) == 8) {
+            return weight_f64;
+        } else {
+            return weight_f32;
+        }
+    }
 };
 
 // The hardware's conversions round like to_bfloat16 and to_half; only the payload of a NaN may differ.
@@ -112,37 +131,21 @@ __device__ inline void store_word(char* to, W word) {
     }
 }
 
-/// Which target a word of the tile belongs to: word / words per row by multiplication, exact while
-/// word * num_vecs < 2^32, which num_vecs < 4096 ensures for a tile of at most 256 rows.
-struct WordOwner {
-    std::uint32_t num_vecs;
-    std::uint32_t magic;
-
-    __device__ explicit WordOwner(std::uint32_t num_vecs)
-        : num_vecs(num_vecs), magic(num_vecs > 1 && num_vecs < 4096 ? 0xffffffffU / num_vecs + 1 : 0) {}
-
-    __device__ std::uint32_t operator()(std::uint32_t word) const {
-        if (num_vecs == 1) return word;
-        return magic != 0 ? __umulhi(word, magic) : word / num_vecs;
-    }
-};
-
 /// Moves words [begin, end) of the tile's rows, counted target by target. All loads of a round before the first use.
 template <class T, int bytes>
-__device__ __forceinline__ void write_words(const PlacedRow* placed, std::uint32_t num_vecs, std::uint32_t begin,
+__device__ __forceinline__ void write_words(const PlacedRow* placed, const Divisor& num_vecs, std::uint32_t begin,
                                             std::uint32_t end) {
     using W = typename Word<bytes>::type;
     using Compute = typename ComputeOf<T>::type;
-    constexpr int unroll = 4;
-    const WordOwner owner(num_vecs);
-    for (std::uint32_t v0 = begin + threadIdx.x; v0 < end; v0 += unroll * block_threads) {
+    constexpr int unroll = 2;
+    for (std::uint32_t v0 = begin + threadIdx.x % warp_size; v0 < end; v0 += unroll * warp_size) {
         W a[unroll];
         W b[unroll];
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t v = v0 + u * block_threads;
-            const std::uint32_t k = owner(v < end ? v : v0);
-            const std::uint32_t at = ((v < end ? v : v0) - k * num_vecs) * bytes;
+            const std::uint32_t v = v0 + u * warp_size;
+            const std::uint32_t k = num_vecs.divide(v < end ? v : v0);
+            const std::uint32_t at = ((v < end ? v : v0) - k * num_vecs.divisor) * bytes;
             const char* row_a = placed[k].a;
             const char* row_b = placed[k].b;
             if (row_a != nullptr) a[u] = __ldg(reinterpret_cast<const W*>(row_a + at));
@@ -150,17 +153,17 @@ __device__ __forceinline__ void write_words(const PlacedRow* placed, std::uint32
         }
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t v = v0 + u * block_threads;
+            const std::uint32_t v = v0 + u * warp_size;
             if (v >= end) continue;
-            const std::uint32_t k = owner(v);
+            const std::uint32_t k = num_vecs.divide(v);
             W result = a[u];
             if constexpr (is_float<T>) {
                 if (placed[k].b != nullptr) {
-                    result = blend_words<T, bytes>(a[u], b[u], static_cast<Compute>(placed[k].weight));
+                    result = blend_words<T, bytes>(a[u], b[u], placed[k].weight<Compute>());
                 }
             }
-            if (placed[k].a == nullptr) result = fill_word<T, bytes>(placed[k].weight);
-            store_word(placed[k].out + (v - k * num_vecs) * bytes, result);
+            if (placed[k].a == nullptr) result = fill_word<T, bytes>(placed[k].weight<Compute>());
+            store_word(placed[k].out + (v - k * num_vecs.divisor) * bytes, result);
         }
     }
 }
@@ -168,76 +171,157 @@ __device__ __forceinline__ void write_words(const PlacedRow* placed, std::uint32
 __device__ inline void write_format(const DeviceStream& s, const PlacedRow* placed, std::uint32_t begin,
                                     std::uint32_t end) {
     switch (s.format) {
-        case Format::f32x4: return write_words<float, 16>(placed, s.num_vecs, begin, end);
-        case Format::f32x2: return write_words<float, 8>(placed, s.num_vecs, begin, end);
-        case Format::f32x1: return write_words<float, 4>(placed, s.num_vecs, begin, end);
-        case Format::f64x2: return write_words<double, 16>(placed, s.num_vecs, begin, end);
-        case Format::f64x1: return write_words<double, 8>(placed, s.num_vecs, begin, end);
-        case Format::f16x8: return write_words<Half, 16>(placed, s.num_vecs, begin, end);
-        case Format::f16x4: return write_words<Half, 8>(placed, s.num_vecs, begin, end);
-        case Format::f16x2: return write_words<Half, 4>(placed, s.num_vecs, begin, end);
-        case Format::f16x1: return write_words<Half, 2>(placed, s.num_vecs, begin, end);
-        case Format::bf16x8: return write_words<BFloat16, 16>(placed, s.num_vecs, begin, end);
-        case Format::bf16x4: return write_words<BFloat16, 8>(placed, s.num_vecs, begin, end);
-        case Format::bf16x2: return write_words<BFloat16, 4>(placed, s.num_vecs, begin, end);
-        case Format::bf16x1: return write_words<BFloat16, 2>(placed, s.num_vecs, begin, end);
-        case Format::raw16: return write_words<std::uint8_t, 16>(placed, s.num_vecs, begin, end);
-        case Format::raw8: return write_words<std::uint8_t, 8>(placed, s.num_vecs, begin, end);
-        case Format::raw4: return write_words<std::uint8_t, 4>(placed, s.num_vecs, begin, end);
-        case Format::raw2: return write_words<std::uint8_t, 2>(placed, s.num_vecs, begin, end);
-        case Format::raw1: return write_words<std::uint8_t, 1>(placed, s.num_vecs, begin, end);
+        case Format::f32x4: return write_words<float, 16>(placed, s.by_num_vecs, begin, end);
+        case Format::f32x2: return write_words<float, 8>(placed, s.by_num_vecs, begin, end);
+        case Format::f32x1: return write_words<float, 4>(placed, s.by_num_vecs, begin, end);
+        case Format::f64x2: return write_words<double, 16>(placed, s.by_num_vecs, begin, end);
+        case Format::f64x1: return write_words<double, 8>(placed, s.by_num_vecs, begin, end);
+        case Format::f16x8: return write_words<Half, 16>(placed, s.by_num_vecs, begin, end);
+        case Format::f16x4: return write_words<Half, 8>(placed, s.by_num_vecs, begin, end);
+        case Format::f16x2: return write_words<Half, 4>(placed, s.by_num_vecs, begin, end);
+        case Format::f16x1: return write_words<Half, 2>(placed, s.by_num_vecs, begin, end);
+        case Format::bf16x8: return write_words<BFloat16, 16>(placed, s.by_num_vecs, begin, end);
+        case Format::bf16x4: return write_words<BFloat16, 8>(placed, s.by_num_vecs, begin, end);
+        case Format::bf16x2: return write_words<BFloat16, 4>(placed, s.by_num_vecs, begin, end);
+        case Format::bf16x1: return write_words<BFloat16, 2>(placed, s.by_num_vecs, begin, end);
+        case Format::raw16: return write_words<std::uint8_t, 16>(placed, s.by_num_vecs, begin, end);
+        case Format::raw8: return write_words<std::uint8_t, 8>(placed, s.by_num_vecs, begin, end);
+        case Format::raw4: return write_words<std::uint8_t, 4>(placed, s.by_num_vecs, begin, end);
+        case Format::raw2: return write_words<std::uint8_t, 2>(placed, s.by_num_vecs, begin, end);
+        case Format::raw1: return write_words<std::uint8_t, 1>(placed, s.by_num_vecs, begin, end);
     }
 }
 
-/// Target k of the tile, with this block's times staged or not.
+/// Where evenly spaced times would have the target, in [0, count - 1].
 template <class Time>
-__device__ inline void place(const DeviceStream& s, const DeviceQuery& q, const BlockTile& tile, std::int32_t k,
-                             const DeviceEpisode<Time>& episode, bool staged, PlacedRow& placed) {
-    const std::int32_t r = tile.num_rows == 1 ? 0 : k / tile.num_targets;
-    const std::int64_t b = tile.first_row + r;
-    const std::int64_t j = tile.first_target + (k - r * tile.num_targets);
-    const EpisodeTimes<Time>& times = episode.times;
-    placed = {nullptr, nullptr, s.out + b * s.out_row_stride + j * s.out_target_stride, 0.0};
-    if (times.count == 0) {
-        if (tile.part == 0) write_planes<Time>(s, b, j, -1, false);
+__device__ inline std::int32_t guess_row(Time t, Time first, Time last, std::int64_t count) {
+    if (!(first < t)) return 0;
+    if (!(t < last)) return static_cast<std::int32_t>(count - 1);
+    // Only a guess: an approximate quotient will do.
+    const float share = __fdividef(static_cast<float>(distance(first, t)), static_cast<float>(distance(first, last)));
+    const auto row = static_cast<std::int32_t>(share * static_cast<float>(count - 1));
+    return row < count - 1 ? row : static_cast<std::int32_t>(count - 1);
+}
+
+/// Rows [begin, begin + count) of one episode's times in the shared memory of a warp.
+template <class Time>
+struct TimeWindow {
+    const Time* times;
+    std::int32_t begin;
+    std::int32_t count;
+};
+
+/// Fetches, in one go, the times around all targets of a warp. Where they are about evenly spaced (or the episode is
+/// short) that is all the search will need; who finds itself outside searches global memory instead.
+template <class Time>
+__device__ inline TimeWindow<Time> fetch_window(const EpisodeTimes<Time>& times, std::int32_t margin, Time t,
+                                                bool active, Time* shared) {
+    constexpr unsigned everyone = 0xffffffffU;
+    const auto count = static_cast<std::int32_t>(times.count < INT32_MAX ? times.count : 0);
+    if (count == 0) return {shared, 0, 0};
+    std::int32_t low = 0;
+    std::int32_t high = count;
+    if (count > staged_times) {
+        const std::int32_t row = guess_row(t, __ldg(times.data), __ldg(times.data + (count - 1) * times.stride), count);
+        low = __reduce_min_sync(everyone, active ? row : INT32_MAX) - margin;
+        high = __reduce_max_sync(everyone, active ? row : 0) + margin + 3;
+        low = low < 0 ? 0 : low;
+        high = high > count ? count : high;
+        if (high - low > staged_times) return {shared, 0, 0};
+    }
+#pragma unroll 4
+    for (std::int32_t i = threadIdx.x % warp_size; i < high - low; i += warp_size) {
+        shared[i] = __ldg(times.data + (low + i) * times.stride);
+    }
+    __syncwarp();
+    return {shared, low, high - low};
+}
+
+/// Neighbours and sample of one target. Inside the window and away from its ends everything is in shared memory.
+template <class Compute, class Time>
+__device__ inline Sample sample_in(const DeviceStream& s, const EpisodeTimes<Time>& times,
+                                   const TimeWindow<Time>& window, Time t, std::int64_t& left) {
+    const std::int32_t count = window.count;
+    if (count > 0 && window.times[0] <= t && t < window.times[count - 1]) {
+        std::int32_t low = 0;  // window.times[low] <= t < window.times[high]
+        std::int32_t high = count - 1;
+        while (low + 1 < high) {
+            const std::int32_t middle = (low + high) / 2;
+            if (window.times[middle] <= t) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        left = window.begin + low;
+        const Time t_left = window.times[low];
+        const Time t_right = window.times[low + 1];
+        const bool last = left + 2 >= times.count;
+        if (last || (low + 2 < count && window.times[low + 2] != t_right)) {  // else times may repeat: look further
+            return sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right, s.method, s.rules);
+        }
+    } else {
+        left = search_by_guess(times, t);
+    }
+    return sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules);
+}
+
+__device__ inline void put_row(const DeviceStream& s, const Sample& sample, const char* values, bool wide,
+                               PlacedRow& placed) {
+    if (sample.kind == Kind::nan) {
+        placed.set_weight(__longlong_as_double(0x7ff8000000000000LL), wide);
         return;
     }
-    const Time t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
-    const std::int64_t left = staged ? first_after(times, 0, times.count, t) - 1 : search_by_guess(times, t);
-    const Neighbours near = neighbours_of(times, t, left);
-    const Sample sample = sample_at(times, t, near, s.method, s.rules);
-    if (sample.kind == Kind::nan) {
-        placed.weight = __longlong_as_double(0x7ff8000000000000LL);
-    } else {
-        placed.a = episode.values + sample.rows[0] * s.value_row_stride;
-        if (sample.kind == Kind::blend) {
-            placed.b = episode.values + sample.rows[1] * s.value_row_stride;
-            placed.weight = sample.weight;
-        }
-    }
-    if (tile.part == 0) write_planes<Time>(s, b, j, left < 0 ? -1 : episode.first_row + left, sample.valid);
+    placed.a = values + sample.rows[0] * s.value_row_stride;
+    if (sample.kind != Kind::blend) return;
+    placed.b = values + sample.rows[1] * s.value_row_stride;
+    placed.set_weight(sample.weight, wide);
 }
 
+/// A warp works alone: it finds its targets, one per lane, then moves their rows. Warps that search and warps that move
+/// share a multiprocessor without waiting for each other.
 template <class Time, int capacity>
-__global__ __launch_bounds__(block_threads, 4) void align_rows(const __grid_constant__ DeviceTable<capacity> table) {
-    __shared__ PlacedRow placed[block_threads];
-    extern __shared__ double staged_memory[];
-    const DeviceStream& s = stream_of(table, blockIdx.x);
-    const BlockTile tile = tile_of(s, table.query, blockIdx.x);
-    DeviceEpisode<Time> episode = episode_at<Time>(s, table.query, tile.first_row);
-    const bool staged =
-        tile.num_rows == 1 && episode.times.count * static_cast<std::int64_t>(sizeof(Time)) <= table.staged_bytes;
-    if (staged) episode.times = stage(episode.times, reinterpret_cast<Time*>(staged_memory));
-    const auto k = static_cast<std::int32_t>(threadIdx.x);
-    if (k < tile.count()) {
-        if (tile.num_rows > 1) episode = episode_at<Time>(s, table.query, tile.first_row + k / tile.num_targets);
-        place(s, table.query, tile, k, episode, staged, placed[k]);
+__global__ __launch_bounds__(block_threads, 6) void align_rows(const __grid_constant__ DeviceTable<capacity> table) {
+    __shared__ PlacedRow placed_of_warp[warps_per_block][warp_size];
+    __shared__ Time times_of_warp[warps_per_block][staged_times];
+    const int warp = threadIdx.x / warp_size;
+    const int lane = threadIdx.x % warp_size;
+    const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + warp;
+    if (number >= table.num_tiles) return;
+    const DeviceQuery& q = table.query;
+    const DeviceStream& s = stream_of(table, number);
+    const Tile tile = tile_of(s, q, number);
+    const bool active = lane < tile.count();
+    const std::int32_t r = tile.num_rows == 1 || !active ? 0 : lane / tile.num_targets;
+    const std::int64_t b = tile.first_row + r;
+    const std::int64_t j = active ? tile.first_target + (lane - r * tile.num_targets) : tile.first_target;
+    const Time t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
+    const DeviceEpisode<Time> episode = episode_at<Time>(s, q, b);
+    TimeWindow<Time> window{times_of_warp[warp], 0, 0};
+    if (tile.num_rows == 1) window = fetch_window(episode.times, s.window_margin, t, active, times_of_warp[warp]);
+    if (active) {
+        std::int64_t left = -1;
+        char* out = s.out + b * s.out_row_stride + j * s.out_target_stride;
+        bool valid = false;
+        PlacedRow& placed = placed_of_warp[warp][lane];
+        placed.a = nullptr;
+        placed.b = nullptr;
+        placed.out = out;
+        placed.weight_f64 = 0.0;
+        if (episode.times.count > 0) {
+            const bool wide = s.format == Format::f64x2 || s.format == Format::f64x1;
+            const Sample sample = wide ? sample_in<double>(s, episode.times, window, t, left)
+                                       : sample_in<float>(s, episode.times, window, t, left);
+            put_row(s, sample, episode.values, wide, placed);
+            valid = sample.valid;
+        }
+        if (tile.part == 0) write_planes(s, b, j, left < 0 ? -1 : episode.first_row + left, valid);
     }
-    __syncthreads();
+    __syncwarp();
     const std::uint32_t total = static_cast<std::uint32_t>(tile.count()) * s.num_vecs;
-    const std::uint32_t share = (total + s.parts - 1) / s.parts;
+    const std::uint32_t share = s.parts == 1 ? total : (total + s.parts - 1) / s.parts;
     const std::uint32_t begin = share * tile.part;
-    write_format(s, placed, begin, begin + share < total ? begin + share : total);
+    write_format(s, placed_of_warp[warp], begin, begin + share < total ? begin + share : total);
 }
 
 }  // namespace robocache::align_detail

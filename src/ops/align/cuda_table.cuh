@@ -9,8 +9,11 @@
 namespace robocache::align_detail {
 
 constexpr int block_threads = 256;
-constexpr int max_streams = 16;  // in one launch
-constexpr int max_ranges = 16;   // of one stream
+constexpr int warp_size = 32;
+constexpr int warps_per_block = block_threads / warp_size;
+constexpr int staged_times = 256;  // of one warp, in shared memory
+constexpr int max_streams = 16;    // in one launch
+constexpr int max_ranges = 16;     // of one stream
 constexpr int max_outer = TensorView::max_rank;
 
 /// Elements and the widest access that every row allows: the simple kernel has one instance of its loop for each.
@@ -35,6 +38,26 @@ enum class Format : std::uint8_t {
     raw1,  // rows that are only copied
 };
 
+/// n / divisor for n < 2^31 by one multiplication, with constants from the host.
+struct Divisor {
+    std::uint32_t divisor = 1;
+    std::uint32_t magic = 0;
+    std::uint32_t shift = 0;
+
+    Divisor() = default;
+    explicit Divisor(std::uint32_t d) : divisor(d) {
+        while ((std::uint64_t{1} << shift) < d) ++shift;
+        // ceil(2^(31 + shift) / d) < 2^32, and exact for every n < 2^31 (Granlund and Montgomery).
+        magic = static_cast<std::uint32_t>(((std::uint64_t{1} << (31 + shift)) + d - 1) / d);
+    }
+
+#ifdef __CUDACC__
+    __device__ std::uint32_t divide(std::uint32_t n) const {
+        return divisor == 1 ? n : __umulhi(2 * n, magic) >> shift;
+    }
+#endif
+};
+
 struct DeviceStream {
     const char* values;
     std::int64_t value_episode_stride;  // bytes
@@ -54,16 +77,19 @@ struct DeviceStream {
     Plane valid;
     Plane index;
 
-    // How the targets are cut into blocks: rows_per_block > 1 only where a block takes whole rows.
-    std::int64_t first_block;
+    // How the targets are cut into tiles: num_rows > 1 only where a tile takes whole rows.
+    std::int64_t first_tile;
     std::int64_t tiles_per_row;
     std::int32_t tile;  // targets of one row
-    std::int32_t rows_per_block;
-    std::int32_t parts;  // blocks that share the row width of one tile
+    std::int32_t rows_per_tile;
+    std::int32_t parts;  // tiles that share the width of the same rows
+    Divisor by_tiles_per_row;
+    std::int32_t window_margin;  // rows fetched on each side of the guessed ones
 
     Method method;           // simple kernel: the only one
     Format format;           // simple kernel
     std::uint32_t num_vecs;  // simple kernel: accesses of one row
+    Divisor by_num_vecs;
 };
 
 /// What only the general kernel reads.
@@ -94,9 +120,8 @@ struct DeviceQuery {
 template <int capacity>
 struct DeviceTable {
     DeviceQuery query;
-    std::int64_t num_blocks;
+    std::int64_t num_tiles;
     std::int32_t num_streams;
-    std::int32_t staged_bytes;  // shared memory for the times of one episode
     DeviceStream streams[capacity];
 };
 

@@ -268,14 +268,22 @@ ROBOCACHE_HD OuterRows widen_to_cubic(const EpisodeTimes<Time>& times, Time t, S
     return outer;
 }
 
-/// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
-template <class Time>
-ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Method method,
-                              const Rules& rules) {
-    if (near.outside()) return sample_outside(times, t, near, rules);
+/// part / span as the compute type sees it: divided in float64, then rounded. For float32 times and a float32 result
+/// dividing in float32 gives the same bits (53 >= 2 * 24 + 2, so the first rounding cannot disturb the second).
+template <class Compute, class G>
+ROBOCACHE_HD double weight_of(G part, G span) {
+    if constexpr (sizeof(Compute) == 4 && sizeof(G) == 4) {
+        return static_cast<double>(part / span);
+    } else {
+        return static_cast<double>(part) / static_cast<double>(span);
+    }
+}
+
+/// A target inside the rows, between `left` at t_left and `right` at t_right (meaningless if exact).
+template <class Compute = double, class Time>
+ROBOCACHE_HD Sample sample_inside(Time t, const Neighbours& near, Time t_left, Time t_right, Method method,
+                                  const Rules& rules) {
     if (near.exact) return row_sample(near.left, true);
-    const Time t_left = times[near.left];
-    const Time t_right = times[near.right];
     const Gap<Time> from_left = distance(t_left, t);
     const Gap<Time> to_right = distance(t, t_right);
     if (method == Method::previous) return row_sample(near.left, rules.allows(from_left));
@@ -285,8 +293,16 @@ ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Nei
                                      : row_sample(near.right, rules.allows(to_right));
     }
     const Gap<Time> span = distance(t_left, t_right);
-    const double weight = static_cast<double>(from_left) / static_cast<double>(span);
-    return blend_sample(near.left, near.right, weight, rules.allows(span));
+    return blend_sample(near.left, near.right, weight_of<Compute>(from_left, span), rules.allows(span));
+}
+
+/// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
+template <class Time>
+ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Method method,
+                              const Rules& rules) {
+    if (near.outside()) return sample_outside(times, t, near, rules);
+    const Time t_left = times[near.left];
+    return sample_inside(t, near, t_left, near.exact ? t_left : times[near.right], method, rules);
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------
