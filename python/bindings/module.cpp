@@ -4,6 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <sys/mman.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -62,6 +65,15 @@ std::string shape_text(const std::vector<std::size_t>& shape) {
     return text + ")";
 }
 
+/// Memory that is about to be written for the first time costs a fault for every page: ask for large ones.
+void prefer_huge_pages(void* data, std::size_t bytes) {
+    constexpr std::uintptr_t page = 4096;
+    if (bytes < (std::size_t{4} << 20)) return;
+    const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+    const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // advice: it may be declined
+}
+
 /// Host memory aligned to 64 bytes, as an array that any DLPack consumer takes over without copying (JAX: 64 needed).
 nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const std::string& dtype_name) {
     const DType dtype = python::dtype_from_name(dtype_name, {"empty", "dtype"});
@@ -71,6 +83,7 @@ nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const st
     too_large = too_large || bytes > SIZE_MAX / 2;
     void* data = too_large ? nullptr : std::aligned_alloc(64, (bytes + 64) / 64 * 64);
     if (data == nullptr) throw OutOfMemory("no memory for an output of " + shape_text(shape) + " " + dtype_name);
+    prefer_huge_pages(data, bytes);
     const nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
     return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype)};
 }
@@ -86,5 +99,9 @@ NB_MODULE(_core, m) {
     m.def("num_threads", &num_threads);
     m.def("set_num_threads", &set_num_threads, nb::arg("count"));
     m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"));
+    m.def(
+        "prefer_huge_pages",
+        [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },
+        nb::arg("address"), nb::arg("bytes"));
     python::bind_align(m);
 }

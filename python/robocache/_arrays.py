@@ -10,6 +10,9 @@ import numpy as np
 from . import _core
 from ._types import Array
 
+HUGE = 4 << 20
+"""Bytes from which large memory pages are worth asking for; NumPy does so by itself."""
+
 Kind = Literal["numpy", "torch", "jax"]
 
 
@@ -59,7 +62,10 @@ def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
     if kind == "torch":
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+        made = torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+        if made.nbytes >= HUGE and made.device.type == "cpu":
+            _core.prefer_huge_pages(made.data_ptr(), made.nbytes)
+        return made
     if kind == "jax":
         return _core.empty(shape, dtype)
     return np.empty(shape, numpy_dtype(dtype))

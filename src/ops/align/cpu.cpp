@@ -5,13 +5,16 @@
 #include "core/thread_pool.hpp"
 #include "ops/align/cpu_kernels.hpp"
 #include "ops/align/episodes.hpp"
+#include "robocache/threads.hpp"
 
 namespace robocache::align_detail {
 namespace {
 
-constexpr std::int64_t tile_size = 64;             // targets; their samples stay in the first-level cache
-constexpr std::int64_t parallel_bytes = 64 << 10;  // less output than this is not worth waking a thread for
-constexpr std::int64_t stream_bytes = 32 << 20;    // an output larger than this goes past the caches
+constexpr std::int64_t tile_size = 64;                 // targets at most; their samples stay in the first-level cache
+constexpr std::int64_t tile_bytes_fetched = 16 << 10;  // of rows that are fetched ahead and must still be there later
+constexpr std::int64_t parallel_bytes = 64 << 10;      // less output than this is not worth waking a thread for
+constexpr std::int64_t stretch_bytes = 2 << 20;
+constexpr std::int64_t stream_bytes = 32 << 20;  // an output larger than this goes past the caches
 constexpr std::int64_t scratch_bytes = 16 << 10;
 
 bool is_window(Method method) {
@@ -218,20 +221,34 @@ std::int64_t output_bytes_per_target(const AlignPlan& plan) {
     return bytes;
 }
 
+/// Fewer targets at a time where rows are wide.
+std::int64_t targets_per_tile(const AlignPlan& plan) {
+    std::int64_t widest = 1;
+    for (const StreamPlan& stream : plan.streams) {
+        widest = std::max(widest, stream.inner.size * size_bytes(stream.values_dtype));
+    }
+    return std::clamp<std::int64_t>(tile_bytes_fetched / (2 * widest), 8, tile_size);
+}
+
 }  // namespace
 
 void align_cpu(const AlignPlan& plan) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const CpuKernels& kernels = best_kernels();
-    const std::int64_t tiles_per_row = (plan.num_targets + tile_size - 1) / tile_size;
-    const std::int64_t tile_bytes = output_bytes_per_target(plan) * std::min(tile_size, plan.num_targets);
-    const std::int64_t grain = std::max<std::int64_t>(1, parallel_bytes / tile_bytes);
+    const std::int64_t tile_targets = targets_per_tile(plan);
+    const std::int64_t tiles_per_row = (plan.num_targets + tile_targets - 1) / tile_targets;
+    const std::int64_t tile_bytes = output_bytes_per_target(plan) * std::min(tile_targets, plan.num_targets);
+    const std::int64_t num_tiles = plan.num_rows * tiles_per_row;
+    // Long stretches let the hardware see a stream of memory; enough of them keep every thread busy to the end.
+    const std::int64_t stretch =
+        std::clamp(num_tiles * tile_bytes / (16 * num_threads()), parallel_bytes, stretch_bytes);
+    const std::int64_t grain = std::max<std::int64_t>(1, stretch / tile_bytes);
     with_time_type(plan, [&]<class Time>() {
-        parallel_for(plan.num_rows * tiles_per_row, grain, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(num_tiles, grain, [&](std::int64_t begin, std::int64_t end) {
             Tile<Time> tile;
             for (std::int64_t i = begin; i < end; ++i) {
-                tile.begin = i % tiles_per_row * tile_size;
-                tile.count = std::min(tile_size, plan.num_targets - tile.begin);
+                tile.begin = i % tiles_per_row * tile_targets;
+                tile.count = std::min(tile_targets, plan.num_targets - tile.begin);
                 for (const StreamPlan& stream : plan.streams) {
                     TileWriter<Time>(plan, stream, i / tiles_per_row).write(tile, kernels);
                 }

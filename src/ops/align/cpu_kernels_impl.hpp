@@ -260,13 +260,31 @@ void write_sample(const RowJob& job, std::int64_t k, char* out) {
     }
 }
 
+/// Targets between asking for a row and reading it: far enough to hide the memory, near enough to still be there.
+constexpr std::int64_t fetched_ahead = 8;
+
+/// Asks for `bytes` from `row` on; the hardware finds the rest of a longer row by itself.
+ROBOCACHE_HD void fetch(const char* row, std::int64_t bytes) {
+    constexpr std::int64_t line = 64;
+    constexpr std::int64_t most = 16 * line;
+    const std::int64_t end = bytes < most ? bytes : most;
+    for (std::int64_t at = 0; at < end; at += line) __builtin_prefetch(row + at);
+}
+
 template <class T>
 void write_typed(const RowJob& job) {
+    const std::int64_t row_bytes = job.value_row_stride + job.width * static_cast<std::int64_t>(sizeof(T));
     const bool side_by_side = job.value_channel_stride == 1 && job.out_channel_stride == 1;
     const bool in_place = job.out_dtype == job.values_dtype && side_by_side && job.method == Method::linear;
     for (std::int64_t k = 0; k < job.count; ++k) {
         const Sample& sample = job.samples[k];
         char* out = job.out + k * job.out_target_stride;
+        if (k + fetched_ahead < job.count) {
+            const Sample& later = job.samples[k + fetched_ahead];
+            if (later.kind == Kind::blend || later.kind == Kind::row) {
+                fetch(job.values + later.rows[0] * job.value_row_stride, row_bytes);
+            }
+        }
         if constexpr (is_float<T> && !__is_same(T, Half)) {
             if (in_place && sample.kind == Kind::blend) {
                 lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
@@ -357,16 +375,13 @@ ROBOCACHE_HD std::int64_t search_from(const EpisodeTimes<Time>& times, Time t, s
 template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
                              Neighbours* __restrict near, Sample* __restrict samples) {
-    constexpr std::int64_t line = 64;
-    constexpr std::int64_t most = 8 * line;
     const Rules rules = job.rules;
-    const std::int64_t bytes = job.row_bytes < most ? job.row_bytes : most;
     std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
     for (std::int64_t k = 0; k < job.count; ++k) {
         const Time t = job.t[k];
         left = search_from(times, t, left);
         const char* row = job.values + (left < 0 ? 0 : left) * job.row_stride;
-        for (std::int64_t at = 0; at < bytes; at += line) __builtin_prefetch(row + at);
+        if (k < fetched_ahead) fetch(row, job.row_bytes);
         const Neighbours found = neighbours_of(times, t, left);
         const Sample sample = sample_at(times, t, found, method, rules);
         // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
