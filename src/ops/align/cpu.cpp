@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t tile_size = 64;                 // targets at most; their samples stay in the first-level cache
 constexpr std::int64_t tile_bytes_fetched = 16 << 10;  // of rows that are fetched ahead and must still be there later
-constexpr std::int64_t parallel_bytes = 64 << 10;      // less output than this is not worth waking a thread for
+constexpr std::int64_t parallel_bytes = 1 << 20;       // less output than this is not worth waking a thread for
+constexpr std::int64_t least_stretch_bytes = 64 << 10;
 constexpr std::int64_t stretch_bytes = 2 << 20;
 constexpr std::int64_t stream_bytes = 32 << 20;  // an output larger than this goes past the caches
 constexpr std::int64_t scratch_bytes = 16 << 10;
@@ -241,8 +242,9 @@ void align_cpu(const AlignPlan& plan) {
     const std::int64_t num_tiles = plan.num_rows * tiles_per_row;
     // Long stretches let the hardware see a stream of memory; enough of them keep every thread busy to the end.
     const std::int64_t stretch =
-        std::clamp(num_tiles * tile_bytes / (16 * num_threads()), parallel_bytes, stretch_bytes);
-    const std::int64_t grain = std::max<std::int64_t>(1, stretch / tile_bytes);
+        std::clamp(num_tiles * tile_bytes / (16 * num_threads()), least_stretch_bytes, stretch_bytes);
+    const bool alone = num_tiles * tile_bytes < parallel_bytes;
+    const std::int64_t grain = alone ? num_tiles : std::max<std::int64_t>(1, stretch / tile_bytes);
     with_time_type(plan, [&]<class Time>() {
         parallel_for(num_tiles, grain, [&](std::int64_t begin, std::int64_t end) {
             Tile<Time> tile;
