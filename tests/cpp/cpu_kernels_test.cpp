@@ -118,6 +118,42 @@ TEST(CpuKernels, BaselineAndX8664V3AgreeBitForBit) {
     }
 }
 
+TEST(CpuKernels, RowsThatGoPastTheCachesAreTheSame) {
+    if (!has_x86_64_v3()) GTEST_SKIP() << "this CPU has no AVX2, FMA and F16C";
+    const std::int64_t width = 40;
+    std::vector<float> values(num_rows * width);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) * 0.37F;
+    std::vector<OuterRows> outer;
+    const std::vector<Sample> samples = random_samples(Method::linear, outer);
+    struct alignas(32) Line {
+        float x[8];
+    };
+    std::vector<Line> results[2];
+    for (const bool past_caches : {false, true}) {
+        std::vector<Line>& out = results[past_caches ? 1 : 0];
+        out.assign(samples.size() * width / 8, {});
+        RowJob job{reinterpret_cast<const char*>(values.data()),
+                   width * 4,
+                   1,
+                   DType::f32,
+                   reinterpret_cast<char*>(out.data()),
+                   width * 4,
+                   1,
+                   DType::f32,
+                   width,
+                   Method::linear,
+                   6.28,
+                   samples.data(),
+                   outer.data(),
+                   static_cast<std::int64_t>(samples.size()),
+                   nullptr,
+                   nullptr};
+        job.past_caches = past_caches;
+        kernels_x86_64_v3().write_rows(job);
+    }
+    EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Line)), 0);
+}
+
 template <class Time>
 void expect_same_neighbours() {
     std::mt19937 random(3);

@@ -148,6 +148,11 @@ private:
         if (!s.outer.empty()) return write_outer(job, 0, kernels);
         if (!streams_) return kernels.write_rows(job);
         const std::int64_t row_bytes = s.out_target_stride;
+        if (s.out_dtype == DType::f32 && s.values_dtype == DType::f32 && s.inner.value_stride == 1 &&
+            range.method == Method::linear && reinterpret_cast<std::uintptr_t>(out) % 32 == 0 && row_bytes % 32 == 0) {
+            job.past_caches = true;
+            return kernels.write_rows(job);
+        }
         const std::int64_t batch = scratch_bytes / row_bytes;
         job.out = tile.scratch;
         for (std::int64_t k = 0; k < tile.count; k += batch) {

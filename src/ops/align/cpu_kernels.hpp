@@ -26,6 +26,7 @@ struct RowJob {
     /// Windows only: whether a later row of the same time replaces this one.
     bool (*is_replaced)(const void* times, std::int64_t row);
     const void* times;
+    bool past_caches = false;  ///< f32 rows of whole, 32-byte aligned vectors that nobody reads soon
 };
 
 /// `count` targets to find in one episode, and the method (none of the windows) to sample them by.

@@ -236,6 +236,17 @@ void lerp_in_place(const T* __restrict a, const T* __restrict b, double weight, 
     for (std::int64_t i = 0; i < width; ++i) out[i] = narrow<T>(blend_linear(widen(a[i]), widen(b[i]), w));
 }
 
+#ifdef __AVX2__
+/// The same past the caches: for rows of whole, aligned vectors of a large output.
+ROBOCACHE_HD void lerp_past_caches(const float* a, const float* b, double weight, std::int64_t width, float* out) {
+    const __m256 w = _mm256_set1_ps(static_cast<float>(weight));
+    for (std::int64_t i = 0; i < width; i += 8) {
+        const __m256 left = _mm256_loadu_ps(a + i);
+        _mm256_stream_ps(out + i, _mm256_fmadd_ps(w, _mm256_sub_ps(_mm256_loadu_ps(b + i), left), left));
+    }
+}
+#endif
+
 template <class T>
 void write_sample(const RowJob& job, std::int64_t k, char* out) {
     const Sample& sample = job.samples[k];
@@ -286,6 +297,16 @@ void write_typed(const RowJob& job) {
             }
         }
         if constexpr (is_float<T> && !__is_same(T, Half)) {
+#ifdef __AVX2__
+            if constexpr (__is_same(T, float)) {
+                if (job.past_caches && in_place && sample.kind == Kind::blend) {
+                    lerp_past_caches(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
+                                     reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
+                                     sample.weight, job.width, reinterpret_cast<T*>(out));
+                    continue;
+                }
+            }
+#endif
             if (in_place && sample.kind == Kind::blend) {
                 lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
                               reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
@@ -295,6 +316,9 @@ void write_typed(const RowJob& job) {
         }
         write_sample<T>(job, k, out);
     }
+#ifdef __AVX2__
+    if (job.past_caches) _mm_sfence();
+#endif
 }
 
 void write_by_dtype(const RowJob& job) {
