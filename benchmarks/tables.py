@@ -31,7 +31,8 @@ def table() -> str:
     result = json.loads(RESULT.read_text())
     lines = [
         f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['threads']} threads, "
-        f"commit `{result['commit'][:10]}`, {result['date'][:10]}. x = their time / ours; below 1 we lose; numpy.interp has one thread and so has ours there.",
+        f"commit `{result['commit'][:10]}`, {result['date'][:10]}. x = their time / ours; below 1 we lose. "
+        "numpy.interp has one thread, and ours has one where they are compared.",
         "",
         "| case (B/S/T/D) | values, times, order | ours, ms | x PyTorch gather | x numpy.interp | of copy | bars |",
         "|---|---|---|---|---|---|---|",
