@@ -27,7 +27,8 @@ def row(case: dict[str, Any]) -> str:
         for name, bar in case["bars"].items()
     )
     ours = case["median_s"]["ours"] * 1e3
-    return f"| {shape} | {kinds} | {ours:.2f} | {gather} | {idle} | {best} | {numpy} | {100 * ratios['copy']:.0f} % | {bars} |"
+    cells = [shape, kinds, f"{ours:.2f}", gather, idle, best, numpy, f"{100 * ratios['copy']:.0f} %", bars]
+    return f"| {' | '.join(cells)} |"
 
 
 def table() -> str:
