@@ -22,6 +22,21 @@ bool is_window(Method method) {
     return method == Method::mean || method == Method::min || method == Method::max;
 }
 
+/// Whether the output is large and each tile of it is one block of memory.
+bool goes_past_caches(const AlignPlan& plan, const StreamPlan& s) {
+    const std::int64_t row_bytes = s.inner.size * size_bytes(s.out_dtype);
+    return s.ranges.size() == 1 && s.outer.empty() && s.inner.out_stride == 1 && s.out_target_stride == row_bytes &&
+           row_bytes > 0 && row_bytes <= scratch_bytes && plan.num_rows * plan.num_targets >= stream_bytes / row_bytes;
+}
+
+/// Whether such an output is written without a stop in the scratch buffer: whole, aligned vectors of float32.
+bool goes_direct(const StreamPlan& s) {
+    constexpr std::int64_t vector = 32;
+    return s.out_dtype == DType::f32 && s.values_dtype == DType::f32 && s.inner.value_stride == 1 &&
+           s.ranges[0].method == Method::linear && reinterpret_cast<std::uintptr_t>(s.out) % vector == 0 &&
+           s.out_row_stride % vector == 0 && s.out_target_stride % vector == 0;
+}
+
 /// What is known of up to tile_size targets of one query row and one stream.
 template <class Time>
 struct Tile {
@@ -44,7 +59,8 @@ public:
           b_(b),
           episode_(episode_rows<Time>(stream, episode_of(plan, stream, b))),
           rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after},
-          streams_(should_stream()) {}
+          streams_(goes_past_caches(plan, stream)),
+          goes_direct_(streams_ && goes_direct(stream)) {}
 
     void write(Tile<Time>& tile, const CpuKernels& kernels) {
         place(tile, stream_.ranges[0].method, kernels);
@@ -91,7 +107,8 @@ private:
                                  rules_,
                                  episode_.values,
                                  stream_.value_row_stride,
-                                 stream_.value_row_stride + row_bytes};
+                                 stream_.value_row_stride + row_bytes,
+                                 goes_direct_};
         kernels.place<Time>()(job, tile.near, tile.samples);
     }
 
@@ -147,12 +164,11 @@ private:
                    &episode_.times};
         if (!s.outer.empty()) return write_outer(job, 0, kernels);
         if (!streams_) return kernels.write_rows(job);
-        const std::int64_t row_bytes = s.out_target_stride;
-        if (s.out_dtype == DType::f32 && s.values_dtype == DType::f32 && s.inner.value_stride == 1 &&
-            range.method == Method::linear && reinterpret_cast<std::uintptr_t>(out) % 32 == 0 && row_bytes % 32 == 0) {
+        if (goes_direct_) {
             job.past_caches = true;
             return kernels.write_rows(job);
         }
+        const std::int64_t row_bytes = s.out_target_stride;
         const std::int64_t batch = scratch_bytes / row_bytes;
         job.out = tile.scratch;
         for (std::int64_t k = 0; k < tile.count; k += batch) {
@@ -162,15 +178,6 @@ private:
             kernels.write_rows(job);
             kernels.stream_out(tile.scratch, job.count * row_bytes, out + k * row_bytes);
         }
-    }
-
-    /// Whether the output is large and each tile of it is one block of memory.
-    bool should_stream() const {
-        const StreamPlan& s = stream_;
-        const std::int64_t row_bytes = width_bytes(s.out_dtype);
-        return s.ranges.size() == 1 && s.outer.empty() && s.inner.out_stride == 1 && s.out_target_stride == row_bytes &&
-               row_bytes > 0 && row_bytes <= scratch_bytes &&
-               plan_.num_rows * plan_.num_targets >= stream_bytes / row_bytes;
     }
 
     std::int64_t width_bytes(DType dtype) const { return stream_.inner.size * size_bytes(dtype); }
@@ -208,6 +215,7 @@ private:
     EpisodeRows<Time> episode_;
     Rules rules_;
     bool streams_;
+    bool goes_direct_;
 };
 
 const CpuKernels& best_kernels() {
@@ -227,10 +235,11 @@ std::int64_t output_bytes_per_target(const AlignPlan& plan) {
     return bytes;
 }
 
-/// Fewer targets at a time where rows are wide.
+/// Fewer targets at a time where the rows of a tile are fetched ahead and wide.
 std::int64_t targets_per_tile(const AlignPlan& plan) {
     std::int64_t widest = 1;
     for (const StreamPlan& stream : plan.streams) {
+        if (goes_past_caches(plan, stream) && goes_direct(stream)) continue;
         widest = std::max(widest, stream.inner.size * size_bytes(stream.values_dtype));
     }
     return std::clamp<std::int64_t>(tile_bytes_fetched / (2 * widest), 8, tile_size);

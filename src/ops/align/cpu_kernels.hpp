@@ -41,6 +41,7 @@ struct PlaceJob {
     const char* values;
     std::int64_t row_stride;
     std::int64_t row_bytes;
+    bool past_caches;  ///< of the RowJob that follows
 };
 
 template <class Time>

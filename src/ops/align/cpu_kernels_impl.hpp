@@ -307,6 +307,11 @@ void write_sample(const RowJob& job, std::int64_t k, char* out) {
     }
 }
 
+/// How the rows of a tile get from memory into the caches. An output that stays in the caches: all while the targets
+/// are searched, into the second level, for a tile's rows would fill the first. An output that goes past them keeps the
+/// memory busy by itself: each row this many targets before it is read, so that reads and writes go on side by side.
+constexpr std::int64_t fetched_ahead = 8;
+
 /// Asks for `bytes` from `row` on, into the cache of `level`. The hardware finds the rest of a longer row by itself.
 template <int level>
 ROBOCACHE_HD void fetch(const char* row, std::int64_t bytes) {
@@ -327,10 +332,8 @@ void write_typed(const RowJob& job) {
 #ifdef __AVX2__
             if constexpr (__is_same(T, float)) {
                 if (job.past_caches && in_place && sample.kind == Kind::blend) {
-                    // Not for less output: there it gained nothing on ramps and lost 10 % on random times.
-                    constexpr std::int64_t ahead = 4;
-                    if (k + ahead < job.count) {
-                        const Sample& later = job.samples[k + ahead];
+                    if (k + fetched_ahead < job.count) {
+                        const Sample& later = job.samples[k + fetched_ahead];
                         fetch<1>(job.values + later.rows[0] * job.value_row_stride,
                                  job.value_row_stride + job.width * static_cast<std::int64_t>(sizeof(T)));
                     }
@@ -428,8 +431,7 @@ ROBOCACHE_HD std::int64_t search_from(const EpisodeTimes<Time>& times, Time t, s
     return last_at_or_before(times, t, hint);
 }
 
-/// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on,
-/// to the second-level cache: the rows of a tile would fill the first.
+/// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on.
 /// `times` and `method` come as arguments of their own so that the usual values of both are constants in here.
 template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
@@ -440,7 +442,11 @@ ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time>
         const Time t = job.t[k];
         left = search_from(times, t, left);
         const char* row = job.values + (left < 0 ? 0 : left) * job.row_stride;
-        fetch<2>(row, job.row_bytes);
+        if (!job.past_caches) {
+            fetch<2>(row, job.row_bytes);
+        } else if (k < fetched_ahead) {
+            fetch<1>(row, job.row_bytes);
+        }
         const Neighbours found = neighbours_of(times, t, left);
         const Sample sample = sample_at(times, t, found, method, rules);
         // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
