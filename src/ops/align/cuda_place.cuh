@@ -5,26 +5,19 @@
 
 namespace robocache::align_detail {
 
-/// The part of the output that a warp (simple kernel) or a block (general kernel) works on.
+/// The part of the output that a block of the general kernel works on.
 struct Tile {
     std::int64_t first_row;     // b
     std::int64_t first_target;  // j
     std::int32_t num_rows;
     std::int32_t num_targets;  // of each row
-    std::int32_t part;
 
     __device__ std::int32_t count() const { return num_rows * num_targets; }
 };
 
 __device__ inline Tile tile_of(const DeviceStream& s, const DeviceQuery& q, std::int64_t number) {
-    const std::int64_t local = number - s.first_tile;
+    const std::int64_t index = number - s.first_tile;
     Tile tile;
-    std::int64_t index = local;
-    tile.part = 0;
-    if (s.parts > 1) {
-        index = local / s.parts;
-        tile.part = static_cast<std::int32_t>(local - index * s.parts);
-    }
     const std::int64_t row =
         index <= INT32_MAX ? s.by_tiles_per_row.divide(static_cast<std::uint32_t>(index)) : index / s.tiles_per_row;
     tile.first_row = row * s.rows_per_tile;
@@ -71,8 +64,8 @@ __device__ inline DeviceEpisode<Time> episode_at(const DeviceStream& s, const De
             begin};
 }
 
-/// last_at_or_before, beginning where evenly spaced times would have it: a few probes of global memory where times are
-/// nearly even, about twice the logarithm at worst.
+/// last_at_or_before, beginning where evenly spaced times would have it: one wait for memory where times are nearly
+/// even, about twice the logarithm of it at worst.
 template <class Time>
 __device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, Time t) {
     const Time first = times[0];
@@ -84,13 +77,25 @@ __device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, 
     const float share = static_cast<float>(distance(first, t)) / static_cast<float>(distance(first, last));
     auto probe = static_cast<std::int64_t>(share * static_cast<float>(high));
     probe = probe < 1 ? 1 : (probe >= high ? high - 1 : probe);
-    std::int64_t step = 1;
-    if (probe > low && times[probe] <= t) {
-        low = probe;
+    if (high - low < 2) return low;
+    // Four neighbours of the guess, on their way at once.
+    const std::int64_t before = probe > 1 ? probe - 1 : 0;
+    const std::int64_t after = probe + 1 < high ? probe + 1 : high;
+    const std::int64_t beyond = probe + 2 < high ? probe + 2 : high;
+    const Time t_before = times[before];
+    const Time t_probe = times[probe];
+    const Time t_after = times[after];
+    const Time t_beyond = times[beyond];
+    std::int64_t step = 2;
+    if (t_before <= t && t < t_beyond) {
+        return t < t_probe ? before : (t < t_after ? probe : after);
+    }
+    if (t_beyond <= t) {
+        low = beyond;
         for (; low + step < high && times[low + step] <= t; step *= 4) low += step;
         high = low + step < high ? low + step : high;
-    } else if (probe > low) {
-        high = probe;
+    } else {
+        high = before;
         for (; high - step > low && !(times[high - step] <= t); step *= 4) high -= step;
         low = high - step > low ? high - step : low;
     }

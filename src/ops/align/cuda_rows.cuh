@@ -1,55 +1,25 @@
 // The simple kernel: linear, previous, next and nearest, same dtype in and out, rows of plain memory. All streams of a
 // call in one launch. Rows move in the widest accesses that their addresses allow.
+//
+// A warp works alone on a tile of up to 32 targets: it brings the times around them into shared memory, every lane
+// finds one target there, then the lanes move the rows together (or, where rows are narrow, each its own). Warps that
+// search and warps that move share a multiprocessor without waiting for each other.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "ops/align/cuda_place.cuh"
-#include "ops/align/values.hpp"
+#include "ops/align/cuda_words.cuh"
 
 namespace robocache::align_detail {
-
-template <int bytes>
-struct Word;
-template <>
-struct Word<16> {
-    using type = uint4;
-};
-template <>
-struct Word<8> {
-    using type = uint2;
-};
-template <>
-struct Word<4> {
-    using type = unsigned int;
-};
-template <>
-struct Word<2> {
-    using type = unsigned short;
-};
-template <>
-struct Word<1> {
-    using type = unsigned char;
-};
 
 /// One target in shared memory. b null: row a as it is; a null too: the weight itself, 0 or NaN.
 struct PlacedRow {
     const char* a;
     const char* b;
-    char* out;
     union {  // converted once here, not once per word
         double weight_f64;
         float weight_f32;
     };
 
-    __device__ void set_weight(double weight, bool wide) {
-        if (wide) {
-            weight_f64 = weight;
-        } else {
-            weight_f32 = static_cast<float>(weight);
-        }
-    }
     template <class Compute>
     __device__ Compute weight() const {
         if constexpr (sizeof(Compute) == 8) {
@@ -60,268 +30,530 @@ struct PlacedRow {
     }
 };
 
-// The hardware's conversions round like to_bfloat16 and to_half; only the payload of a NaN may differ.
-__device__ inline void narrow_pair(float x, float y, BFloat16* to) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-    to[0].bits = __bfloat16_as_ushort(pair.x);
-    to[1].bits = __bfloat16_as_ushort(pair.y);
+/// What the kernel is told of one stream. Parameters are cold at every launch, so what all warps read comes first.
+template <class Time>
+struct RowsStream {
+    const char* values;
+    const Time* times;  // side by side inside an episode
+    char* out;
+    const std::int64_t* offsets;  // null unless ragged
+    std::int64_t num_rows;
+    std::int64_t num_episodes;
+    std::int64_t value_episode_stride;  // bytes
+    std::int64_t time_episode_stride;   // elements
+    std::int64_t out_row_stride;        // bytes
+    std::int64_t value_row_stride;      // bytes
+    std::int64_t out_target_stride;     // bytes
+    std::uint32_t first_tile;
+    std::int32_t tile;           // targets of one row
+    std::int32_t rows_per_tile;  // 1, or several where rows have few targets
+    std::int32_t parts;          // tiles that share the width of one target
+    std::uint32_t num_words;     // of a row
+    Divisor by_tiles_per_row;
+    Divisor by_num_words;
+    Divisor by_tile;             // rows_per_tile > 1
+    std::int32_t window_margin;  // rows
+    std::int32_t row_bytes;
+    Method method;
+    Format format;
+    Time latency;
+    Rules rules;
+    Plane valid;
+    Plane index;
+};
+
+template <class Time, int capacity>
+struct RowsTable {
+    DeviceQuery query;
+    std::uint32_t num_tiles;
+    std::int32_t num_streams;
+    RowsStream<Time> streams[capacity];
+};
+
+/// How a warp shares its targets out.
+enum class Shape {
+    wide,    // of one query row; lanes move the rows together
+    narrow,  // of one query row; a lane moves the row of its own target
+    many,    // whole query rows that have few targets; every lane searches an episode of its own
+};
+
+/// Shared memory of a warp: its window of times, later (narrow) its results.
+template <class Time>
+constexpr int scratch_size(Shape shape) {
+    const int window = staged_times * static_cast<int>(sizeof(Time));
+    return shape == Shape::narrow && window < warp_size * narrow_row_bytes ? warp_size * narrow_row_bytes : window;
 }
 
-__device__ inline void narrow_pair(float x, float y, Half* to) {
-    const __half2 pair = __floats2half2_rn(x, y);
-    to[0].bits = __half_as_ushort(pair.x);
-    to[1].bits = __half_as_ushort(pair.y);
-}
+/// What the usual call is like, told to the compiler: linear, episode b for row b, targets side by side, no mask and no
+/// index asked for, fewer than 2^31 targets and rows.
+enum class Asks { anything, plain };
 
-__device__ inline float widen_fast(BFloat16 x) {
-    return to_float(x);
-}
+/// The targets of a warp.
+struct RowsTile {
+    std::int64_t row;           // b of the first
+    std::int64_t first_target;  // j of the first
+    std::int32_t count;
+    std::int32_t part;
+};
 
-__device__ inline float widen_fast(Half x) {
-    return __half2float(__ushort_as_half(x.bits));
-}
-
-template <class T, int bytes>
-__device__ inline typename Word<bytes>::type blend_words(typename Word<bytes>::type a, typename Word<bytes>::type b,
-                                                         typename ComputeOf<T>::type w) {
-    constexpr int count = bytes / static_cast<int>(sizeof(T));
-    T x[count];
-    T y[count];
-    T z[count];
-    memcpy(x, &a, bytes);
-    memcpy(y, &b, bytes);
-    if constexpr (sizeof(T) == 2 && count > 1) {
-#pragma unroll
-        for (int i = 0; i < count; i += 2) {
-            narrow_pair(blend_linear(widen_fast(x[i]), widen_fast(y[i]), w),
-                        blend_linear(widen_fast(x[i + 1]), widen_fast(y[i + 1]), w), z + i);
-        }
+template <Shape shape, Asks asks, class Time>
+__device__ __forceinline__ RowsTile rows_tile(const RowsStream<Time>& s, const DeviceQuery& q, std::uint32_t number) {
+    RowsTile tile{0, 0, 0, 0};
+    if constexpr (shape == Shape::many) {
+        tile.row = static_cast<std::int64_t>(number) * s.rows_per_tile;
+        const std::int64_t left = q.num_rows - tile.row;
+        tile.count = static_cast<std::int32_t>((left < s.rows_per_tile ? left : s.rows_per_tile) * q.num_targets);
+    } else if constexpr (asks == Asks::plain) {
+        const std::uint32_t row = s.by_tiles_per_row.divide(number);
+        const std::uint32_t first = (number - row * s.by_tiles_per_row.divisor) * static_cast<std::uint32_t>(s.tile);
+        const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(q.num_targets) - first);
+        tile.row = row;
+        tile.first_target = first;
+        tile.count = left < s.tile ? left : s.tile;
     } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i) z[i] = narrow<T>(blend_linear(widen(x[i]), widen(y[i]), w));
+        std::uint32_t index = number;
+        if (s.parts > 1) {
+            index = number / s.parts;
+            tile.part = static_cast<std::int32_t>(number - index * s.parts);
+        }
+        const std::uint32_t row = s.by_tiles_per_row.divide(index);
+        tile.row = row;
+        tile.first_target = static_cast<std::int64_t>(index - row * s.by_tiles_per_row.divisor) * s.tile;
+        const std::int64_t left = q.num_targets - tile.first_target;
+        tile.count = left < s.tile ? static_cast<std::int32_t>(left) : s.tile;
     }
-    typename Word<bytes>::type result;
-    memcpy(&result, z, bytes);
-    return result;
+    return tile;
 }
 
-template <class T, int bytes>
-__device__ inline typename Word<bytes>::type fill_word(double value) {
-    constexpr int count = bytes / static_cast<int>(sizeof(T));
-    T z[count];
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-        if constexpr (is_float<T>) {
-            z[i] = narrow<T>(value);
+template <class Time>
+__device__ __forceinline__ Time latest() {
+    return static_cast<Time>(__builtin_inff());
+}
+template <>
+__device__ __forceinline__ std::int64_t latest() {
+    return INT64_MAX;
+}
+
+template <class Time>
+struct RowsEpisode {
+    const Time* times;
+    std::int64_t count;
+    const char* values;
+    std::int64_t first_row;
+};
+
+/// Episodes out of range have no rows; offsets out of order are clamped: memory stays safe without checks.
+template <Asks asks, class Time>
+__device__ __forceinline__ RowsEpisode<Time> rows_episode(const RowsStream<Time>& s, const DeviceQuery& q,
+                                                          std::int64_t b) {
+    std::int64_t e = s.num_episodes == 1 ? 0 : b;
+    const Time* times = s.times;
+    if constexpr (asks != Asks::plain) {
+        if (q.episode != nullptr) e = __ldg(q.episode + b * q.episode_stride);
+        if (e < 0 || e >= s.num_episodes) return {times, 0, s.values, 0};
+    }
+    if (s.offsets == nullptr) {
+        return {times + e * s.time_episode_stride, s.num_rows, s.values + e * s.value_episode_stride, 0};
+    }
+    std::int64_t begin = __ldg(s.offsets + e);
+    std::int64_t end = __ldg(s.offsets + e + 1);
+    begin = begin < 0 ? 0 : (begin > s.num_rows ? s.num_rows : begin);
+    end = end < begin ? begin : (end > s.num_rows ? s.num_rows : end);
+    return {times + begin, end - begin, s.values + begin * s.value_row_stride, begin};
+}
+
+/// Rows [begin, begin + count) of an episode.
+struct RowSpan {
+    std::int64_t begin;
+    std::int32_t count;
+};
+
+/// The rows that the targets of this tile would need if times and targets were both spread evenly, with a margin; none
+/// where that is more than `most`. It does not wait for the targets to arrive.
+__device__ __forceinline__ RowSpan expected_rows(const DeviceQuery& q, const RowsTile& tile, std::int64_t count,
+                                                 std::int32_t margin, std::int32_t most) {
+    const float rows_per_target = __fdividef(static_cast<float>(count), static_cast<float>(q.num_targets));
+    const float from = static_cast<float>(tile.first_target) * rows_per_target - static_cast<float>(margin);
+    const float size = static_cast<float>(tile.count) * rows_per_target + 2 * static_cast<float>(margin);
+    if (!(size < static_cast<float>(count))) return {0, count <= most ? static_cast<std::int32_t>(count) : 0};
+    if (!(size <= static_cast<float>(most))) return {0, 0};
+    const auto whole = static_cast<std::int32_t>(size);
+    auto begin = static_cast<std::int64_t>(from);
+    begin = begin > count - whole ? count - whole : begin;
+    return {begin < 0 ? 0 : begin, whole};
+}
+
+/// Sends times on their way into the shared memory of a warp, which fetched() waits for, and fills up to a power of two
+/// with what is later than every target. Returns that power.
+template <class Time>
+__device__ __forceinline__ std::int32_t fetch_times(const Time* from, std::int32_t count, std::int32_t lane,
+                                                    Time* shared) {
+    const std::int32_t power = count <= 1 ? count : 1 << (32 - __clz(count - 1));
+    for (std::int32_t i = lane; i < power; i += warp_size) {
+        if (i < count) {
+            const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared + i));
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from + i),
+                         "n"(static_cast<int>(sizeof(Time)))
+                         : "memory");
         } else {
-            z[i] = T{};
+            shared[i] = latest<Time>();
         }
     }
-    typename Word<bytes>::type result;
-    memcpy(&result, z, bytes);
-    return result;
+    return power;
 }
 
-template <class W>
-__device__ inline void store_word(char* to, W word) {
-    if constexpr (sizeof(W) >= 4) {
-        __stcs(reinterpret_cast<W*>(to), word);  // written once, read by somebody else much later
+__device__ __forceinline__ void wait_for_times() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+}
+
+/// The search for those outside the window. Not inlined: its registers would be taken from every warp.
+template <class Compute, class Time>
+__device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time* data, std::int64_t count, Time t,
+                                          std::int64_t& left) {
+    const EpisodeTimes<Time> times{data, 1, count};
+    constexpr int num_probes = 5;
+    if (count > num_probes) {
+        // Where evenly spaced times would have it: five of them on their way at once usually say it all.
+        const Time first = __ldg(data);
+        const Time last = __ldg(data + count - 1);
+        const float share =
+            __fdividef(static_cast<float>(distance(first, t)), static_cast<float>(distance(first, last)));
+        auto begin = static_cast<std::int64_t>(share * static_cast<float>(count - 1)) - 1;
+        begin = begin < 0 ? 0 : (begin > count - num_probes ? count - num_probes : begin);
+        Time x[num_probes];
+#pragma unroll
+        for (int i = 0; i < num_probes; ++i) x[i] = __ldg(data + begin + i);
+#pragma unroll
+        for (int i = 0; i + 2 < num_probes; ++i) {
+            if (x[i] <= t && t < x[i + 1] && x[i + 2] != x[i + 1]) {
+                left = begin + i;
+                return sample_inside<Compute>(t, {left, left + 1, x[i] == t}, x[i], x[i + 1], s.method, s.rules);
+            }
+        }
+    }
+    left = search_by_guess(times, t);
+    return sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules);
+}
+
+/// The rules of a stream as far as they matter: without a mask, gaps and outside_valid do not.
+template <Asks asks, class Time>
+__device__ __forceinline__ Rules rules_of(const RowsStream<Time>& s) {
+    if constexpr (asks == Asks::plain) return {{}, false, false, Outside::hold, Outside::hold};
+    return s.rules;
+}
+
+/// Neighbours and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
+template <Asks asks, class Compute, class Time>
+__device__ __forceinline__ Sample sample_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
+                                            const RowSpan& span, std::int32_t power, const Time* window, Time t,
+                                            std::int64_t& left) {
+    if (span.count > 1 && window[0] <= t && t < window[span.count - 1]) {
+        std::int32_t low = 0;  // window[low] <= t, and t < window[low + 2 step]
+        for (std::int32_t step = power / 2; step > 0; step /= 2) {
+            if (window[low + step] <= t) low += step;
+        }
+        left = span.begin + low;
+        const Time t_left = window[low];
+        const Time t_right = window[low + 1];
+        const bool last = left + 2 >= episode.count;
+        if (last || (low + 2 < span.count && window[low + 2] != t_right)) {  // else times may repeat: look further
+            return sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right,
+                                          asks == Asks::plain ? Method::linear : s.method, rules_of<asks>(s));
+        }
+    }
+    return sample_far<Compute>(s, episode.times, episode.count, t, left);
+}
+
+template <class Compute, class Time>
+__device__ __forceinline__ void put_row(const RowsStream<Time>& s, const Sample& sample, const char* values,
+                                        PlacedRow& placed) {
+    placed.a = nullptr;
+    placed.b = nullptr;
+    double weight = 0.0;
+    if (sample.kind == Kind::nan) {
+        weight = __longlong_as_double(0x7ff8000000000000LL);
+    } else if (sample.kind != Kind::zero) {
+        placed.a = values + sample.rows[0] * s.value_row_stride;
+        if (sample.kind == Kind::blend) {
+            placed.b = values + sample.rows[1] * s.value_row_stride;
+            weight = sample.weight;
+        }
+    }
+    if constexpr (sizeof(Compute) == 8) {
+        placed.weight_f64 = weight;
     } else {
-        *reinterpret_cast<W*>(to) = word;
+        placed.weight_f32 = static_cast<float>(weight);
+    }
+}
+
+/// Finds one target and notes its rows.
+template <Asks asks, class Compute, class Time>
+__device__ __forceinline__ void place_target(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
+                                             const RowSpan& span, std::int32_t power, const Time* window, Time t,
+                                             std::int64_t b, std::int64_t j, bool writes_planes, PlacedRow& placed) {
+    std::int64_t left = -1;
+    Sample sample = row_sample(0, false);
+    sample.kind = Kind::zero;
+    if (episode.count > 0) sample = sample_in<asks, Compute>(s, episode, span, power, window, t, left);
+    put_row<Compute>(s, sample, episode.values, placed);
+    if (asks == Asks::plain || !writes_planes) return;
+    if (s.valid.data != nullptr) {
+        static_cast<bool*>(s.valid.data)[b * s.valid.row_stride + j * s.valid.target_stride] = sample.valid;
+    }
+    if (s.index.data != nullptr) {
+        static_cast<std::int64_t*>(s.index.data)[b * s.index.row_stride + j * s.index.target_stride] =
+            left < 0 ? -1 : episode.first_row + left;
     }
 }
 
 /// Moves words [begin, end) of the tile's rows, counted target by target. All loads of a round before the first use.
-template <class T, int bytes>
-__device__ __forceinline__ void write_words(const PlacedRow* placed, const Divisor& num_vecs, std::uint32_t begin,
-                                            std::uint32_t end) {
+/// all_blend: every target blends two rows, the usual case, without a question per word. `outs`: where each target
+/// goes, if they are of many rows.
+template <class T, int bytes, bool many_rows, int unroll, bool all_blend, class Time>
+__device__ __forceinline__ void write_words(const RowsStream<Time>& s, const PlacedRow* placed, char* const* outs,
+                                            char* out, std::uint32_t begin, std::uint32_t end) {
     using W = typename Word<bytes>::type;
     using Compute = typename ComputeOf<T>::type;
-    constexpr int unroll = 2;
     for (std::uint32_t v0 = begin + threadIdx.x % warp_size; v0 < end; v0 += unroll * warp_size) {
         W a[unroll];
         W b[unroll];
+        std::uint32_t k[unroll];
+        std::uint32_t at[unroll];
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t v = v0 + u * warp_size;
-            const std::uint32_t k = num_vecs.divide(v < end ? v : v0);
-            const std::uint32_t at = ((v < end ? v : v0) - k * num_vecs.divisor) * bytes;
-            const char* row_a = placed[k].a;
-            const char* row_b = placed[k].b;
-            if (row_a != nullptr) a[u] = __ldg(reinterpret_cast<const W*>(row_a + at));
-            if (is_float<T> && row_b != nullptr) b[u] = __ldg(reinterpret_cast<const W*>(row_b + at));
+            const std::uint32_t v = v0 + u * warp_size < end ? v0 + u * warp_size : v0;
+            k[u] = s.by_num_words.divide(v);
+            at[u] = (v - k[u] * s.by_num_words.divisor) * bytes;
+            const char* row_a = placed[k[u]].a;
+            const char* row_b = placed[k[u]].b;
+            if (all_blend || row_a != nullptr) a[u] = __ldg(reinterpret_cast<const W*>(row_a + at[u]));
+            if (is_float<T> && (all_blend || row_b != nullptr)) b[u] = __ldg(reinterpret_cast<const W*>(row_b + at[u]));
         }
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t v = v0 + u * warp_size;
-            if (v >= end) continue;
-            const std::uint32_t k = num_vecs.divide(v);
+            if (v0 + u * warp_size >= end) continue;
+            const PlacedRow& p = placed[k[u]];
             W result = a[u];
             if constexpr (is_float<T>) {
-                if (placed[k].b != nullptr) {
-                    result = blend_words<T, bytes>(a[u], b[u], placed[k].weight<Compute>());
+                if (all_blend || p.b != nullptr) {
+                    result = blend_words<T, bytes>(a[u], b[u], p.template weight<Compute>());
                 }
             }
-            if (placed[k].a == nullptr) result = fill_word<T, bytes>(placed[k].weight<Compute>());
-            store_word(placed[k].out + (v - k * num_vecs.divisor) * bytes, result);
+            if (!all_blend && p.a == nullptr) result = fill_word<T, bytes>(p.template weight<Compute>());
+            char* to = out;
+            if constexpr (many_rows) {
+                to = outs[k[u]];
+            } else {
+                to += k[u] * s.out_target_stride;
+            }
+            store_word(to + at[u], result);
         }
     }
 }
 
-__device__ inline void write_format(const DeviceStream& s, const PlacedRow* placed, std::uint32_t begin,
-                                    std::uint32_t end) {
-    switch (s.format) {
-        case Format::f32x4: return write_words<float, 16>(placed, s.by_num_vecs, begin, end);
-        case Format::f32x2: return write_words<float, 8>(placed, s.by_num_vecs, begin, end);
-        case Format::f32x1: return write_words<float, 4>(placed, s.by_num_vecs, begin, end);
-        case Format::f64x2: return write_words<double, 16>(placed, s.by_num_vecs, begin, end);
-        case Format::f64x1: return write_words<double, 8>(placed, s.by_num_vecs, begin, end);
-        case Format::f16x8: return write_words<Half, 16>(placed, s.by_num_vecs, begin, end);
-        case Format::f16x4: return write_words<Half, 8>(placed, s.by_num_vecs, begin, end);
-        case Format::f16x2: return write_words<Half, 4>(placed, s.by_num_vecs, begin, end);
-        case Format::f16x1: return write_words<Half, 2>(placed, s.by_num_vecs, begin, end);
-        case Format::bf16x8: return write_words<BFloat16, 16>(placed, s.by_num_vecs, begin, end);
-        case Format::bf16x4: return write_words<BFloat16, 8>(placed, s.by_num_vecs, begin, end);
-        case Format::bf16x2: return write_words<BFloat16, 4>(placed, s.by_num_vecs, begin, end);
-        case Format::bf16x1: return write_words<BFloat16, 2>(placed, s.by_num_vecs, begin, end);
-        case Format::raw16: return write_words<std::uint8_t, 16>(placed, s.by_num_vecs, begin, end);
-        case Format::raw8: return write_words<std::uint8_t, 8>(placed, s.by_num_vecs, begin, end);
-        case Format::raw4: return write_words<std::uint8_t, 4>(placed, s.by_num_vecs, begin, end);
-        case Format::raw2: return write_words<std::uint8_t, 2>(placed, s.by_num_vecs, begin, end);
-        case Format::raw1: return write_words<std::uint8_t, 1>(placed, s.by_num_vecs, begin, end);
+template <class T, int widest, bool many_rows, int unroll, class Time>
+__device__ __forceinline__ void write_by_width(int steps, bool all_blend, const RowsStream<Time>& s,
+                                               const PlacedRow* placed, char* const* outs, char* out,
+                                               std::uint32_t begin, std::uint32_t end) {
+    if constexpr (widest < static_cast<int>(sizeof(T))) {
+        return;
+    } else {
+        if (steps != 0) {
+            write_by_width<T, widest / 2, many_rows, unroll>(steps - 1, all_blend, s, placed, outs, out, begin, end);
+        } else if (is_float<T> && all_blend) {
+            write_words<T, widest, many_rows, unroll, true>(s, placed, outs, out, begin, end);
+        } else {
+            write_words<T, widest, many_rows, 2, false>(s, placed, outs, out, begin, end);
+        }
     }
 }
 
-/// Where evenly spaced times would have the target, in [0, count - 1].
-template <class Time>
-__device__ inline std::int32_t guess_row(Time t, Time first, Time last, std::int64_t count) {
-    if (!(first < t)) return 0;
-    if (!(t < last)) return static_cast<std::int32_t>(count - 1);
-    // Only a guess: an approximate quotient will do.
-    const float share = __fdividef(static_cast<float>(distance(first, t)), static_cast<float>(distance(first, last)));
-    const auto row = static_cast<std::int32_t>(share * static_cast<float>(count - 1));
-    return row < count - 1 ? row : static_cast<std::int32_t>(count - 1);
-}
-
-/// Rows [begin, begin + count) of one episode's times in the shared memory of a warp.
-template <class Time>
-struct TimeWindow {
-    const Time* times;
-    std::int32_t begin;
-    std::int32_t count;
-};
-
-/// Fetches, in one go, the times around all targets of a warp. Where they are about evenly spaced (or the episode is
-/// short) that is all the search will need; who finds itself outside searches global memory instead.
-template <class Time>
-__device__ inline TimeWindow<Time> fetch_window(const EpisodeTimes<Time>& times, std::int32_t margin, Time t,
-                                                bool active, Time* shared) {
-    constexpr unsigned everyone = 0xffffffffU;
-    const auto count = static_cast<std::int32_t>(times.count < INT32_MAX ? times.count : 0);
-    if (count == 0) return {shared, 0, 0};
-    std::int32_t low = 0;
-    std::int32_t high = count;
-    if (count > staged_times) {
-        const std::int32_t row = guess_row(t, __ldg(times.data), __ldg(times.data + (count - 1) * times.stride), count);
-        low = __reduce_min_sync(everyone, active ? row : INT32_MAX) - margin;
-        high = __reduce_max_sync(everyone, active ? row : 0) + margin + 3;
-        low = low < 0 ? 0 : low;
-        high = high > count ? count : high;
-        if (high - low > staged_times) return {shared, 0, 0};
-    }
-#pragma unroll 4
-    for (std::int32_t i = threadIdx.x % warp_size; i < high - low; i += warp_size) {
-        shared[i] = __ldg(times.data + (low + i) * times.stride);
-    }
-    __syncwarp();
-    return {shared, low, high - low};
-}
-
-/// Neighbours and sample of one target. Inside the window and away from its ends everything is in shared memory.
-template <class Compute, class Time>
-__device__ inline Sample sample_in(const DeviceStream& s, const EpisodeTimes<Time>& times,
-                                   const TimeWindow<Time>& window, Time t, std::int64_t& left) {
-    const std::int32_t count = window.count;
-    if (count > 0 && window.times[0] <= t && t < window.times[count - 1]) {
-        std::int32_t low = 0;  // window.times[low] <= t < window.times[high]
-        std::int32_t high = count - 1;
-        while (low + 1 < high) {
-            const std::int32_t middle = (low + high) / 2;
-            if (window.times[middle] <= t) {
-                low = middle;
-            } else {
-                high = middle;
+/// Narrow rows that no wide access fits: every lane moves the row of its own target, by way of shared memory, and the
+/// warp writes them out side by side. All targets blend two rows.
+template <class T>
+__device__ __forceinline__ void write_narrow(const PlacedRow& placed, std::int32_t row_bytes, std::int32_t count,
+                                             std::int32_t lane, char* scratch, char* out) {
+    constexpr int batch = 8;
+    const std::int32_t width = row_bytes / static_cast<std::int32_t>(sizeof(T));
+    if (lane < count) {
+        const T* row_a = reinterpret_cast<const T*>(placed.a);
+        const T* row_b = reinterpret_cast<const T*>(placed.b);
+        const float w = placed.weight_f32;
+        T* to = reinterpret_cast<T*>(scratch) + lane * width;
+        for (std::int32_t first = 0; first < width; first += batch) {
+            T a[batch];
+            T b[batch];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {  // beyond the end: the last element again, so that no load has to wait
+                const std::int32_t c = first + u < width ? first + u : width - 1;
+                a[u] = load_element(row_a + c);
+                b[u] = load_element(row_b + c);
+            }
+#pragma unroll
+            for (int u = 0; u < batch; u += 2) {
+                T result[2];
+                narrow_pair(blend_linear(widen_fast(a[u]), widen_fast(b[u]), w),
+                            blend_linear(widen_fast(a[u + 1]), widen_fast(b[u + 1]), w), result);
+                if (first + u < width) to[first + u] = result[0];
+                if (first + u + 1 < width) to[first + u + 1] = result[1];
             }
         }
-        left = window.begin + low;
-        const Time t_left = window.times[low];
-        const Time t_right = window.times[low + 1];
-        const bool last = left + 2 >= times.count;
-        if (last || (low + 2 < count && window.times[low + 2] != t_right)) {  // else times may repeat: look further
-            return sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right, s.method, s.rules);
-        }
-    } else {
-        left = search_by_guess(times, t);
-    }
-    return sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules);
-}
-
-__device__ inline void put_row(const DeviceStream& s, const Sample& sample, const char* values, bool wide,
-                               PlacedRow& placed) {
-    if (sample.kind == Kind::nan) {
-        placed.set_weight(__longlong_as_double(0x7ff8000000000000LL), wide);
-        return;
-    }
-    placed.a = values + sample.rows[0] * s.value_row_stride;
-    if (sample.kind != Kind::blend) return;
-    placed.b = values + sample.rows[1] * s.value_row_stride;
-    placed.set_weight(sample.weight, wide);
-}
-
-/// A warp works alone: it finds its targets, one per lane, then moves their rows. Warps that search and warps that move
-/// share a multiprocessor without waiting for each other.
-template <class Time, int capacity>
-__global__ __launch_bounds__(block_threads, 6) void align_rows(const __grid_constant__ DeviceTable<capacity> table) {
-    __shared__ PlacedRow placed_of_warp[warps_per_block][warp_size];
-    __shared__ Time times_of_warp[warps_per_block][staged_times];
-    const int warp = threadIdx.x / warp_size;
-    const int lane = threadIdx.x % warp_size;
-    const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + warp;
-    if (number >= table.num_tiles) return;
-    const DeviceQuery& q = table.query;
-    const DeviceStream& s = stream_of(table, number);
-    const Tile tile = tile_of(s, q, number);
-    const bool active = lane < tile.count();
-    const std::int32_t r = tile.num_rows == 1 || !active ? 0 : lane / tile.num_targets;
-    const std::int64_t b = tile.first_row + r;
-    const std::int64_t j = active ? tile.first_target + (lane - r * tile.num_targets) : tile.first_target;
-    const Time t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
-    const DeviceEpisode<Time> episode = episode_at<Time>(s, q, b);
-    TimeWindow<Time> window{times_of_warp[warp], 0, 0};
-    if (tile.num_rows == 1) window = fetch_window(episode.times, s.window_margin, t, active, times_of_warp[warp]);
-    if (active) {
-        std::int64_t left = -1;
-        char* out = s.out + b * s.out_row_stride + j * s.out_target_stride;
-        bool valid = false;
-        PlacedRow& placed = placed_of_warp[warp][lane];
-        placed.a = nullptr;
-        placed.b = nullptr;
-        placed.out = out;
-        placed.weight_f64 = 0.0;
-        if (episode.times.count > 0) {
-            const bool wide = s.format == Format::f64x2 || s.format == Format::f64x1;
-            const Sample sample = wide ? sample_in<double>(s, episode.times, window, t, left)
-                                       : sample_in<float>(s, episode.times, window, t, left);
-            put_row(s, sample, episode.values, wide, placed);
-            valid = sample.valid;
-        }
-        if (tile.part == 0) write_planes(s, b, j, left < 0 ? -1 : episode.first_row + left, valid);
     }
     __syncwarp();
-    const std::uint32_t total = static_cast<std::uint32_t>(tile.count()) * s.num_vecs;
+    const std::int32_t size = count * row_bytes;
+    std::int32_t done = 0;
+    if (reinterpret_cast<std::uintptr_t>(out) % 16 == 0) {
+        done = size / 16 * 16;
+        for (std::int32_t at = lane * 16; at < done; at += warp_size * 16) {
+            store_word(out + at, *reinterpret_cast<const uint4*>(scratch + at));
+        }
+    } else if (reinterpret_cast<std::uintptr_t>(out) % 4 == 0) {
+        done = size / 4 * 4;
+        for (std::int32_t at = lane * 4; at < done; at += warp_size * 4) {
+            store_word(out + at, *reinterpret_cast<const unsigned int*>(scratch + at));
+        }
+    }
+    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
+    for (std::int32_t at = done + lane * element; at < size; at += warp_size * element) {
+        *reinterpret_cast<T*>(out + at) = *reinterpret_cast<const T*>(scratch + at);
+    }
+}
+
+/// Element stands for streams of many kinds in one launch.
+struct AnyElement {};
+
+template <class Element, bool many_rows, int unroll, class Time>
+__device__ __forceinline__ void write_rows(bool all_blend, const RowsStream<Time>& s, const PlacedRow* placed,
+                                           char* const* outs, char* out, std::uint32_t begin, std::uint32_t end) {
+    const auto steps_from = [&](Format widest) { return static_cast<int>(s.format) - static_cast<int>(widest); };
+    if constexpr (__is_same(Element, float)) {
+        write_by_width<float, 16, many_rows, unroll>(steps_from(Format::f32x4), all_blend, s, placed, outs, out, begin,
+                                                     end);
+    } else if constexpr (__is_same(Element, Half)) {
+        write_by_width<Half, 16, many_rows, unroll>(steps_from(Format::f16x8), all_blend, s, placed, outs, out, begin,
+                                                    end);
+    } else if constexpr (__is_same(Element, BFloat16)) {
+        write_by_width<BFloat16, 16, many_rows, unroll>(steps_from(Format::bf16x8), all_blend, s, placed, outs, out,
+                                                        begin, end);
+    } else if constexpr (__is_same(Element, double)) {
+        write_by_width<double, 16, many_rows, unroll>(steps_from(Format::f64x2), all_blend, s, placed, outs, out, begin,
+                                                      end);
+    } else if constexpr (__is_same(Element, std::uint8_t)) {
+        write_by_width<std::uint8_t, 16, many_rows, unroll>(steps_from(Format::raw16), all_blend, s, placed, outs, out,
+                                                            begin, end);
+    } else if (s.format >= Format::raw16) {
+        write_rows<std::uint8_t, many_rows, unroll>(all_blend, s, placed, outs, out, begin, end);
+    } else if (s.format >= Format::bf16x8) {
+        write_rows<BFloat16, many_rows, unroll>(all_blend, s, placed, outs, out, begin, end);
+    } else if (s.format >= Format::f16x8) {
+        write_rows<Half, many_rows, unroll>(all_blend, s, placed, outs, out, begin, end);
+    } else if (s.format >= Format::f64x2) {
+        write_rows<double, many_rows, unroll>(all_blend, s, placed, outs, out, begin, end);
+    } else {
+        write_rows<float, many_rows, unroll>(all_blend, s, placed, outs, out, begin, end);
+    }
+}
+
+template <Asks asks, class Element, class Time>
+__device__ __forceinline__ void place_as(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
+                                         const RowSpan& span, std::int32_t power, const Time* window, Time t,
+                                         std::int64_t b, std::int64_t j, bool writes_planes, PlacedRow& placed) {
+    if constexpr (__is_same(Element, AnyElement)) {
+        if (s.format == Format::f64x2 || s.format == Format::f64x1) {
+            return place_target<asks, double>(s, episode, span, power, window, t, b, j, writes_planes, placed);
+        }
+    }
+    place_target<asks, float>(s, episode, span, power, window, t, b, j, writes_planes, placed);
+}
+
+/// More registers for the wide shape, whose lanes keep four words of two rows on their way; more warps for the others.
+constexpr int blocks_per_multiprocessor(Shape shape) {
+    return shape == Shape::wide ? 4 : 6;
+}
+
+/// The target of a lane, before the stream's latency. Not waited for here.
+template <class Time>
+struct RawTarget {
+    Time time;
+    Time delta;
+};
+
+template <Asks asks, class Time>
+__device__ __forceinline__ RawTarget<Time> raw_target(const DeviceQuery& q, std::int64_t b, std::int64_t j) {
+    const Time* times = static_cast<const Time*>(q.times) + b * q.time_row_stride;
+    if constexpr (asks == Asks::plain) return {__ldg(times + j), Time{}};
+    if (q.deltas == nullptr) return {__ldg(times + j * q.time_target_stride), Time{}};
+    return {__ldg(times), __ldg(static_cast<const Time*>(q.deltas) + j * q.delta_stride)};
+}
+
+template <Asks asks, class Time>
+__device__ __forceinline__ Time target_of(const DeviceQuery& q, const RawTarget<Time>& raw, Time latency) {
+    if constexpr (asks == Asks::plain) return add_time(raw.time, latency);
+    return add_time(q.deltas == nullptr ? raw.time : add_time(raw.time, raw.delta), latency);
+}
+
+template <class Time, class Element, Shape shape, Asks asks, int capacity>
+__global__ __launch_bounds__(block_threads, blocks_per_multiprocessor(shape)) void align_rows(
+    const __grid_constant__ RowsTable<Time, capacity> table) {
+    constexpr bool many = shape == Shape::many;
+    constexpr int unroll = shape == Shape::wide ? 4 : 2;
+    __shared__ PlacedRow placed_of_warp[warps_per_block][warp_size];
+    __shared__ alignas(16) char scratch_of_warp[warps_per_block][many ? 16 : scratch_size<Time>(shape)];
+    __shared__ char* outs_of_warp[warps_per_block][many ? warp_size : 1];
+    const int warp = threadIdx.x / warp_size;
+    const int lane = threadIdx.x % warp_size;
+    const std::uint32_t number = blockIdx.x * (blockDim.x / warp_size) + warp;
+    if (number >= table.num_tiles) return;
+    const DeviceQuery& q = table.query;
+    int i = 0;
+    if constexpr (capacity > 1) {
+        while (i + 1 < table.num_streams && number >= table.streams[i + 1].first_tile) ++i;
+    }
+    const RowsStream<Time>& s = table.streams[i];
+    const RowsTile tile = rows_tile<shape, asks>(s, q, capacity == 1 ? number : number - s.first_tile);
+    const bool active = lane < tile.count;
+    PlacedRow& placed = placed_of_warp[warp][lane];
+    char* out = nullptr;
+    if constexpr (many) {
+        if (active) {
+            const std::uint32_t r = s.by_tile.divide(lane);
+            const std::int64_t b = tile.row + r;
+            const std::int64_t j = lane - r * s.by_tile.divisor;
+            const Time t = target_of<asks>(q, raw_target<asks, Time>(q, b, j), s.latency);
+            outs_of_warp[warp][lane] = s.out + b * s.out_row_stride + j * s.out_target_stride;
+            const Time* no_window = nullptr;
+            place_as<asks, Element>(s, rows_episode<asks>(s, q, b), {0, 0}, 0, no_window, t, b, j, true, placed);
+        }
+    } else {
+        Time* window = reinterpret_cast<Time*>(scratch_of_warp[warp]);
+        const std::int64_t j = tile.first_target + (active ? lane : 0);
+        const RawTarget<Time> raw = raw_target<asks, Time>(q, tile.row, j);
+        const RowsEpisode<Time> episode = rows_episode<asks>(s, q, tile.row);
+        const RowSpan span = expected_rows(q, tile, episode.count, s.window_margin, staged_times);
+        const std::int32_t power = fetch_times(episode.times + span.begin, span.count, lane, window);
+        out = s.out + tile.row * s.out_row_stride + tile.first_target * s.out_target_stride;
+        wait_for_times();
+        if (active) {
+            const Time t = target_of<asks>(q, raw, s.latency);
+            place_as<asks, Element>(s, episode, span, power, window, t, tile.row, j, tile.part == 0, placed);
+        }
+    }
+    __syncwarp();
+    const bool all_blend = __all_sync(0xffffffffU, !active || placed.b != nullptr);
+    if constexpr (shape == Shape::narrow) {
+        if (all_blend) {
+            return write_narrow<Element>(placed, s.row_bytes, tile.count, lane, scratch_of_warp[warp], out);
+        }
+    }
+    const std::uint32_t total = static_cast<std::uint32_t>(tile.count) * s.num_words;
+    if constexpr (asks == Asks::plain) {
+        return write_rows<Element, many, unroll>(all_blend, s, placed_of_warp[warp], outs_of_warp[warp], out, 0, total);
+    }
     const std::uint32_t share = s.parts == 1 ? total : (total + s.parts - 1) / s.parts;
     const std::uint32_t begin = share * tile.part;
-    write_format(s, placed_of_warp[warp], begin, begin + share < total ? begin + share : total);
+    write_rows<Element, many, unroll>(all_blend, s, placed_of_warp[warp], outs_of_warp[warp], out, begin,
+                                      begin + share < total ? begin + share : total);
 }
 
 }  // namespace robocache::align_detail

@@ -11,9 +11,10 @@ namespace robocache::align_detail {
 constexpr int block_threads = 256;
 constexpr int warp_size = 32;
 constexpr int warps_per_block = block_threads / warp_size;
-constexpr int staged_times = 256;  // of one warp, in shared memory
-constexpr int max_streams = 16;    // in one launch
-constexpr int max_ranges = 16;     // of one stream
+constexpr int staged_times = 256;     // at most, of one warp, in shared memory
+constexpr int narrow_row_bytes = 64;  // at most, of rows that one lane moves alone
+constexpr int max_streams = 16;       // in one launch
+constexpr int max_ranges = 16;        // of one stream
 constexpr int max_outer = TensorView::max_rank;
 
 /// Elements and the widest access that every row allows: the simple kernel has one instance of its loop for each.
@@ -82,14 +83,7 @@ struct DeviceStream {
     std::int64_t tiles_per_row;
     std::int32_t tile;  // targets of one row
     std::int32_t rows_per_tile;
-    std::int32_t parts;  // tiles that share the width of the same rows
     Divisor by_tiles_per_row;
-    std::int32_t window_margin;  // rows fetched on each side of the guessed ones
-
-    Method method;           // simple kernel: the only one
-    Format format;           // simple kernel
-    std::uint32_t num_vecs;  // simple kernel: accesses of one row
-    Divisor by_num_vecs;
 };
 
 /// What only the general kernel reads.
