@@ -243,12 +243,14 @@ def draw(result: dict[str, Any], title: str, path: Path) -> str | None:
     bandwidth, issue = (max(p[key] for p in points) for key in ("peak_bytes_per_s", "peak_inst_per_s"))
     knee = issue / bandwidth
     figure, ax = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    x = [knee / 1000, knee, knee * 30]
+    x = [knee / 50, knee, knee * 10]
     ax.loglog(x, [min(issue, bandwidth * i) / 1e9 for i in x], color="#30343b", lw=1.5)
-    ax.annotate(f"DRAM {bandwidth / 1e12:.2f} TB/s", (knee / 100, bandwidth * knee / 150 / 1e9), rotation=0)
-    ax.annotate(f"issue {issue / 1e9:.0f} G warp instructions/s", (knee * 1.2, issue * 1.15 / 1e9))
+    ax.annotate(f"DRAM, {bandwidth / 1e12:.2f} TB/s", (knee / 9, bandwidth * knee / 13 / 1e9))
+    ax.annotate(f"issue, {issue / 1e9:.0f} G/s", (knee * 1.2, issue * 1.12 / 1e9))
     for p in points:
-        ax.plot(p["inst_per_byte"], p["inst_per_s"] / 1e9, "o", label=p["kernel"])
+        reached = f"{p['dram_pct']:.0f} % of DRAM, {p['issue_pct']:.0f} % of issue"
+        ax.plot(p["inst_per_byte"], p["inst_per_s"] / 1e9, "o", ms=8, label=f"{p['kernel']}: {reached}")
+    ax.set_ylim(top=issue * 3 / 1e9)
     ax.set(xlabel="warp instructions per byte of DRAM traffic", ylabel="G warp instructions / s", title=title)
     ax.legend(frameon=False)
     figure.savefig(path, dpi=120)
@@ -264,7 +266,8 @@ def roofline(kernel: dict[str, Any]) -> dict[str, Any] | None:
     moved = kernel["dram_read_bytes"] + kernel["dram_written_bytes"]
     inst_per_s = kernel["instructions"] / kernel["time_s"]
     return {
-        "kernel": kernel["kernel"], "inst_per_byte": kernel["instructions"] / moved, "inst_per_s": inst_per_s,
+        **{key: kernel[key] for key in ("kernel", "dram_pct", "issue_pct")},
+        "inst_per_byte": kernel["instructions"] / moved, "inst_per_s": inst_per_s,
         "peak_inst_per_s": inst_per_s / kernel["issue_pct"] * 100,
         "peak_bytes_per_s": moved / kernel["time_s"] / kernel["dram_pct"] * 100,
     }  # fmt: skip
