@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -187,53 +187,60 @@ def measure_eager(about: dict[str, Any], calls: dict[str, Callable[[], Any]], lo
 
 def run(args: argparse.Namespace, device: str = "cuda", tiny: bool = False) -> int:
     """The whole benchmark. `device="cpu"` with `tiny` shapes walks through it without a GPU; its times mean nothing."""
-    begin = time.perf_counter()
     if device == "cuda" and not torch.cuda.is_available():
         print("bench_align: --device cuda needs a GPU that PyTorch sees; torch.cuda.is_available() is False")
         return 2
-    samples = 7 if args.quick else max(20, args.samples)
     environment = harness.environment()
     environment["hardware"]["gpu"] = timing.gpu_facts(device)
     environment["versions"] |= {"torch": torch.__version__, "cuda": torch.version.cuda}
-    copy = timing.copy_bandwidth(device, size_bytes=1 << 20 if tiny else timing.COPY_BYTES)
-    empty = timing.empty_kernel(device)
+    record = {"benchmark": "align", "device": device, "bytes": BYTES, "quick": args.quick, **environment}
+    record |= {"cases": [], "eager": [], "sweep": []}
+    try:
+        measure_all(record, args, device, tiny)
+    except Exception as error:  # what was measured until then is kept
+        harness.write_json(args.out, record | {"aborted": first_line(error)})
+        raise
+    missed = print_results(record)
+    harness.write_json(args.out, record)
+    wrong = [r for r in record["cases"] + record["sweep"] if not r["agrees"]]
+    return 1 if wrong or (args.strict and missed) else 0
+
+
+def measure_all(record: dict[str, Any], args: argparse.Namespace, device: str, tiny: bool) -> None:
+    """Fills the record in, with a line of progress per case."""
+    begin = time.perf_counter()
+    samples = 7 if args.quick else max(20, args.samples)
+    copy_of = partial(timing.copy_bandwidth, device, 1 << 20 if tiny else timing.COPY_BYTES)
+    record["copy"] = copy = copy_of(warm_s=0.0 if tiny else 1.0)
+    record["empty_kernel"] = empty = timing.empty_kernel(device)
     low, high = timing.PLAUSIBLE_COPY_TBPS
-    print(f"{environment['hardware']['gpu'].get('name', device)}: copy {copy['tbps']:.3f} TB/s read + written, "
+    print(f"{record['hardware']['gpu'].get('name', device)}: copy {copy['tbps']:.3f} TB/s read + written, "
           f"{'inside' if copy['plausible'] else 'OUTSIDE'} {low}..{high} expected of an H200; "
           f"empty kernel {empty['us']:.2f} us; medians of {samples} replays", flush=True)  # fmt: skip
     compiler = Compiler(args.compile and not args.quick, "not asked for in this run")
     if compiler.missing:
         print(f"no compiled rivals: {compiler.missing}")
-    record = {"benchmark": "align", "device": device, "bytes": BYTES, "quick": args.quick, **environment}
-    record |= {"copy": copy, "empty_kernel": empty}
 
-    def report(what: str, r: dict[str, Any]) -> None:
-        new = {name: why for name, why in r["notes"].items() if why != compiler.missing}  # that was said at the start
-        print(progress(what, r | {"notes": new}, time.perf_counter() - begin), flush=True)
+    def keep(where: str, what: str, result: dict[str, Any]) -> None:
+        record[where].append(result)
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        new = {name: why for name, why in result["notes"].items() if why != compiler.missing}  # said at the start
+        print(progress(what, result | {"notes": new}, time.perf_counter() - begin), flush=True)
 
-    def measured(cases: Iterable[tuple[str, Callable[[], CudaCase]]]) -> list[dict[str, Any]]:
-        results = []
-        for what, make in cases:
-            if args.only in what:
-                results.append(measure(make(), compiler, copy["tbps"], samples, device))
-                gc.collect()
-                if device == "cuda":
-                    torch.cuda.empty_cache()
-                report(what, results[-1])
-        return results
-
-    record["cases"] = measured(all_cases(device, tiny))
-    record["eager"] = []
-    for what, make in eager_cases(compiler, device, tiny):
+    for what, make in all_cases(device, tiny):
         if args.only in what:
-            record["eager"].append(measure_eager(*make(), 7 if args.quick else 15, 10 if tiny else 400, device))
-            report(what, record["eager"][-1])
-    record["sweep"] = measured(sweep_cases(device, args.quick, tiny))
+            keep("cases", what, measure(make(), compiler, copy["tbps"], samples, device))
+    for what, make_eager in eager_cases(compiler, device, tiny):
+        if args.only in what:
+            loops, num_calls = (7 if args.quick else 15), (10 if tiny else 400)
+            keep("eager", what, measure_eager(*make_eager(), loops, num_calls, device))
+    for what, make in sweep_cases(device, args.quick, tiny):
+        if args.only in what:
+            keep("sweep", what, measure(make(), compiler, copy["tbps"], samples, device))
+    record["copy_after_tbps"] = copy_of(warm_s=0.0)["tbps"]
     record |= {"compile_s": compiler.spent_s, "run_s": time.perf_counter() - begin}
-    missed = print_results(record)
-    harness.write_json(args.out, record)
-    wrong = [r for r in record["cases"] + record["sweep"] if not r["agrees"]]
-    return 1 if wrong or (args.strict and missed) else 0
 
 
 def progress(what: str, r: dict[str, Any], elapsed_s: float) -> str:
@@ -247,8 +254,8 @@ def progress(what: str, r: dict[str, Any], elapsed_s: float) -> str:
 def print_results(record: dict[str, Any]) -> int:
     """The bars, the missed ones first; returns how many were missed."""
     bars = [(bar["holds"], name, bar, r) for r in record["cases"] + record["eager"] for name, bar in r["bars"].items()]
-    print(f"\n{BYTES}; floor = bytes / {record['copy']['tbps']:.3f} TB/s; run {record['run_s']:.0f} s, "
-          f"of them {record['compile_s']:.0f} s torch.compile")  # fmt: skip
+    print(f"\n{BYTES}; floor = bytes / {record['copy']['tbps']:.3f} TB/s (copied at the end: "
+          f"{record['copy_after_tbps']:.3f}); run {record['run_s']:.0f} s, of them {record['compile_s']:.0f} s torch.compile")  # fmt: skip
     for holds, name, bar, r in sorted(bars, key=lambda b: b[0]):
         what = " ".join([r["name"], *r["axes"].values()])
         print(f"  {'PASS' if holds else 'MISS'}  {bar['measured']:8.2f} <= {bar['at_most']:5.2f} "

@@ -7,6 +7,7 @@ there so that the tests can walk through the whole benchmark on a machine withou
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import subprocess
 import time
@@ -25,6 +26,7 @@ ROTATE_L2 = 4  # buffers that take turns hold this many times the L2 cache
 MAX_SETS = 1024  # tiny inputs take turns over fewer bytes instead of a graph without end
 MIN_REPLAY_S = 1e-3  # a replay this long hides the few microseconds in which a graph starts
 LEAST_CALL_S = 2e-6
+WARM_S = 0.15  # before samples: a GPU that was idle, for example while something compiled, has low clocks
 
 
 def synchronize(device: str) -> None:
@@ -89,11 +91,14 @@ class Replay:
         return (time.perf_counter() - begin) / self.num_calls
 
 
-def interleave(replays: dict[str, Replay], samples: int) -> dict[str, list[float]]:
+def interleave(replays: dict[str, Replay], samples: int, warm_s: float | None = None) -> dict[str, list[float]]:
     """Seconds per call by name. Rounds go over all replays in turn, so that a noisy moment hits every rival."""
-    for _ in range(3):
+    end = time.perf_counter() + (WARM_S if warm_s is None else warm_s)
+    for rounds in itertools.count():
         for replay in replays.values():
             replay()
+        if rounds >= 2 and time.perf_counter() >= end:
+            break
     seconds: dict[str, list[float]] = {name: [] for name in replays}
     for _ in range(samples):
         for name, replay in replays.items():
@@ -124,11 +129,13 @@ def eager_loops(calls: dict[str, Callable[[], Any]], num_calls: int, loops: int,
     return seconds
 
 
-def copy_bandwidth(device: str, samples: int = 15, size_bytes: int = COPY_BYTES) -> dict[str, Any]:
-    """The limit of everything that moves bytes: `copy_` of 4 GiB, bytes read + written, best of the samples."""
+def copy_bandwidth(device: str, size_bytes: int, warm_s: float = 1.0, samples: int = 20) -> dict[str, Any]:
+    """The limit of everything that moves bytes: `copy_` of 4 GiB, bytes read + written, best of the samples.
+    Warm for a second first: a figure taken at low clocks would flatter everything that is compared with it."""
     source = torch.randint(-(2**31), 2**31 - 1, (size_bytes // 4,), dtype=torch.int32, device=device)
     target = torch.empty_like(source)
-    seconds = interleave({"copy": Replay(lambda a, b: b.copy_(a), [(source, target)], 1, device)}, samples)["copy"]
+    replay = Replay(lambda a, b: b.copy_(a), [(source, target)], 1, device)
+    seconds = interleave({"copy": replay}, samples, warm_s)["copy"]
     tbps = 2 * size_bytes / min(seconds) / 1e12
     low, high = PLAUSIBLE_COPY_TBPS
     return {"tbps": tbps, "size_bytes": size_bytes, "plausible": low <= tbps <= high, "samples_s": seconds}

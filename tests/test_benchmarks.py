@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from arrays import CUDA, REQUIRE_CUDA
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -27,6 +28,7 @@ ENVIRONMENT = {"command": "python benchmarks/bench_align.py", "date": "2026-11-1
 def shorten(monkeypatch):
     """Graphs of few calls over few sets: nothing here is about speed."""
     monkeypatch.setattr(timing, "MIN_REPLAY_S", 1e-9)
+    monkeypatch.setattr(timing, "WARM_S", 0)
     monkeypatch.setattr(timing, "MAX_SETS", 3)
     monkeypatch.setattr(harness, "environment", lambda: copy.deepcopy(ENVIRONMENT))
 
@@ -41,13 +43,16 @@ def arguments(out, **options):
     return argparse.Namespace(**{**given, **options})
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    """The JSON file of a whole run on the CPU with tiny shapes."""
+DEVICES = ("cpu", "cuda") if CUDA or REQUIRE_CUDA else ("cpu",)
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def result(tmp_path_factory, request):
+    """The JSON file of a whole run with tiny shapes: on the CPU by the clock, on a GPU in graphs as in earnest."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         shorten(monkeypatch)
         out = tmp_path_factory.mktemp("bench") / "align_cuda.json"
-        assert align_cuda.run(arguments(out), device="cpu", tiny=True) == 0
+        assert align_cuda.run(arguments(out), device=request.param, tiny=True) == 0
     return json.loads(out.read_text())
 
 
@@ -118,6 +123,16 @@ def test_a_machine_without_a_gpu_is_told_so(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert align_cuda.run(arguments(tmp_path / "x.json")) == 2
     assert "needs a GPU" in capsys.readouterr().out
+
+
+def test_a_run_that_breaks_off_keeps_what_it_has(tmp_path, monkeypatch):
+    measured = iter([{"notes": {}, "median_us": {}, "bars": {}}])
+    monkeypatch.setattr(align_cuda, "measure", lambda *_: next(measured))
+    with pytest.raises(StopIteration):
+        align_cuda.run(arguments(tmp_path / "x.json"), device="cpu", tiny=True)
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert len(record["cases"]) == 1
+    assert record["aborted"] == "StopIteration: "
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -207,6 +222,19 @@ def test_a_replay_calls_the_sets_in_turn():
     seen = []
     timing.Replay(lambda x: seen.append(int(x)), [(torch.tensor(i),) for i in range(3)], 6, "cpu")()
     assert seen == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_replay_computes_what_the_calls_compute(device):
+    case = cases.resample((3, 50, 20, 4), "float32", "int64", "random", {}, device)
+    replay = timing.Replay(case.ours, timing.rotate(case.inputs, 2), 4, device)
+    for result in replay._results:
+        result.fill_(torch.nan)
+    assert replay() > 0
+    assert len(replay._results) == (4 if device == "cuda" else 0)
+    for result in replay._results:
+        assert torch.equal(result, case.ours(*case.inputs))
+    assert len({x.data_ptr() for x in replay._results}) == len(replay._results)
 
 
 def ragged_rows_by_hand(times, offsets, targets):

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import robocache
+from arrays import CUDA, REQUIRE_CUDA
 from robocache import _cli, _core, _profile, _workload
 
 KERNEL = "void robocache::align_detail::align_rows<long, (int)4>(robocache::align_detail::DeviceTable<(int)4>)"
@@ -194,6 +195,22 @@ pathlib.Path(args[-1]).write_text("{}")""",
     assert "saw no kernel named ^align_:\n  ==WARNING== No kernels were profiled." in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not (CUDA or REQUIRE_CUDA), reason="no CUDA backend here")
+def test_a_real_profile_counts_about_the_bytes_of_the_formula(tmp_path):
+    try:
+        _profile.find_ncu()
+    except _profile.ProfileError as error:
+        pytest.skip(str(error))
+    done = command("profile", "align", "--case", "2048,500,250,32", "--out", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    (kernel,) = result["kernels"]
+    assert kernel["kernel"].startswith("align_")
+    assert kernel["launches"] == 5
+    assert 0.9 * result["read_bytes"] < kernel["dram_read_bytes"] < 1.5 * result["read_bytes"]
+    assert None not in kernel.values()
+
+
 # ---- the process it watches ------------------------------------------------------------------------------------------
 
 
@@ -224,7 +241,7 @@ def test_the_bytes_that_must_move_are_those_counted_by_hand(method, times_dtype,
 
 
 def test_the_watched_process_takes_the_arguments_that_profile_gives(tmp_path):
-    if robocache.check_installation()["backends"]["cuda"]:
+    if CUDA:
         pytest.skip("this is about a machine without a GPU")
     spec = _profile.Spec((2, 10, 5, 3), "float32", "int64", "linear", "ramp")
     args = [json.dumps(_profile.dataclasses.asdict(spec)), str(tmp_path / "facts.json")]

@@ -34,6 +34,7 @@ def test_a_quoted_gpu_result_is_of_a_full_run_on_a_known_commit():
     result = tables.load("cuda")
     if result is not None:
         assert result["device"] == "cuda"
+        assert "aborted" not in result
         assert not result["quick"]
         assert not result["modified"]
         assert len(result["commit"]) == 40
