@@ -255,7 +255,8 @@ def print_results(record: dict[str, Any]) -> int:
     """The bars, the missed ones first; returns how many were missed."""
     bars = [(bar["holds"], name, bar, r) for r in record["cases"] + record["eager"] for name, bar in r["bars"].items()]
     print(f"\n{BYTES}; floor = bytes / {record['copy']['tbps']:.3f} TB/s (copied at the end: "
-          f"{record['copy_after_tbps']:.3f}); run {record['run_s']:.0f} s, of them {record['compile_s']:.0f} s torch.compile")  # fmt: skip
+          f"{record['copy_after_tbps']:.3f}); run {record['run_s']:.0f} s, "
+          f"of them {record['compile_s']:.0f} s torch.compile")  # fmt: skip
     for holds, name, bar, r in sorted(bars, key=lambda b: b[0]):
         what = " ".join([r["name"], *r["axes"].values()])
         print(f"  {'PASS' if holds else 'MISS'}  {bar['measured']:8.2f} <= {bar['at_most']:5.2f} "

@@ -35,7 +35,9 @@ def synchronize(device: str) -> None:
 
 
 def l2_bytes(device: str) -> int:
-    return int(torch.cuda.get_device_properties(0).L2_cache_size) if device == "cuda" else 1 << 12
+    if device != "cuda":
+        return 1 << 12
+    return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 60 << 20))  # older PyTorch does not say
 
 
 def plan_rotation(size_bytes: int, l2: int) -> tuple[int, int]:
@@ -155,7 +157,7 @@ def gpu_facts(device: str) -> dict[str, Any]:
     p = torch.cuda.get_device_properties(0)
     facts: dict[str, Any] = {
         "name": p.name, "compute_capability": f"{p.major}.{p.minor}", "multiprocessors": p.multi_processor_count,
-        "memory_bytes": p.total_memory, "l2_bytes": int(p.L2_cache_size),
+        "memory_bytes": p.total_memory, "l2_bytes": l2_bytes(device),
     }  # fmt: skip
     fields = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.limit", "temperature.gpu")
     command = ["nvidia-smi", "--id=0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
