@@ -63,6 +63,8 @@ cuda: $(VENV)/.ready
 
 docs: build/.wheel
 	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python benchmarks/tables.py
+	if [ -f benchmarks/results/align_cuda.json ]; then $(BIN)/python benchmarks/plots.py; fi
 
 clean:
 	rm -rf build dist $(VENV)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import align_rivals as rivals
 import robocache
 import torch
+from robocache._workload import READS, WINDOWS, make_times, make_values, size_of, touched_rows
 from torch import Tensor
 
-UNIX_NS = 1_700_000_000_000_000_000
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64}
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2**-7}  # absolute + relative; values are of order 1
 
 
@@ -30,37 +28,6 @@ class Case:
     bars: dict[str, float] = field(default_factory=dict)
     compare: Callable[[Tensor], Tensor] = lambda x: x
     ours_out: Callable[[], Any] | None = None  # into a given output, for the share of the copy bandwidth
-
-
-def make_times(num_rows: int, num_times: int, dtype: str, order: str, span_s: float, inset: float = 0.0) -> Tensor:
-    """(B, N) rising times over [inset, 1 - inset] of the span. ramp: even; random: as sorted uniform; jitter: ±30 %."""
-    gaps = torch.ones(num_rows, num_times + 1, dtype=torch.float64)
-    if order == "random":
-        gaps.exponential_().add_(1e-3)
-    ticks = gaps.cumsum(1)
-    ticks = ticks[:, :-1] / ticks[:, -1:] if order == "random" else (ticks[:, :-1] - 0.5) / num_times
-    if order == "jitter":
-        ticks += (torch.rand_like(ticks) - 0.5) * (0.6 / num_times)
-    seconds = (inset + ticks * (1 - 2 * inset)) * span_s
-    return (seconds * 1e9).long() + UNIX_NS if dtype == "int64" else seconds.float()
-
-
-def make_values(num_rows: int, num_samples: int, num_channels: int, dtype: str) -> Tensor:
-    block = torch.randn(min(num_rows, 64), num_samples, num_channels).to(DTYPES[dtype])
-    return block.repeat(math.ceil(num_rows / len(block)), 1, 1)[:num_rows]
-
-
-def touched_rows(times: Tensor, targets: Tensor, before: int = 0, after: int = 1) -> int:
-    """How many different source rows the targets need: left - before … left + after."""
-    left = torch.searchsorted(times, targets, right=True).sub_(1)
-    seen = torch.zeros(times.shape, dtype=torch.bool)
-    for step in range(-before, after + 1):
-        seen.scatter_(1, (left + step).clamp_(0, times.shape[1] - 1), True)
-    return int(seen.sum())
-
-
-def size_of(*tensors: Tensor) -> int:
-    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def resample(shape: str, dtype: str, times_dtype: str, order: str, *, inset: float = 0.01, numpy: bool = False,
@@ -126,8 +93,7 @@ def other_method(method: str) -> Case:
     elif method == "angle":
         values = rivals.wrap(values.clamp_(-2.5, 2.5).cumsum(1))
         compare = lambda x: torch.stack([x.sin(), x.cos()])  # noqa: E731  -π and π are the same
-    reach = {"previous": (0, 0), "nearest": (0, 0), "cubic": (1, 2)}.get(method, (0, 1))
-    rows = B * S if method == "mean" else touched_rows(times, targets, *reach)
+    rows = B * S if method in WINDOWS else touched_rows(times, targets, *READS.get(method, (0, 1)))
     call, way = {
         "previous": (rivals.previous_rows, "rows"), "nearest": (rivals.nearest_rows, "rows"),
         "cubic": (rivals.cubic_bag, "bag"), "slerp_xyzw": (rivals.slerp_rows, "rows"),

@@ -80,14 +80,23 @@ def fuse_rows(streams: Streams, targets: Tensor) -> Tensor:
     return out
 
 
-def ragged_rows(values: Tensor, times: Tensor, offsets: Tensor, targets: Tensor) -> Tensor:
-    """values (rows, D), int64 times (rows,). One search: episodes are moved apart on one axis of time."""
+def ragged_left(times: Tensor, offsets: Tensor, targets: Tensor) -> Tensor:
+    """The left row of each target, (B, T), with a row after it. One search: episodes are moved apart on one axis of
+    time, int64 exactly, float32 in float64."""
+    if times.is_floating_point():
+        times, targets = times.double(), targets.double()
     first, last, start = offsets[:-1], offsets[1:] - 1, times[offsets[:-1]]
     span = torch.maximum((times[last] - start).max(), (targets[:, -1] - start).max()) + 1
-    shift = torch.arange(len(first)) * span - start
+    shift = torch.arange(len(first), device=times.device) * span - start
     key = times + torch.repeat_interleave(shift, offsets.diff(), output_size=len(times))
     wanted = torch.maximum(targets, start.unsqueeze(1)) + shift.unsqueeze(1)
-    left = torch.searchsorted(key, wanted, right=True).sub_(1).clamp_(first.unsqueeze(1), (last - 1).unsqueeze(1))
+    left = torch.searchsorted(key, wanted, right=True).sub_(1)
+    return left.clamp_(first.unsqueeze(1), (last - 1).unsqueeze(1))
+
+
+def ragged_rows(values: Tensor, times: Tensor, offsets: Tensor, targets: Tensor) -> Tensor:
+    """values (rows, D), times (rows,), every episode of two rows or more."""
+    left = ragged_left(times, offsets, targets)
     t_left, t_right = times[left], times[left + 1]
     weight = ((targets - t_left).float() / (t_right - t_left).float()).clamp_(0, 1)
     index = left.view(-1)

@@ -1,7 +1,8 @@
-"""Measures `align` against PyTorch, NumPy and the copy bandwidth of this machine, at one thread count, in one run.
+"""Measures `align` against PyTorch, NumPy and the copy bandwidth of this machine, in one run.
 
 python benchmarks/bench_align.py --quick
 python benchmarks/bench_align.py --threads 2 --out benchmarks/results/align_cpu.json
+python benchmarks/bench_align.py --device cuda --out benchmarks/results/align_cuda.json    (align_cuda.py)
 """
 
 from __future__ import annotations
@@ -139,15 +140,21 @@ def print_bars(results: list[dict[str, Any]]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cpu"], default="cpu")
-    parser.add_argument("--threads", type=int, default=harness.available_cores())
-    parser.add_argument("--samples", type=int, default=15, help="per call and case, at least 10")
-    parser.add_argument("--quick", action="store_true", help="fewer shapes, 10 samples")
-    parser.add_argument("--compile", action="store_true", help="torch.compile as a rival too; needs a C++ compiler")
-    parser.add_argument("--only", default="", help="run the cases whose name or shape contains this")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=harness.available_cores(), help="on the CPU")
+    parser.add_argument("--samples", type=int, default=15, help="per call and case, at least 10 (cuda: 20)")
+    parser.add_argument("--quick", action="store_true", help="fewer samples and shapes, no torch.compile")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None,
+                        help="torch.compile as a rival too; needs a C++ compiler; on cuda by default")  # fmt: skip
+    parser.add_argument("--only", default="", help="run the cases whose name or axes contain this")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_align.json"), help="JSON file to write")
     args = parser.parse_args()
+    if args.device == "cuda":
+        import align_cuda
+
+        args.compile = args.compile is not False
+        return align_cuda.run(args)
     samples = 10 if args.quick else max(10, args.samples)
     torch.manual_seed(0)
 

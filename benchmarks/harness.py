@@ -55,8 +55,7 @@ def environment() -> dict[str, Any]:
     return {
         "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        **revision(),
         "hardware": {
             "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
             "cpu_family_model_stepping": [cpu.get(k) for k in ("cpu family", "model", "stepping")],
@@ -75,6 +74,16 @@ def environment() -> dict[str, Any]:
         },
         "robocache": json.loads(json.dumps(installed, default=str)),
     }
+
+
+def revision() -> dict[str, Any]:
+    """The commit, and whether files differ from it. ROBOCACHE_COMMIT names it where the tree came without its history,
+    as on a lent GPU machine; `git describe --always --abbrev=40 --dirty --exclude '*'` writes such a name."""
+    given = os.environ.get("ROBOCACHE_COMMIT")
+    if given:
+        return {"commit": given.removesuffix("-dirty"), "modified": given.endswith("-dirty")}
+    modified = bool(_git("status", "--porcelain", "--untracked-files=no"))
+    return {"commit": _git("rev-parse", "HEAD") or "unknown", "modified": modified}
 
 
 @dataclass
@@ -226,5 +235,8 @@ def _caches() -> dict[str, str]:
 
 
 def _git(*args: str) -> str | None:
-    done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=False)
+    except OSError:  # no git on this machine
+        return None
     return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,75 @@
+"""The command ``robocache``. Exit codes: 0 done; 1 asked for something that failed; 2 cannot run here, or bad usage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ._install import check_installation, print_installation_info
+from ._profile import ProfileError, Spec, profile, table
+
+METHODS = (
+    "linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max",
+)  # fmt: skip
+
+
+def shape(text: str) -> tuple[int, int, int, int]:
+    """``"256,500,250,32"`` as (B, S, T, D)."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 4 or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"must be B,S,T,D, four whole numbers from 1, got {text!r}")
+    num_rows, num_samples, num_targets, num_channels = numbers
+    return num_rows, num_samples, num_targets, num_channels
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="robocache", description="RoboCache from the command line.")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    info = commands.add_parser("info", help="what is installed, and what works on this machine")
+    info.add_argument("--json", action="store_true", help="as JSON")
+    info.set_defaults(run=run_info)
+
+    profiles = commands.add_parser("profile", help="hardware counters of an op's CUDA kernels; needs a GPU and ncu")
+    ops = profiles.add_subparsers(metavar="op", required=True)
+    align = ops.add_parser("align", help="resample_trajectories on made-up trajectories, under Nsight Compute")
+    align.add_argument("--case", type=shape, default=(4096, 512, 1024, 64), metavar="B,S,T,D", help="4096,512,1024,64")
+    align.add_argument("--dtype", choices=("bfloat16", "float16", "float32", "float64"), default="bfloat16")
+    align.add_argument("--times-dtype", choices=("float32", "float64", "int64"), default="float32")
+    align.add_argument("--method", choices=METHODS, default="linear")
+    align.add_argument("--order", choices=("ramp", "random"), default="ramp", help="evenly spaced or random times")
+    align.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="files go here")
+    align.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    align.set_defaults(run=run_profile_align)
+    return parser
+
+
+def run_info(args: argparse.Namespace) -> int:
+    if args.json:
+        print(json.dumps(check_installation(), indent=1))
+    else:
+        print_installation_info()
+    return 0
+
+
+def run_profile_align(args: argparse.Namespace) -> int:
+    spec = Spec(args.case, args.dtype, args.times_dtype, args.method, args.order)
+    try:
+        result = profile(spec, args.out)
+    except ProfileError as error:
+        print(f"robocache profile align: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(result, indent=1) if args.json else f"{spec}, {result['device']}\n\n{table(result)}")
+    print("\n".join(f"wrote {path}" for path in result["files"]), file=sys.stderr)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = make_parser().parse_args(argv)
+    code: int = args.run(args)
+    return code
