@@ -1,6 +1,6 @@
 """CUDA gives what the CPU gives, bit for bit, over random calls: methods, dtypes, widths, layouts, strides, options."""
 
-from dataclasses import dataclass
+import dataclasses
 
 import numpy as np
 import pytest
@@ -39,31 +39,30 @@ NUM_TARGETS = (1, 2, 3, 7, 31, 32, 33, 64, 100)
 MOST_VALUES = 300_000  # of one stream: the CPU must not take longer than the tests are worth
 
 
-@dataclass
+@dataclasses.dataclass
 class Call:
-    """One call of align: streams and query as CPU tensors, and the shape of the memory each output is a part of."""
+    """One call of align: streams and query as CPU tensors, and how the outputs lie in memory."""
 
     streams: list
     query: dict
     columns: bool = False  # outputs are column slices of wider arrays
 
     def run(self, device):
-        """The call on copies of its tensors on the device, and the memory around the outputs (or None)."""
+        """The call on copies of its tensors on the device, as NumPy, and what lies between the columns of outputs."""
         streams = [
-            robocache.Stream(
-                **{
-                    **vars(s),
-                    "values": copy_of(s.values, device),
-                    "times": copy_of(s.times, device),
-                    "offsets": copy_of(s.offsets, device),
-                }
+            dataclasses.replace(
+                s, **{name: copy_of(getattr(s, name), device) for name in ("values", "times", "offsets")}
             )
             for s in self.streams
         ]
         query = {name: copy_of(x, device) for name, x in self.query.items()}
-        memories = [self._memory(s).to(device) for s in self.streams] if self.columns else None
-        out = None if memories is None else [memory[..., 1:-2] for memory in memories]
-        return robocache.align(streams, **query, out=out, return_index=True), memories
+        if not self.columns:
+            return robocache.align(streams, **query, return_index=True), []
+        memories = [self._memory(s).to(device) for s in self.streams]
+        out = [memory[..., 1:-2] for memory in memories]
+        got = robocache.align(streams, **query, out=out, return_index=True)
+        whole = [to_numpy(memory) for memory in memories]
+        return got._replace(values=[x[..., 1:-2] for x in whole]), [x[..., [0, -2, -1]] for x in whole]
 
     def _memory(self, stream):
         asked = self.query["times"] if "times" in self.query else self.query["deltas"]
@@ -74,11 +73,10 @@ class Call:
         return torch.full((num_rows, asked.shape[-1], stream.values.shape[-1] + 3), 77, dtype=dtype)
 
     def check(self, what=""):
-        (got, got_memory), (want, want_memory) = self.run(DEVICE), self.run("cpu")
+        (got, got_between), (want, want_between) = self.run(DEVICE), self.run("cpu")
         assert_same_results(got, want, self.streams, what)
-        if self.columns:  # and what lies between the columns is left alone
-            for mine, theirs in zip(got_memory, want_memory, strict=True):
-                assert_same_bits(mine[..., [0, -2, -1]], theirs[..., [0, -2, -1]], what)
+        for mine, theirs in zip(got_between, want_between, strict=True):
+            assert_same_bits(mine, theirs, what)
 
 
 def num_episodes(stream):
