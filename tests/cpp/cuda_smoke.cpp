@@ -59,7 +59,7 @@ public:
     std::vector<T> host;
 
 private:
-    T* device_ = nullptr;
+    void* device_ = nullptr;
 };
 
 /// One stream of a call: dense float32 rows, a new pace for each of them.
