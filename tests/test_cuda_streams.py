@@ -95,7 +95,7 @@ def test_eight_threads_with_four_streams_each_get_their_own_results():
     num_threads, num_streams, num_calls = 8, 4, 1000
     resampled(Feed())
     torch.cuda.synchronize()
-    start = threading.Barrier(num_threads)
+    start = threading.Barrier(num_threads, timeout=60)  # a thread that failed must not hang the others
 
     def work(thread):
         streams = [torch.cuda.Stream() for _ in range(num_streams)]
