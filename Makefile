@@ -1,70 +1,109 @@
-# One word each: make demo | test | bench | lint | format | sanitize | cuda | docs | clean
+# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-gpu | cuda | docs | clean
 SHELL := /bin/bash
 VENV ?= .venv
-BIN := $(VENV)/bin
-export PATH := $(abspath $(BIN)):$(PATH)
+# VENV= or PYTHON=python3: the Python that is there, as it is, for machines where nothing can be installed.
+ifeq ($(origin PYTHON),command line)
+override VENV :=
+endif
+ifeq ($(VENV),)
+PYTHON := python3
+READY :=
+else
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+export PATH := $(abspath $(VENV)/bin):$(PATH)
+endif
 
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
 CXX_FILES := $(shell find include src python/bindings tests/cpp examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs
 
-.PHONY: demo test test-cpp test-python bench lint format sanitize cuda docs clean wheel
+.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-gpu cuda
+.PHONY: docs clean wheel
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# One word each: //p' Makefile
 
-$(VENV)/.ready: tools/setup.sh tools/requirements.txt
+ifneq ($(READY),)
+$(READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh $(VENV) tools/requirements.txt
+endif
 
 # The wheel, installed: everything below runs what a user would install, never the source tree.
-build/.wheel: $(VENV)/.ready $(NATIVE)
+build/.wheel: $(READY) $(NATIVE)
 	@echo "building the wheel"
 	@rm -rf dist && mkdir -p build
-	@$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps -w dist . 2>&1 | { grep -v 'WARNING: Location' || true; }
-	@$(BIN)/python -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
+	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index -w dist . 2>&1 | { grep -v 'WARNING: Location' || true; }
+	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
 	@touch $@
 
 wheel: build/.wheel
 
 demo: build/.wheel
-	@$(BIN)/python examples/demo.py --out build/demo.png
+	@$(PYTHON) examples/demo.py --out build/demo.png
 
 test: test-cpp test-python
 
-test-cpp: $(VENV)/.ready
+test-cpp: $(READY)
 	cmake --preset cpu --log-level=WARNING && cmake --build --preset cpu && ctest --preset cpu -j 2
 
 test-python: build/.wheel
-	$(BIN)/python -m pytest -q
+	$(PYTHON) -m pytest -q
+
+# On a machine with a GPU: the same tests, and those of the CUDA backend fail where they would be skipped. A file that
+# cannot be read (a package is missing) fails too, after the others have run.
+test-gpu: test-gpu-python test-gpu-cpp
+
+test-gpu-python: build/.wheel
+	ROBOCACHE_REQUIRE_CUDA=1 $(PYTHON) -m pytest -q --continue-on-collection-errors
+
+test-gpu-cpp: $(READY)
+	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda --target cuda_smoke
+	ROBOCACHE_REQUIRE_CUDA=1 ctest --preset cuda -R cuda_smoke --no-tests=error
 
 bench: build/.wheel
-	$(BIN)/python benchmarks/bench_align.py --out build/bench_align.json
+	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
 
-lint: $(VENV)/.ready
+lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)
 	ruff check $(PYTHON_DIRS)
 	ruff format --check $(PYTHON_DIRS)
 	mypy
 
-format: $(VENV)/.ready
+format: $(READY)
 	clang-format -i $(CXX_FILES)
 	ruff check --fix $(PYTHON_DIRS)
 	ruff format $(PYTHON_DIRS)
 
-sanitize: $(VENV)/.ready
+sanitize: $(READY)
 	for preset in asan tsan; do \
 	    cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset && ctest --preset $$preset -j 2 || exit 1; \
 	done
 
+# Each tool over the tests marked sanitize, and only our kernels. Without PyTorch's cache, and with padding between
+# allocations, an array ends where it ends. Errors of calls that PyTorch tries and handles are left to PyTorch. A tool
+# that finds nothing proves little, so two of them must find a planted fault first.
+COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
+    --target-processes all --kernel-name kernel_substring=robocache
+sanitize-gpu: build/.wheel
+	@for fault in "memcheck Invalid" "initcheck Uninitialized"; do \
+	    set -- $$fault; echo "sanitize-gpu: $$1 must notice a planted fault"; \
+	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
+	    grep "$$2 __global__" build/planted_fault.log | head -1 | grep . || { cat build/planted_fault.log; exit 1; }; \
+	done
+	for tool in "memcheck --padding 4096 --report-api-errors no" initcheck racecheck synccheck; do \
+	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/test_cuda_*.py || exit 1; \
+	done
+
 # Compiles everything for CUDA; running it needs a GPU.
-cuda: $(VENV)/.ready
+cuda: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda
 
 docs: build/.wheel
-	$(BIN)/python docs/make_pictures.py
-	$(BIN)/python benchmarks/tables.py
-	if [ -f benchmarks/results/align_cuda.json ]; then $(BIN)/python benchmarks/plots.py; fi
+	$(PYTHON) docs/make_pictures.py
+	$(PYTHON) benchmarks/tables.py
+	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
 
 clean:
 	rm -rf build dist $(VENV)

@@ -12,6 +12,16 @@ TOLERANCE = {
     "float16": (2.0**-21, 2.0**-11, 2.0**-25),
     "bfloat16": (2.0**-21, 2.0**-8, 2.0**-134),
 }
+# CPU and CUDA give the same bits, but each has its own sine: two units in the last place of the output, and a few of
+# float64, in which quaternions of length one are computed.
+SLERP = (4, 2.0**-48)  # half units in the last place; absolute
+
+
+def slerp_limit(want, name):
+    """How far CUDA may be from the CPU where a quaternion was interpolated; ``name`` is the output's dtype."""
+    halves, absolute = SLERP
+    _, output, subnormal = TOLERANCE[name]
+    return halves * (output * np.abs(want) + subnormal) + absolute
 
 
 def assert_values_agree(got, want, scale, dtype):
