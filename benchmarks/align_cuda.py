@@ -217,6 +217,8 @@ def measure_all(record: dict[str, Any], args: argparse.Namespace, device: str, t
     print(f"{record['hardware']['gpu'].get('name', device)}: copy {copy['tbps']:.3f} TB/s read + written, "
           f"{'inside' if copy['plausible'] else 'OUTSIDE'} {low}..{high} expected of an H200; "
           f"empty kernel {empty['us']:.2f} us; medians of {samples} replays", flush=True)  # fmt: skip
+    if "H200" in record["hardware"]["gpu"].get("name", "") and not copy["plausible"]:
+        raise SystemExit("the copy bandwidth is not an H200's: every floor, and so every verdict, would be wrong")
     compiler = Compiler(args.compile and not args.quick, "not asked for in this run")
     if compiler.missing:
         print(f"no compiled rivals: {compiler.missing}")

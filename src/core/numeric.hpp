@@ -87,7 +87,8 @@ ROBOCACHE_HD float to_float_odd(double x) {
 /// int64 and uint64 to float64, to odd where inexact, so that a further rounding is the only one.
 template <class Integer>
 ROBOCACHE_HD double to_double_odd(Integer x) {
-    const bool negative = x < 0;
+    constexpr bool is_signed = Integer(-1) < Integer(1);
+    const bool negative = is_signed && static_cast<std::int64_t>(x) < 0;
     const std::uint64_t magnitude = negative ? 0 - static_cast<std::uint64_t>(x) : static_cast<std::uint64_t>(x);
     // Up to 2^53 the conversion is exact. Above, 11 bits are too many: cut them and remember that they were there.
     const std::uint64_t cut = magnitude & ~std::uint64_t{0x7ff};

@@ -84,8 +84,8 @@ constexpr int scratch_size(Shape shape) {
     return shape == Shape::narrow && window < warp_size * narrow_row_bytes ? warp_size * narrow_row_bytes : window;
 }
 
-/// What the usual call is like, told to the compiler: linear, episode b for row b, targets side by side, no mask and no
-/// index asked for, fewer than 2^31 targets and rows.
+/// What the usual call is like, told to the compiler: linear, episode b for row b, targets side by side, no index asked
+/// for, fewer than 2^31 targets and rows.
 enum class Asks { anything, plain };
 
 /// The targets of a warp.
@@ -236,13 +236,6 @@ __device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time*
     return sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules);
 }
 
-/// The rules of a stream as far as they matter: without a mask, gaps and outside_valid do not.
-template <Asks asks, class Time>
-__device__ __forceinline__ Rules rules_of(const RowsStream<Time>& s) {
-    if constexpr (asks == Asks::plain) return {{}, false, false, Outside::hold, Outside::hold};
-    return s.rules;
-}
-
 /// Neighbours and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
 template <Asks asks, class Compute, class Time>
 __device__ __forceinline__ Sample sample_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
@@ -259,7 +252,7 @@ __device__ __forceinline__ Sample sample_in(const RowsStream<Time>& s, const Row
         const bool last = left + 2 >= episode.count;
         if (last || (low + 2 < span.count && window[low + 2] != t_right)) {  // else times may repeat: look further
             return sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right,
-                                          asks == Asks::plain ? Method::linear : s.method, rules_of<asks>(s));
+                                          asks == Asks::plain ? Method::linear : s.method, s.rules);
         }
     }
     return sample_far<Compute>(s, episode.times, episode.count, t, left);
@@ -297,11 +290,11 @@ __device__ __forceinline__ void place_target(const RowsStream<Time>& s, const Ro
     sample.kind = Kind::zero;
     if (episode.count > 0) sample = sample_in<asks, Compute>(s, episode, span, power, window, t, left);
     put_row<Compute>(s, sample, episode.values, placed);
-    if (asks == Asks::plain || !writes_planes) return;
+    if (asks != Asks::plain && !writes_planes) return;
     if (s.valid.data != nullptr) {
         static_cast<bool*>(s.valid.data)[b * s.valid.row_stride + j * s.valid.target_stride] = sample.valid;
     }
-    if (s.index.data != nullptr) {
+    if (asks != Asks::plain && s.index.data != nullptr) {
         static_cast<std::int64_t*>(s.index.data)[b * s.index.row_stride + j * s.index.target_stride] =
             left < 0 ? -1 : episode.first_row + left;
     }
