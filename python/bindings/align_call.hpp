@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/contract.hpp"
+#include "ops/align/backward.hpp"
 #include "ops/align/plan.hpp"
 #include "tensor_argument.hpp"
 
@@ -111,6 +112,27 @@ public:
         const Stream stream = tensors_.front().current_stream();
         const nb::gil_scoped_release unlocked;
         align_detail::run(plan_, views_, outputs, names_, {check_data}, stream);
+    }
+
+    /// Throws if a stream whose entry of `wanted` is true has a method without a gradient.
+    void require_gradient(const nb::sequence& wanted) const {
+        for (std::size_t i = 0; i < plan_.streams.size(); ++i) {
+            if (nb::cast<bool>(wanted[i])) align_detail::require_gradient(plan_.streams[i], i, names_);
+        }
+    }
+
+    /// For each stream (gradient of the output, gradient of the values to add to), or None.
+    void run_backward(const nb::sequence& given) {
+        std::vector<std::optional<AlignGradient>> gradients;
+        for (nb::handle item : given) {
+            std::optional<AlignGradient>& gradient = gradients.emplace_back();
+            if (item.is_none()) continue;
+            const auto pair = nb::borrow<nb::tuple>(item);
+            gradient = {tensor(pair[0], "gradients"), tensor(pair[1], "gradients", Access::write)};
+        }
+        const Stream stream = tensors_.front().current_stream();
+        const nb::gil_scoped_release unlocked;
+        align_detail::run_backward(views_, query_, gradients, names_, stream);
     }
 
 private:
