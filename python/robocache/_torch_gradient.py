@@ -67,15 +67,14 @@ class Tensors(NamedTuple):
     query: tuple[Tensor | None, ...]
 
 
-def tensors_of(
-    call: Call, values: Sequence[Any], times: Sequence[Tensor], offsets: Sequence[Tensor], query: Sequence[Tensor]
-) -> Tensors:
-    cuts, asked = iter(offsets), iter(query)
+def tensors_of(call: Call, values: Sequence[Any], others: Sequence[Tensor]) -> Tensors:
+    """``others`` are the times of each stream, the offsets of those that have them, and what the query has."""
+    rest = iter(others)
     return Tensors(
         list(values),
-        list(times),
-        [next(cuts) if options[0] else None for options in call.options],
-        tuple(next(asked) if given else None for given in call.query),
+        [next(rest) for _ in call.options],
+        [next(rest) if options[0] else None for options in call.options],
+        tuple(next(rest) if given else None for given in call.query),
     )
 
 
@@ -191,19 +190,13 @@ def alert_not_deterministic() -> None:
 # ---- autograd --------------------------------------------------------------------------------------------------------
 
 
-def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Sequence[Tensor]], made: Any) -> None:
+def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Tensor], made: Any) -> None:
     """What a gradient needs: all tensors but the values, of which only the shapes count."""
-    ctx.call, ctx.counts = call, [len(tensors) for tensors in others]
-    ctx.shapes, ctx.dtypes = [list(v.shape) for v in values], [v.dtype for v in values]
-    ctx.save_for_backward(*(x for tensors in others for x in tensors))
+    ctx.call, ctx.shapes, ctx.dtypes = call, [list(v.shape) for v in values], [v.dtype for v in values]
+    ctx.save_for_backward(*others)
     ctx.set_materialize_grads(False)
     if not call.wants.fused:
         ctx.mark_non_differentiable(*(x for x, v in zip(made, values, strict=False) if not v.requires_grad))
-
-
-def recall(ctx: Any) -> list[list[Tensor]]:
-    saved = iter(ctx.saved_tensors)
-    return [[next(saved) for _ in range(count)] for count in ctx.counts]
 
 
 def gradients_of(ctx: Any, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> tuple[Asked, list[Tensor]]:
@@ -230,17 +223,17 @@ class Gradient(torch.autograd.Function):
     """align where nothing is traced: the operator below, without the cost of being one."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, times: Any, offsets: Any, query: Any, *values: Tensor) -> tuple[Tensor, ...]:
-        made = compute(call, tensors_of(call, values, times, offsets, query))
-        remember(ctx, call, values, (times, offsets, query), made)
+    def forward(ctx: Any, call: Call, others: Sequence[Tensor], *values: Tensor) -> tuple[Tensor, ...]:
+        made = compute(call, tensors_of(call, values, others))
+        remember(ctx, call, values, others, made)
         return tuple(made)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         num_streams = len(ctx.shapes)
-        asked, given = gradients_of(ctx, ctx.needs_input_grad[4:], grads)
+        asked, given = gradients_of(ctx, ctx.needs_input_grad[2:], grads)
         if not given:
-            return (None,) * (4 + num_streams)
-        results = compute_backward(ctx.call, tensors_of(ctx.call, [None] * num_streams, *recall(ctx)), asked, given)
-        return (None, None, None, None, *placed(asked, results, num_streams))
+            return (None,) * (2 + num_streams)
+        tensors = tensors_of(ctx.call, [None] * num_streams, ctx.saved_tensors)
+        return (None, None, *placed(asked, compute_backward(ctx.call, tensors, asked, given), num_streams))

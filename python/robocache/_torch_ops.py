@@ -4,7 +4,7 @@ A gradient is an ``autograd.Function`` around ``_core`` (``_torch_gradient.py``)
 a call of however many streams is one node, ``robocache::align``, and its gradient another,
 ``robocache::align_backward``. This module is imported only for these two; other calls go straight to ``_core``.
 
-An operator takes tensors, numbers and strings. So the tensors of a call travel in four lists, and everything else as
+An operator takes tensors, numbers and strings. So the tensors of a call travel in two lists, and everything else as
 ``integers``, ``floats`` and ``spec``: the text of a tuple in which the numbers are left out (Note [Packing]).
 """
 
@@ -36,7 +36,6 @@ from ._torch_gradient import (
     empty_sums,
     gradients_of,
     placed,
-    recall,
     remember,
     tensors_of,
     unflatten,
@@ -73,19 +72,16 @@ def run(
         check = where == "cpu" and not traced
     given = tuple([x is not None for x in query])
     call = Call(names, tuple([options_of(s) for s in streams]), given, Wants(*wants), check, wanted, refusal)
-    lists = (
-        [s.values for s in streams],
-        [as_tensor(s.times) for s in streams],
-        [as_tensor(s.offsets) for s in streams if s.offsets is not None],
-        [as_tensor(x) for x in query if x is not None],
-    )
+    values = [s.values for s in streams]
+    others = [as_tensor(s.times) for s in streams]
+    others += [as_tensor(s.offsets) for s in streams if s.offsets is not None]
+    others += [as_tensor(x) for x in query if x is not None]
     if traced:
-        integers: list[int] = []
-        floats: list[float] = []
+        integers, floats = [0], [0.0]
         spec = repr(pack(tuple(call), integers, floats))
-        results = torch.ops.robocache.align(*lists, integers, floats, spec)
+        results = torch.ops.robocache.align(values, others, integers, floats, spec)
     else:
-        results = Gradient.apply(call, *lists[1:], *lists[0])  # type: ignore[no-untyped-call]
+        results = Gradient.apply(call, others, *values)  # type: ignore[no-untyped-call]
     return unflatten(results, len(streams), call.wants, out)
 
 
@@ -111,8 +107,9 @@ def options_of(s: Stream) -> tuple[Any, ...]:
 
 # ---- Note [Packing] --------------------------------------------------------------------------------------------------
 # A compiler may keep a number symbolic, so that one graph serves all of its values, and a symbolic number has no text.
-# So numbers go into lists, and the text keeps their places: (True, 5, ("a", 0.5)) is [5], [0.5] and
-# "(True, 'i', ('sa', 'f'))". A string is told from a place by its first letter.
+# So numbers go into lists, and the text keeps their places: (True, 5, ("a", 0.5)) is [0, 5], [0.0, 0.5] and
+# "(True, 'i', ('sa', 'f'))". A string is told from a place by its first letter. The zeros in front are there because an
+# empty list is a list of tensors to PyTorch, which then expects gradients for it.
 
 
 def pack(x: Any, integers: list[int], floats: list[float]) -> Any:
@@ -147,7 +144,7 @@ def parsed(spec: str) -> Any:
 
 
 def call_of(spec: str, integers: Sequence[int], floats: Sequence[float]) -> Call:
-    call = Call(*unpack(parsed(spec), iter(integers), iter(floats)))
+    call = Call(*unpack(parsed(spec), iter(integers[1:]), iter(floats[1:])))
     return call._replace(wants=Wants(*call.wants))
 
 
@@ -156,29 +153,25 @@ def call_of(spec: str, integers: Sequence[int], floats: Sequence[float]) -> Call
 
 def align(
     values: list[Tensor],
-    times: list[Tensor],
-    offsets: list[Tensor],
-    query: list[Tensor],
+    others: list[Tensor],
     integers: list[int],
     floats: list[float],
     spec: str,
 ) -> list[Tensor]:
     call = call_of(spec, integers, floats)
-    return compute(call, tensors_of(call, values, times, offsets, query))
+    return compute(call, tensors_of(call, values, others))
 
 
 def align_fake(
     values: list[Tensor],
-    times: list[Tensor],
-    offsets: list[Tensor],
-    query: list[Tensor],
+    others: list[Tensor],
     integers: list[int],
     floats: list[float],
     spec: str,
 ) -> list[Tensor]:
     """The outputs without their data; sizes may be symbolic. The contract speaks when the operator runs."""
     call = call_of(spec, integers, floats)
-    tensors = tensors_of(call, values, times, offsets, query)
+    tensors = tensors_of(call, values, others)
     num_rows, num_targets = query_shape(tensors)
     shapes = []
     for v, t, cut, options in zip(tensors.values, tensors.times, tensors.offsets, call.options, strict=True):
@@ -207,62 +200,55 @@ def query_shape(tensors: Tensors) -> tuple[Any, Any]:
 
 def align_backward(
     grads: list[Tensor],
-    times: list[Tensor],
-    offsets: list[Tensor],
-    query: list[Tensor],
+    others: list[Tensor],
     streams: list[int],
     ranks: list[int],
     sizes: list[int],
-    dtypes: list[torch.dtype],
+    dtypes: list[str],
     integers: list[int],
     floats: list[float],
     spec: str,
 ) -> list[Tensor]:
     call = call_of(spec, integers, floats)
-    tensors = tensors_of(call, [None] * len(times), times, offsets, query)
+    tensors = tensors_of(call, [None] * len(call.options), others)
     return compute_backward(call, tensors, asked_of(streams, ranks, sizes, dtypes), grads)
 
 
 def align_backward_fake(
     grads: list[Tensor],
-    times: list[Tensor],
-    offsets: list[Tensor],
-    query: list[Tensor],
+    others: list[Tensor],
     streams: list[int],
     ranks: list[int],
     sizes: list[int],
-    dtypes: list[torch.dtype],
+    dtypes: list[str],
     integers: list[int],
     floats: list[float],
     spec: str,
 ) -> list[Tensor]:
     asked = asked_of(streams, ranks, sizes, dtypes)
-    return [total.to(dtype) for total, dtype in zip(empty_sums(asked, grads[0].device), dtypes, strict=True)]
+    return [total.to(dtype) for total, dtype in zip(empty_sums(asked, grads[0].device), asked.dtypes, strict=True)]
 
 
-def asked_of(
-    streams: Sequence[int], ranks: Sequence[int], sizes: Sequence[Any], dtypes: Sequence[torch.dtype]
-) -> Asked:
-    ends = accumulate(ranks)
-    return Asked(streams, [sizes[end - rank : end] for rank, end in zip(ranks, ends, strict=True)], dtypes)
+def asked_of(streams: Sequence[int], ranks: Sequence[int], sizes: Sequence[Any], dtypes: Sequence[str]) -> Asked:
+    shapes = [sizes[end - rank : end] for rank, end in zip(ranks, accumulate(ranks), strict=True)]
+    return Asked(streams, shapes, [DTYPES[name] for name in dtypes])
 
 
 def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    values, times, offsets, query, *ctx.packed = inputs
+    values, others, *ctx.packed = inputs
     integers, floats, spec = ctx.packed
-    remember(ctx, call_of(spec, integers, floats), values, (times, offsets, query), output)
+    remember(ctx, call_of(spec, integers, floats), values, others, output)
 
 
 def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    others = recall(ctx)
+    others = list(ctx.saved_tensors)
     asked, given = gradients_of(ctx, ctx.needs_input_grad[0], grads)
     results: list[Tensor] = []
     if given:
         ranks, sizes = [len(shape) for shape in asked.shapes], [size for shape in asked.shapes for size in shape]
-        shapes = (asked.streams, ranks, sizes, asked.dtypes)
-        results = torch.ops.robocache.align_backward(given, *others, *shapes, *ctx.packed)
-    nothing = [[None] * count for count in ctx.counts]
-    return (placed(asked, results, len(ctx.shapes)), *nothing, None, None, None)
+        shapes = (asked.streams, ranks, sizes, [NAMES[dtype] for dtype in asked.dtypes])
+        results = torch.ops.robocache.align_backward(given, others, *shapes, *ctx.packed)
+    return placed(asked, results, len(ctx.shapes)), [None] * len(others), None, None, None
 
 
 def refuse_second_order(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
@@ -273,13 +259,12 @@ def refuse_second_order(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]
 
 # ---- registration ----------------------------------------------------------------------------------------------------
 
-TENSORS = "Tensor[] times, Tensor[] offsets, Tensor[] query"
 OPTIONS = "SymInt[] integers, float[] floats, str spec"
 
 library = torch.library.Library("robocache", "FRAGMENT")  # type: ignore[no-untyped-call]
 for schema in (
-    f"align(Tensor[] values, {TENSORS}, {OPTIONS}) -> Tensor[]",
-    f"align_backward(Tensor[] grads, {TENSORS}, int[] streams, int[] ranks, SymInt[] sizes, ScalarType[] dtypes, "
+    f"align(Tensor[] values, Tensor[] others, {OPTIONS}) -> Tensor[]",
+    f"align_backward(Tensor[] grads, Tensor[] others, int[] streams, int[] ranks, SymInt[] sizes, str[] dtypes, "
     f"{OPTIONS}) -> Tensor[]",
 ):
     library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
