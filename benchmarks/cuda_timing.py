@@ -158,7 +158,7 @@ def eager_loops(calls: dict[str, Callable[[], Any]], num_calls: int, loops: int,
 def copy_bandwidth(device: str, size_bytes: int, warm_s: float = 1.0, samples: int = 20) -> dict[str, Any]:
     """The limit of everything that moves bytes: `copy_` of 4 GiB, bytes read + written, best of the samples.
     Warm for a second first: a figure taken at low clocks would flatter everything that is compared with it. Both as a
-    plain call and in a graph, where it was 2.8 instead of 4.3 TB/s (a copy node, not a kernel): the better one counts."""
+    plain call and in a graph, where it was 2.8 instead of 4.3 TB/s (a copy node, not a kernel): the better counts."""
     source = torch.randint(-(2**31), 2**31 - 1, (size_bytes // 4,), dtype=torch.int32, device=device)
     target = torch.empty_like(source)
     replay = Replay(lambda a, b: b.copy_(a), [(source, target)], 1, device)

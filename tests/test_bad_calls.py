@@ -89,11 +89,13 @@ def test_an_episode_out_of_range_of_the_second_stream_is_found():
         robocache.align(streams, TARGETS, episode=np.array([1, 2]))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("values_too", [False, True])
+@pytest.mark.parametrize("place", [1, 2])
 @pytest.mark.parametrize("native", [None, "cpu"])
-def test_a_gradient_that_nobody_would_compute_is_refused(place, native):
+def test_a_gradient_of_times_or_targets_is_refused(place, native, values_too):
     tensors = [torch.from_numpy(x) for x in (VALUES, TIMES, TARGETS)]
-    tensors[place] = tensors[place].clone().requires_grad_()
+    for i in (0, place) if values_too else (place,):
+        tensors[i] = tensors[i].clone().requires_grad_()
     name = ("source_data", "source_times", "target_times")[place]
     with pytest.raises(
         NotImplementedError, match=rf"^resample_trajectories: {name} must .*grad.*, .*got requires_grad=True"
@@ -102,6 +104,61 @@ def test_a_gradient_that_nobody_would_compute_is_refused(place, native):
     with torch.no_grad():
         assert not robocache.resample_trajectories(*tensors, backend=native).requires_grad
     assert robocache.resample_trajectories(*(t.detach() for t in tensors), backend=native).shape == OUT_SHAPE
+
+
+@pytest.mark.parametrize("method", ["slerp_xyzw", "slerp_wxyz", "angle", "min", "max"])
+def test_a_method_without_a_native_gradient_is_refused_by_name_where_one_is_wanted(method):
+    values = torch.ones(2, 5, 4, requires_grad=True)
+    times, targets = torch.from_numpy(TIMES), torch.from_numpy(TARGETS)
+    wanted = rf"^resample_trajectories: method must .*backend='torch'.*, got {method}$"
+    with pytest.raises(NotImplementedError, match=wanted):
+        robocache.resample_trajectories(values, times, targets, method=method)
+    with pytest.raises(NotImplementedError, match=rf"^fuse_multimodal: streams\[1\]\.method must .*, got {method}$"):
+        robocache.fuse_multimodal([(values, times), {"data": values, "times": times, "method": method}], targets)
+    streams = [robocache.Stream(values, times), robocache.Stream(values.detach(), times, method=method)]
+    assert robocache.align(streams, targets).values[0].requires_grad
+    assert robocache.resample_trajectories(values, times, targets, method=method, backend="torch").requires_grad
+    with torch.no_grad():
+        assert not robocache.resample_trajectories(values, times, targets, method=method).requires_grad
+
+
+def test_an_output_is_refused_where_a_gradient_is_wanted():
+    values = torch.from_numpy(VALUES).clone().requires_grad_()
+    stream = robocache.Stream(values, torch.from_numpy(TIMES))
+    out = torch.zeros(OUT_SHAPE)
+    with pytest.raises(NotImplementedError, match=r"^align: out must not be given where values require grad, got out"):
+        robocache.align(stream, torch.from_numpy(TARGETS), out=out)
+    with torch.no_grad():
+        assert robocache.align(stream, torch.from_numpy(TARGETS), out=out).values is out
+
+
+def test_a_gradient_of_one_array_among_arrays_of_other_frameworks_is_refused():
+    streams = [(VALUES, TIMES), (torch.from_numpy(VALUES).clone().requires_grad_(), torch.from_numpy(TIMES))]
+    with pytest.raises(NotImplementedError, match=r"^fuse_multimodal: streams\[1\]\.values must not require grad"):
+        robocache.fuse_multimodal(streams, TARGETS)
+
+
+def test_bad_calls_say_the_same_where_a_gradient_is_wanted():
+    values, times, targets = (torch.from_numpy(x).clone() for x in (VALUES, TIMES, TARGETS))
+    for given, options in [
+        ((values, times[:, :4], targets), {}),
+        ((values, times, targets[None]), {}),
+        ((values, times.flip(1), targets), {}),
+        ((values, times, None), {}),
+        ((values, times, [[0.0]]), {}),
+        ((values, times, targets), {"method": "best"}),
+        ((values, times, targets), {"latency": "long"}),
+        ((values, times, targets), {"dtype": torch.int8}),
+        ((values, times, targets), {"dtype": torch.complex64}),
+        ((values, times, targets), {"backend": "best"}),
+        ((values, times, targets + 100), {"outside": "error"}),
+    ]:
+        said = []
+        for wanted in (False, True):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                robocache.resample_trajectories(given[0].requires_grad_(wanted), *given[1:], **options)
+            said.append((caught.type, str(caught.value)))
+        assert said[0] == said[1]
 
 
 def test_mixed_devices_are_refused():

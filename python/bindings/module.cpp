@@ -104,4 +104,5 @@ NB_MODULE(_core, m) {
         [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },
         nb::arg("address"), nb::arg("bytes"));
     python::bind_align(m);
+    python::bind_align_backward(m);
 }

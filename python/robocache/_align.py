@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import Kind, as_torch, dtype_name, empty, finish, from_torch, kind_of, native
-from ._backend import device_type, on_device, refuse_arrays, run_torch, select_backend
+from ._backend import device_type, needs_torch, on_device, refuse_arrays, run_torch, select_backend
 from ._types import Aligned, Array, Method, Outside, Query, Stream
 
 Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
@@ -78,7 +78,8 @@ def align(
         return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
 
     query = Query(times, episode, anchor, deltas)
-    results = _run(("align", "times", ()), items, query, allocate, check, backend, device, outs)
+    wants = (True, return_index, False)
+    results = _run(("align", "times", ()), items, query, allocate, wants, check, backend, device, outs)
     return Aligned(
         rebuild([r.values for r in results]),
         rebuild([r.valid for r in results]),
@@ -124,7 +125,8 @@ def resample_trajectories(
         valid = empty(kind, shape[:2], "bool", like) if return_valid else None
         return [_Output(empty(kind, shape, name, like), valid)]
 
-    values, valid, *_ = _run(names, [stream], Query(target_times), allocate, check, backend, device)[0]
+    wants = (return_valid, False, False)
+    values, valid, *_ = _run(names, [stream], Query(target_times), allocate, wants, check, backend, device)[0]
     if unbatched:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
@@ -174,14 +176,15 @@ def fuse_multimodal(
         streams = [dataclasses.replace(s, dtype=dtype) for s in streams]
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        _require_fusible(names, shapes)
+        require_fusible(names, shapes)
         (num_rows, num_targets, _), name = shapes[0]
         columns = list(accumulate((shape[2] for shape, _ in shapes), initial=0))
         values = empty(kind, (num_rows, num_targets, columns[-1]), name, like)
         valid = empty(kind, (num_rows, num_targets, len(shapes)), "bool", like) if return_valid else None
         return [_Output(values, valid, None, column) for column in columns[:-1]]
 
-    results = _run(names, streams, Query(target_times), allocate, check, backend, device)
+    wants = (return_valid, False, True)
+    results = _run(names, streams, Query(target_times), allocate, wants, check, backend, device)
     if results[0].column is None:  # the torch backend makes outputs of its own
         values, valid = _concatenated(names, results)
     else:
@@ -219,13 +222,15 @@ def _fuse_arguments(
     return streams, given["target_times"], (op, "target_times", ())
 
 
+_STREAM_FIELDS = frozenset(f.name for f in dataclasses.fields(Stream))
+
+
 def _as_stream(op: str, i: int, item: Any, defaults: dict[str, Any]) -> Stream:
     if isinstance(item, Stream):
         return item
     if isinstance(item, Mapping):
         fields = {**defaults, **{("values" if k == "data" else k): v for k, v in item.items()}}
-        known = {f.name for f in dataclasses.fields(Stream)}
-        if not {"values", "times"} <= fields.keys() <= known:
+        if not {"values", "times"} <= set(fields) <= _STREAM_FIELDS:
             raise ValueError(
                 f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}"
             )
@@ -235,7 +240,7 @@ def _as_stream(op: str, i: int, item: Any, defaults: dict[str, Any]) -> Stream:
     raise ValueError(f"{op}: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}")
 
 
-def _require_fusible(names: Names, shapes: Shapes) -> None:
+def require_fusible(names: Names, shapes: Shapes) -> None:
     for i, (shape, dtype) in enumerate(shapes):
         name = names[2][i][0] if names[2] else f"streams[{i}].values"
         if len(shape) != 3:
@@ -249,7 +254,7 @@ def _require_fusible(names: Names, shapes: Shapes) -> None:
 
 def _concatenated(names: Names, results: list[_Output]) -> tuple[Array, Array]:
     """Separate outputs as one: what the native backends write in place."""
-    _require_fusible(names, [(tuple(r.values.shape), dtype_name(r.values.dtype) or "") for r in results])
+    require_fusible(names, [(tuple(r.values.shape), dtype_name(r.values.dtype) or "") for r in results])
     kind = kind_of(results[0].values)
     values, valid = [as_torch(r.values) for r in results], [as_torch(r.valid) for r in results]
     import torch
@@ -301,15 +306,24 @@ def _run(
     streams: list[Stream],
     query: Query,
     allocate: Allocate,
+    wants: tuple[bool, bool, bool],
     check: bool | None,
     backend: str | None,
     device: Any,
     out: list[Array] | None = None,
 ) -> list[_Output]:
-    """One call: choose the backend, let C++ speak the contract, allocate, compute."""
+    """One call: choose the backend, let C++ speak the contract, allocate, compute.
+
+    ``wants`` (valid, index, fused) says in advance what ``allocate`` will make.
+    """
     op = names[0]
     if device is not None:
         streams, query = on_device(op, streams, query, device)
+    if needs_torch(streams, backend):
+        from . import _torch_ops
+
+        results = _torch_ops.run(names, streams, query, wants, check, backend, out)
+        return [_Output(*fields) for fields in results]
     specs = [_spec(op, i, s) for i, s in enumerate(streams)]
     kind = kind_of(streams[0].values) if streams else "numpy"
     targets = tuple(None if x is None else native(x) for x in query)

@@ -51,28 +51,59 @@ def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> B
     return "cuda" if where == "cuda" else "cpu"
 
 
+def needs_torch(streams: Sequence[Any], backend: str | None) -> bool:
+    """Whether the call is PyTorch's business: it is compiling or tracing, or a gradient of values is wanted."""
+    torch = sys.modules.get("torch")
+    if torch is None or backend in ("torch", "pytorch"):
+        return False
+    tensors = [s.values for s in streams if isinstance(s, Stream) and isinstance(s.values, torch.Tensor)]
+    if not tensors or len(tensors) != len(streams):
+        return False
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        return True
+    return any(type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for x in tensors)
+
+
+def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str | None:
+    """What to say of a tensor that wants a gradient and cannot have one; None if there is no such tensor."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return None
+    tensors = all(isinstance(s.values, torch.Tensor) for s in streams)
+    for name, array in (_named_times if tensors else _named_arrays)(names, streams, query):
+        if isinstance(array, torch.Tensor) and array.requires_grad:
+            why = "only values have a gradient" if tensors else "not all values are torch tensors"
+            return (
+                f"{names[0]}: {name} must not require grad, {why}: "
+                "detach it, or call under torch.no_grad(); got requires_grad=True"
+            )
+    return None
+
+
 def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, backend: Backend) -> None:
     """What the C++ contract cannot see: DLPack does not tell gradients, lazy negations and NumPy's "not a time"."""
     torch = sys.modules.get("torch")
+    if backend != "torch" and (refusal := gradient_refusal(names, streams, query)) is not None:
+        raise NotImplementedError(refusal)
     for name, array in _named_arrays(names, streams, query):
         if isinstance(array, np.ndarray):
             if array.dtype.kind in "mM" and np.isnat(array).any():
                 raise ValueError(f"{op}: {name} must be finite, got NaT at {np.argwhere(np.isnat(array))[0].tolist()}")
-        elif torch is not None and isinstance(array, torch.Tensor) and backend != "torch":
-            if array.requires_grad and torch.is_grad_enabled():
-                raise NotImplementedError(
-                    f"{op}: {name} must not require grad, the native backends have no gradient yet: "
-                    "pass backend='torch', detach it, or call under torch.no_grad(); got requires_grad=True"
-                )
-            if array.is_neg() or array.is_conj():
-                raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
+        elif backend == "torch" or torch is None or not isinstance(array, torch.Tensor):
+            continue
+        elif array.is_neg() or array.is_conj():
+            raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
 
 
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
     for i, stream in enumerate(streams):
-        values, times, _ = names[2][i] if names[2] else (f"streams[{i}].values", f"streams[{i}].times", False)
-        yield values, stream.values
-        yield times, stream.times
+        yield names[2][i][0] if names[2] else f"streams[{i}].values", stream.values
+    yield from _named_times(names, streams, query)
+
+
+def _named_times(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
+    for i, stream in enumerate(streams):
+        yield names[2][i][1] if names[2] else f"streams[{i}].times", stream.times
     yield names[1], query.times
     yield "anchor", query.anchor
     yield "deltas", query.deltas

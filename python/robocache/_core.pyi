@@ -26,3 +26,15 @@ def check_align(
     outputs: Sequence[tuple[Any, ...]] | None,
     check: bool,
 ) -> list[tuple[tuple[int, ...], str]]: ...
+def align_backward(
+    names: tuple[Any, ...],
+    streams: Sequence[tuple[Any, ...]],
+    query: tuple[Any, ...],
+    gradients: Sequence[tuple[Any, Any] | None],
+) -> None: ...
+def require_align_gradient(
+    names: tuple[Any, ...],
+    streams: Sequence[tuple[Any, ...]],
+    query: tuple[Any, ...],
+    wanted: Sequence[bool],
+) -> None: ...

@@ -315,27 +315,6 @@ Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const 
     return {tensor.data, tensor.strides[0], tensor.strides[1]};
 }
 
-/// Merges neighbouring channel dimensions that both sides store without a gap: fewer, longer rows.
-void merge_channels(StreamPlan& plan) {
-    std::vector<ChannelDim> dims = plan.outer;
-    dims.push_back(plan.inner);
-    std::vector<ChannelDim> merged;
-    for (const ChannelDim& dim : dims) {
-        if (dim.size == 1) continue;
-        if (!merged.empty() && merged.back().value_stride == dim.value_stride * dim.size &&
-            merged.back().out_stride == dim.out_stride * dim.size) {
-            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride};
-        } else {
-            merged.push_back(dim);
-        }
-    }
-    if (merged.empty()) merged.push_back({1, 1, 1});
-    if (plan.ranges.size() == 1) plan.ranges[0].width = merged.back().size;
-    plan.inner = merged.back();
-    merged.pop_back();
-    plan.outer = std::move(merged);
-}
-
 void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const AlignOutput& output,
                  std::size_t i, const Names& names) {
     const std::string argument = "out[" + std::to_string(i) + "]";
@@ -421,6 +400,26 @@ TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
         stride *= out.shape[d];
     }
     return out;
+}
+
+void merge_channels(StreamPlan& plan) {
+    std::vector<ChannelDim> dims = plan.outer;
+    dims.push_back(plan.inner);
+    std::vector<ChannelDim> merged;
+    for (const ChannelDim& dim : dims) {
+        if (dim.size == 1) continue;
+        if (!merged.empty() && merged.back().value_stride == dim.value_stride * dim.size &&
+            merged.back().out_stride == dim.out_stride * dim.size) {
+            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride};
+        } else {
+            merged.push_back(dim);
+        }
+    }
+    if (merged.empty()) merged.push_back({1, 1, 1});
+    if (plan.ranges.size() == 1) plan.ranges[0].width = merged.back().size;
+    plan.inner = merged.back();
+    merged.pop_back();
+    plan.outer = std::move(merged);
 }
 
 void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
