@@ -146,7 +146,7 @@ def compute_backward(call: Call, tensors: Tensors, asked: Asked, grads: Sequence
     gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(tensors.times)
     for i, total, grad in zip(asked.streams, sums, grads, strict=True):
         tensors.values[i] = total
-        gradients[i] = (grad, total)
+        gradients[i] = (grad.resolve_neg(), total)
     # A stream without a gradient still counts for the number of query rows; its times serve as its values.
     specs = [
         (spec[1], *spec[1:3], None, 0, None, "hold", False, 1.0, None) if spec[0] is None else (*spec[:-1], None)

@@ -235,6 +235,7 @@ __device__ void add_range(const BackwardTable& table, const RangePlan& range, st
     }
 }
 
+/// Two blocks of a multiprocessor are promised: without that, nvcc 13 allots 48 registers and spills.
 template <class Time, class Sum>
 __global__ __launch_bounds__(threads, 2) void align_backward_kernel(const __grid_constant__ BackwardTable table) {
     __shared__ Placed<Time, Sum> placed[threads];
