@@ -10,21 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _core
-from ._arrays import as_torch, from_torch, kind_of
+from ._arrays import as_torch, device_type, from_torch, kind_of
 from ._types import Array, Query, Stream
 
 Backend = Literal["cpu", "cuda", "torch"]
-
-
-def device_type(array: Array) -> str:
-    """``"cpu"``, ``"cuda"``, ``"mps"`` ...: where an array lives."""
-    kind = kind_of(array)
-    if kind == "torch":
-        return str(array.device.type)
-    if kind == "jax":
-        platform = str(next(iter(array.devices())).platform)
-        return "cuda" if platform == "gpu" else platform
-    return "cpu"
 
 
 def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> Backend:

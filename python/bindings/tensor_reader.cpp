@@ -1,12 +1,10 @@
 // Reading arrays of any framework.
-#include "tensor_argument.hpp"
+#include "tensor_reader.hpp"
 
 #include <nanobind/stl/string.h>
 
 #include <string>
 #include <unordered_map>
-
-#include "core/contract.hpp"
 
 namespace nb = nanobind;
 
@@ -98,56 +96,102 @@ std::string text_of(nb::handle object) {
          given + why);
 }
 
-TensorArgument read_through_table(const dlpack::ExchangeApi& api, nb::handle object, const Argument& argument) {
+TensorView read_through_table(const dlpack::ExchangeApi& api, nb::handle object, const Argument& argument) {
     dlpack::Tensor tensor{};
     if (api.tensor_from_py_object(object.ptr(), &tensor) != 0) fail_unreadable(object, argument, Access::read);
-    TensorArgument result;
-    result.api = &api;
-    set_shape(result.view, tensor.rank, tensor.shape, tensor.strides, argument);
-    result.view.dtype = convert(tensor.dtype, argument);
-    result.view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};
-    result.view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
-    return result;
+    TensorView view;
+    set_shape(view, tensor.rank, tensor.shape, tensor.strides, argument);
+    view.dtype = convert(tensor.dtype, argument);
+    view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};
+    view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+    return view;
 }
 
-TensorArgument read_through_export(nb::handle object, const Argument& argument, Access access) {
-    TensorArgument result;
-    if (access == Access::write) {
-        nb::ndarray<> writable;
-        if (!nb::try_cast(object, writable, false)) fail_unreadable(object, argument, access);
-        result.exported = nb::ndarray<nb::ro>(writable.handle());
-    } else if (!nb::try_cast(object, result.exported, false)) {
-        fail_unreadable(object, argument, access);
-    }
-    const auto& array = result.exported;
-    set_shape(result.view, static_cast<int>(array.ndim()), array.shape_ptr(), array.stride_ptr(), argument);
-    const nb::dlpack::dtype dtype = array.dtype();
-    result.view.dtype = convert({dtype.code, dtype.bits, dtype.lanes}, argument);
-    result.view.device = {static_cast<DeviceType>(array.device_type()), array.device_id()};
-    result.view.data = const_cast<void*>(static_cast<const void*>(array.data()));
-    return result;
+bool is_on_cuda(nb::handle object) {
+    if (!nb::hasattr(object, "__dlpack_device__")) return false;
+    const nb::object device = object.attr("__dlpack_device__")();
+    return nb::cast<int>(nb::int_(device[nb::int_(0)])) == static_cast<int>(DeviceType::cuda);
 }
 
 }  // namespace
 
-Stream TensorArgument::current_stream() const {
-    Stream stream;
-    if (api != nullptr && view.device.type == DeviceType::cuda) {
-        const auto type = static_cast<std::int32_t>(view.device.type);
-        if (api->current_work_stream(type, view.device.index, &stream.handle) != 0) throw nb::python_error();
-    }
-    return stream;
+TensorReader::TensorReader(nb::handle queue) {
+    if (queue.is_none()) return;
+    const auto pair = nb::borrow<nb::tuple>(queue);
+    stream_ = Stream{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(pair[0]))};
+    type_ = pair[1];
 }
 
-TensorArgument read_tensor(nb::handle object, const Argument& argument, Access access) {
+TensorView TensorReader::read(nb::handle object, const Argument& argument, Access access) {
+    if (const dlpack::ExchangeApi* api = exchange_api(object)) {
+        const TensorView view = read_through_table(*api, object, argument);
+        if (view.device.type != DeviceType::cuda || api == api_) return view;
+        if (!stream_) {  // the first one
+            stream_.emplace();
+            api_ = api;
+            const auto type = static_cast<std::int32_t>(view.device.type);
+            if (api->current_work_stream(type, view.device.index, &stream_->handle) != 0) throw nb::python_error();
+            return view;
+        }
+    }
     if (nb::isinstance<nb::tuple>(object)) {
         const auto pair = nb::borrow<nb::tuple>(object);
-        TensorArgument result = read_tensor(pair[0], argument, access);
-        result.view.dtype = dtype_from_name(nb::cast<std::string>(pair[1]), argument);
-        return result;
+        TensorView view = read(pair[0], argument, access);
+        view.dtype = dtype_from_name(nb::cast<std::string>(pair[1]), argument);
+        return view;
     }
-    if (const dlpack::ExchangeApi* api = exchange_api(object)) return read_through_table(*api, object, argument);
     return read_through_export(object, argument, access);
+}
+
+TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
+    nb::object source = nb::borrow(object);
+    try {
+        if (stream_ && is_on_cuda(object)) source = ready_on_stream(object);
+    } catch (nb::python_error& error) {
+        error.restore();
+        fail_unreadable(object, argument, access);
+    }
+    nb::ndarray<nb::ro> array;
+    if (access == Access::write) {
+        nb::ndarray<> writable;
+        if (!nb::try_cast(source, writable, false)) fail_unreadable(object, argument, access);
+        array = nb::ndarray<nb::ro>(writable.handle());
+    } else if (!nb::try_cast(source, array, false)) {
+        fail_unreadable(object, argument, access);
+    }
+    TensorView view;
+    set_shape(view, static_cast<int>(array.ndim()), array.shape_ptr(), array.stride_ptr(), argument);
+    const nb::dlpack::dtype dtype = array.dtype();
+    view.dtype = convert({dtype.code, dtype.bits, dtype.lanes}, argument);
+    view.device = {static_cast<DeviceType>(array.device_type()), array.device_id()};
+    view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+    if (view.device.type == DeviceType::cuda && !object.type().is(type_)) must_wait_ = true;
+    exported_.push_back(std::move(array));
+    return view;
+}
+
+/// A DLPack capsule of an array whose owner has seen to it that our stream finds it written.
+nb::object TensorReader::ready_on_stream(nb::handle object) const {
+    const auto handle = reinterpret_cast<std::uintptr_t>(stream_->handle);
+    const std::uintptr_t stream = handle == 0 ? 1 : handle;  // DLPack's number of the legacy default stream
+    return object.attr("__dlpack__")(nb::arg("stream") = stream);
+}
+
+bool is_plain_tensor(nb::handle object) {
+    static PyObject* tensor_type = nullptr;  // of torch, once somebody has imported it
+    static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+    static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+    PyObject* type = object.type().ptr();
+    if (type != tensor_type) {
+        if (tensor_type != nullptr || exchange_api(object) == nullptr) return false;
+        if (text_of(object.type()) != "<class 'torch.Tensor'>") return false;
+        tensor_type = nb::borrow(type).release().ptr();
+    }
+    const nb::object grad = nb::steal(PyObject_GetAttr(object.ptr(), requires_grad));
+    PyObject* const self = object.ptr();
+    const nb::object negative = nb::steal(PyObject_VectorcallMethod(is_neg, &self, 1, nullptr));
+    if (!grad.is_valid() || !negative.is_valid()) throw nb::python_error();
+    return grad.ptr() == Py_False && negative.ptr() == Py_False;
 }
 
 DType dtype_from_name(std::string_view given, const Argument& argument) {
