@@ -91,8 +91,8 @@ std::string text_of(nb::handle object) {
     }
     if (nb::hasattr(object, "dtype")) given += " of dtype " + text_of(nb::object(object.attr("dtype")));
     fail(argument.op, argument.name,
-         access == Access::write ? "be a writable NumPy or torch array of a supported dtype"
-                                 : "be a NumPy, torch or JAX array of a supported dtype",
+         access == Access::write ? "be a writable NumPy, torch or CuPy array of a supported dtype"
+                                 : "be a NumPy, torch, JAX or CuPy array of a supported dtype",
          given + why);
 }
 

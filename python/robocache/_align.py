@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
-from ._backend import on_device, refuse_arrays, run_torch, select_backend
+from ._backend import on_device, refuse_arrays, refuse_foreign_outputs, run_torch, select_backend
 from ._types import Aligned, Array, Method, Outside, Query, Stream
 
 Fields = tuple[Any, ...]
@@ -351,6 +351,8 @@ def _run(
     refuse_arrays(op, names, streams, query, chosen)
     if check is None:  # reading times back from a GPU would stop the queue of work there
         check = not streams or device_type(streams[0].values) == "cpu"
+    if out is not None and chosen == "cuda":
+        refuse_foreign_outputs(op, kind, out)
     queue = work_queue(kind, streams[0].values) if streams else None
     if chosen == "torch":
         outputs = None if out is None else [(native(x), None, None, None) for x in out]

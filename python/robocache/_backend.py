@@ -57,6 +57,13 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
                 raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
 
 
+def refuse_foreign_outputs(op: str, kind: str, out: Sequence[Array]) -> None:
+    """A framework does not know what was written to its array on the stream of another one."""
+    for i, array in enumerate(out):
+        if kind_of(array) != kind:
+            raise ValueError(f"{op}: out[{i}] must be a {kind} array like the values on a GPU, got {kind_of(array)}")
+
+
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
     for i, stream in enumerate(streams):
         values, times, _ = names[2][i] if names[2] else (f"streams[{i}].values", f"streams[{i}].times", False)
@@ -105,6 +112,8 @@ def run_torch(
     ]
     targets = Query(*(None if x is None else as_torch(x) for x in query))
     results = _torch_backend.align(tensors, targets, [getattr(torch, name) for name in dtypes], op=op)
+    if kind == "jax" and tensors[0].values.is_cuda:  # JAX may reuse the inputs as soon as we return
+        torch.cuda.current_stream(tensors[0].values.device).synchronize()
     arrays = [tuple(from_torch(kind, x) for x in result) for result in results]
     if out is None:
         return arrays
