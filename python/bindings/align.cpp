@@ -1,216 +1,18 @@
-// align for Python: speaks the contract, gets the outputs once it has spoken, computes without the GIL.
+// align for Python: with outputs that Python makes once the contract has spoken, or, for torch tensors, made here.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "align_arguments.hpp"
+#include "align_call.hpp"
 #include "bindings.hpp"
-#include "core/cuda_memory.hpp"
-#include "memory.hpp"
-
-namespace nb = nanobind;
 
 namespace robocache::python {
 namespace {
 
-using align_detail::AlignPlan;
-
-/// `view`'s strides as those of an array without gaps.
-void make_contiguous(TensorView& view) {
-    std::int64_t stride = 1;
-    for (int d = view.rank - 1; d >= 0; --d) {
-        view.strides[d] = stride;
-        stride *= view.shape[d];
-    }
-}
-
-class AlignCall {
-public:
-    AlignCall(const nb::tuple& names, const nb::list& streams, const nb::tuple& query, nb::handle queue)
-        : arguments_(names, streams, query, queue),
-          plan_(align_detail::make_plan(arguments_.streams(), arguments_.query(), arguments_.names())) {}
-
-    /// ((shape, dtype name), ...) of the outputs.
-    nb::list shapes() const {
-        nb::list result;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            const TensorView out = expected(i);
-            result.append(nb::make_tuple(shape_of(out, 0), name(out.dtype)));
-        }
-        return result;
-    }
-
-    /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made.
-    void check(nb::handle given, bool check_data) {
-        std::vector<AlignOutput> outputs;
-        if (given.is_none()) {
-            for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back({expected(i), {}, {}});
-        } else {
-            outputs = read_outputs(given);
-        }
-        const Stream stream = arguments_.reader().stream();
-        const nb::gil_scoped_release unlocked;
-        align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
-        align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
-    }
-
-    void run(const nb::sequence& given, bool check_data) { run(read_outputs(given), check_data); }
-
-    /// New outputs made by `new_empty` of the tensor `like`: [(values, valid, index), ...].
-    nb::list run_into_new(nb::handle like, bool valid, bool index, bool batched, std::optional<bool> check_data) {
-        const bool drop = !batched && is_unbatched();
-        std::vector<AlignOutput> outputs(num_streams());
-        nb::list made;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            outputs[i].values = expected(i);
-            nb::object values = new_tensor(like, outputs[i].values, drop);
-            nb::object planes[2] = {nb::none(), nb::none()};
-            if (valid) planes[0] = new_tensor(like, outputs[i].valid.emplace(plane(DType::boolean)), drop);
-            if (index) planes[1] = new_tensor(like, outputs[i].index.emplace(plane(DType::i64)), drop);
-            made.append(nb::make_tuple(values, planes[0], planes[1]));
-        }
-        run(outputs, check_data.value_or(plan_.device.type != DeviceType::cuda));
-        return made;
-    }
-
-    /// The same with all streams side by side in one output: (values, valid). None where they do not fit together.
-    nb::object run_into_one(nb::handle like, bool valid, std::optional<bool> check_data) {
-        const bool drop = is_unbatched();
-        TensorView all = expected(0);
-        all.shape[2] = 0;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            const TensorView part = expected(i);
-            if (part.rank != 3 || part.dtype != all.dtype) return nb::none();
-            all.shape[2] += part.shape[2];
-        }
-        AlignOutput whole{all, {}, {}};
-        nb::object values = new_tensor(like, whole.values, drop);
-        nb::object planes = nb::none();
-        if (valid) {
-            whole.valid = plane(DType::boolean);
-            whole.valid->rank = 3;
-            whole.valid->shape[2] = static_cast<std::int64_t>(num_streams());
-            planes = new_tensor(like, *whole.valid, drop);
-        }
-        std::vector<AlignOutput> outputs;
-        std::int64_t column = 0;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            outputs.push_back(part_of(whole, i, column));
-            column += expected(i).shape[2];
-        }
-        run(outputs, check_data.value_or(plan_.device.type != DeviceType::cuda));
-        return nb::make_tuple(values, planes);
-    }
-
-private:
-    [[nodiscard]] std::size_t num_streams() const { return arguments_.streams().size(); }
-
-    void run(std::span<const AlignOutput> outputs, bool check_data) {
-        const TensorReader& reader = arguments_.reader();
-        const nb::gil_scoped_release unlocked;
-        align_detail::run(plan_, arguments_.streams(), outputs, arguments_.names(), {check_data}, reader.stream());
-        if (reader.must_wait()) wait_for_stream(plan_.device.index, reader.stream());
-    }
-
-    std::vector<AlignOutput> read_outputs(nb::handle given) {
-        std::vector<AlignOutput> outputs;
-        for (nb::handle item : given) outputs.push_back(output(nb::borrow<nb::tuple>(item), outputs.size()));
-        return outputs;
-    }
-
-    /// (values, valid, index, column); with a column, this stream's part of a fused output.
-    AlignOutput output(const nb::tuple& given, std::size_t i) {
-        const ArgumentName argument("out", i, "");
-        AlignOutput out{arguments_.tensor(given[0], argument, Access::write),
-                        arguments_.optional_tensor(given[1], {"out", i, "valid"}, Access::write),
-                        arguments_.optional_tensor(given[2], {"out", i, "index"}, Access::write)};
-        if (i >= num_streams()) return out;
-        const DType dtype = arguments_.out_dtype(i);
-        if (dtype != arguments_.streams()[i].values.dtype && out.values.dtype != dtype) {
-            const align_detail::Names& names = arguments_.names();
-            fail(names.op, argument,
-                 std::string("have dtype ") + name(dtype) + " like " + names.field(i, "dtype").text(),
-                 name(out.values.dtype));
-        }
-        return given[3].is_none() ? out : part_of(out, i, nb::cast<std::int64_t>(given[3]));
-    }
-
-    /// What stream i writes of a fused output: columns of values, a plane of valid.
-    AlignOutput part_of(AlignOutput whole, std::size_t i, std::int64_t column) const {
-        const TensorView part = expected(i);
-        whole.values = whole.values.slice(part.rank - 1, column, column + part.shape[part.rank - 1]);
-        if (whole.valid) {
-            whole.valid = whole.valid->slice(2, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 1);
-            whole.valid->rank = 2;
-        }
-        return whole;
-    }
-
-    TensorView expected(std::size_t i) const {
-        TensorView out = align_detail::output_view(plan_, arguments_.streams()[i]);
-        out.dtype = arguments_.out_dtype(i);
-        return out;
-    }
-
-    /// (B, T) of a dtype.
-    TensorView plane(DType dtype) const {
-        TensorView view;
-        view.dtype = dtype;
-        view.rank = 2;
-        view.shape[0] = plan_.num_rows;
-        view.shape[1] = plan_.num_targets;
-        return view;
-    }
-
-    /// One episode, one row of targets: the user passed no batch dimension and wants none back.
-    bool is_unbatched() const {
-        for (const StreamView& stream : arguments_.streams()) {
-            if (stream.times.rank != 1) return false;
-        }
-        return arguments_.query().times && arguments_.query().times->rank == 1;
-    }
-
-    static nb::object shape_of(const TensorView& view, int first) {
-        nb::object shape = nb::steal(PyTuple_New(view.rank - first));
-        if (!shape.is_valid()) throw nb::python_error();
-        for (int d = first; d < view.rank; ++d) {
-            PyObject* extent = PyLong_FromLongLong(view.shape[d]);
-            if (extent == nullptr || PyTuple_SetItem(shape.ptr(), d - first, extent) != 0) throw nb::python_error();
-        }
-        return shape;
-    }
-
-    /// A tensor without gaps of the shape of `view`, which becomes a view of it; without the first dimension (of size
-    /// 1) for Python if `drop`.
-    nb::object new_tensor(nb::handle like, TensorView& view, bool drop) {
-        make_contiguous(view);
-        const nb::object shape = shape_of(view, drop ? 1 : 0);
-        nb::object tensor;
-        if (view.dtype == arguments_.streams()[0].values.dtype) {
-            tensor = like.attr("new_empty")(shape);
-        } else {
-            static const nb::handle torch = nb::module_::import_("torch").release();
-            tensor = like.attr("new_empty")(shape, nb::arg("dtype") = torch.attr(name(view.dtype)));
-        }
-        const TensorView made = arguments_.tensor(tensor, "out", Access::write);
-        view.data = made.data;
-        view.device = made.device;
-        if (made.device.type == DeviceType::cpu) {
-            prefer_huge_pages(view.data, static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
-        }
-        return tensor;
-    }
-
-    AlignArguments arguments_;
-    AlignPlan plan_;
-};
-
-bool are_plain_tensors(const nb::list& streams, const nb::tuple& query) {
-    for (nb::handle stream : streams) {
-        const auto fields = nb::borrow<nb::tuple>(stream);
+bool are_plain_tensors(const nb::sequence& streams, const nb::tuple& query) {
+    for (std::size_t i = 0; i < nb::len(streams); ++i) {
+        const auto fields = nb::borrow<nb::tuple>(streams[i]);
         for (const int field : {0, 1, 2}) {
             if (!fields[field].is_none() && !is_plain_tensor(fields[field])) return false;
         }
@@ -223,10 +25,10 @@ bool are_plain_tensors(const nb::list& streams, const nb::tuple& query) {
 
 /// A call on plain torch tensors. None for any other, and for one that is refused: the general way says why.
 template <class Body>
-nb::object directly(const nb::tuple& names, const nb::list& streams, const nb::tuple& query, const Body& body) {
+nb::object directly(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const Body& body) {
     if (!are_plain_tensors(streams, query)) return nb::none();
     try {
-        AlignCall call(names, streams, query, nb::none());
+        AlignCall call(names, streams, query);
         return body(call, nb::object(streams[0][0]));
     } catch (const InvalidArgument&) {
         return nb::none();
@@ -238,26 +40,26 @@ nb::object directly(const nb::tuple& names, const nb::list& streams, const nb::t
 void bind_align(nb::module_& m) {
     m.def(
         "align",
-        [](const nb::tuple& names, const nb::list& streams, const nb::tuple& query, const nb::callable& allocate,
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const nb::callable& allocate,
            bool check, nb::handle queue) {
             AlignCall call(names, streams, query, queue);
             call.run(nb::cast<nb::sequence>(allocate(call.shapes())), check);
         },
         nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("allocate"), nb::arg("check"),
-        nb::arg("queue").none());
+        nb::arg("queue") = nb::none());
     m.def(
         "check_align",
-        [](const nb::tuple& names, const nb::list& streams, const nb::tuple& query, nb::handle outputs, bool check,
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle outputs, bool check,
            nb::handle queue) {
             AlignCall call(names, streams, query, queue);
             call.check(outputs, check);
             return call.shapes();
         },
         nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("outputs").none(), nb::arg("check"),
-        nb::arg("queue").none());
+        nb::arg("queue") = nb::none());
     m.def(
         "align_tensors",
-        [](const nb::tuple& names, const nb::list& streams, const nb::tuple& query, bool valid, bool index,
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool valid, bool index,
            bool batched, std::optional<bool> check) {
             return directly(names, streams, query, [&](AlignCall& call, nb::handle like) -> nb::object {
                 return call.run_into_new(like, valid, index, batched, check);
@@ -267,7 +69,7 @@ void bind_align(nb::module_& m) {
         nb::arg("check").none());
     m.def(
         "fuse_tensors",
-        [](const nb::tuple& names, const nb::list& streams, const nb::tuple& query, bool valid,
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool valid,
            std::optional<bool> check) {
             return directly(names, streams, query, [&](AlignCall& call, nb::handle like) -> nb::object {
                 return call.run_into_one(like, valid, check);

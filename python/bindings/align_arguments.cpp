@@ -63,13 +63,13 @@ Duration read_duration(nb::handle number, DType times, const Argument& argument)
 
 }  // namespace
 
-AlignArguments::AlignArguments(const nb::tuple& names, const nb::list& streams, const nb::tuple& query,
+AlignArguments::AlignArguments(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query,
                                nb::handle queue)
     : names_(read_names(names)), reader_(queue) {
     const std::size_t num_streams = nb::len(streams);
     streams_.reserve(num_streams);
     out_dtypes_.reserve(num_streams);
-    for (nb::handle stream : streams) add_stream(nb::borrow<nb::tuple>(stream));
+    for (std::size_t i = 0; i < num_streams; ++i) add_stream(nb::borrow<nb::tuple>(streams[i]));
     query_.times = optional_tensor(query[0], names_.query_times);
     query_.episode = optional_tensor(query[1], "episode");
     query_.anchor = optional_tensor(query[2], "anchor");

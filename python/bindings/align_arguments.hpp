@@ -17,7 +17,7 @@ class AlignArguments {
 public:
     /// names: ("op", "query name", (("values name", "times name", bare), ...)).
     /// streams: the fields of Stream, as tuples. query: (times, episode, anchor, deltas). queue: see TensorReader.
-    AlignArguments(const nanobind::tuple& names, const nanobind::list& streams, const nanobind::tuple& query,
+    AlignArguments(const nanobind::tuple& names, const nanobind::sequence& streams, const nanobind::tuple& query,
                    nanobind::handle queue);
 
     TensorView tensor(nanobind::handle object, const ArgumentName& name, Access access = Access::read) {

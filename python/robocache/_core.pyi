@@ -18,7 +18,7 @@ def align(
     query: tuple[Any, ...],
     allocate: Callable[[Any], Any],
     check: bool,
-    queue: tuple[int, type | None] | None,
+    queue: tuple[int, type | None] | None = None,
 ) -> None: ...
 def check_align(
     names: tuple[Any, ...],
@@ -26,11 +26,11 @@ def check_align(
     query: tuple[Any, ...],
     outputs: Sequence[tuple[Any, ...]] | None,
     check: bool,
-    queue: tuple[int, type | None] | None,
+    queue: tuple[int, type | None] | None = None,
 ) -> list[tuple[tuple[int, ...], str]]: ...
 def align_tensors(
     names: tuple[Any, ...],
-    streams: list[tuple[Any, ...]],
+    streams: Sequence[tuple[Any, ...]],
     query: tuple[Any, ...],
     valid: bool,
     index: bool,
@@ -39,7 +39,7 @@ def align_tensors(
 ) -> list[tuple[Any, Any, Any]] | None: ...
 def fuse_tensors(
     names: tuple[Any, ...],
-    streams: list[tuple[Any, ...]],
+    streams: Sequence[tuple[Any, ...]],
     query: tuple[Any, ...],
     valid: bool,
     check: bool | None,

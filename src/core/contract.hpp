@@ -17,6 +17,7 @@ struct ArgumentName {
 
     ArgumentName(std::string_view name) : name(name) {}
     ArgumentName(const char* name) : name(name) {}
+    ArgumentName(const std::string& name) : name(name) {}
     ArgumentName(std::string_view list, std::size_t i, std::string_view name) : name(name), list(list), i(i) {}
 
     [[nodiscard]] std::string text() const {
