@@ -1,13 +1,8 @@
 """Backends, and arrays of every kind and dtype: made from NumPy with the same strides, and read back as NumPy."""
 
 import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_ENABLE_X64", "1")  # int64 and float64 exist in JAX only with this
-
 import warnings
 
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import robocache
@@ -21,11 +16,42 @@ BACKENDS = ("cpu", "torch", "cuda") if CUDA or REQUIRE_CUDA else ("cpu", "torch"
 KIND = {"cpu": "numpy", "torch": "torch", "cuda": "torch"}  # the kind of array a backend is mostly tested with
 DEVICE = {"cpu": "cpu", "torch": "cpu", "cuda": "cuda"}
 
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # int64 and float64 exist in JAX only with this
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the GPU's memory
+if not CUDA:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax  # noqa: E402
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # read by now: this is for the programs that tests start
+JAX_CPU = jax.devices("cpu")[0]
+jax.config.update("jax_default_device", JAX_CPU)  # on the GPU only where a test asks for it
+
+try:
+    import cupy
+except ImportError:
+    cupy = None
+
 KINDS = ("numpy", "torch", "jax")
+GPU_KINDS = ("torch", "jax", "cupy")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = tuple(np.dtype(t) for t in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64))
 INTEGERS = tuple(np.dtype(t) for t in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 TIMES = tuple(np.dtype(t) for t in (np.int64, np.float64, np.float32))
+
+
+def missing_on_gpu(kind):
+    """Why arrays of a kind cannot be tested on a GPU here; None if they can."""
+    if not CUDA:
+        return "no CUDA backend here"
+    if kind == "jax":
+        try:
+            jax.devices("gpu")
+        except RuntimeError as error:
+            return f"JAX sees no GPU here: {error}"
+    if kind == "cupy" and cupy is None:
+        return "CuPy is not installed here"
+    return None
 
 
 def array_of(kind, x, device="cpu"):
@@ -33,7 +59,9 @@ def array_of(kind, x, device="cpu"):
     if x is None or kind == "numpy":
         return x
     if kind == "jax":
-        return jnp.asarray(x)
+        return jax.device_put(x, JAX_CPU if device == "cpu" else jax.devices("gpu")[0])
+    if kind == "cupy":
+        return cupy.asarray(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of read-only memory: broadcast arrays are
         if x.dtype == BFLOAT16:
@@ -49,7 +77,13 @@ def on(backend, x):
 def kind_of(x):
     if isinstance(x, np.ndarray):
         return "numpy"
+    if cupy is not None and isinstance(x, cupy.ndarray):
+        return "cupy"
     return "torch" if isinstance(x, torch.Tensor) else "jax"
+
+
+def is_on_gpu(x):
+    return x.__dlpack_device__()[0] == 2
 
 
 def to_numpy(x):
@@ -57,7 +91,7 @@ def to_numpy(x):
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu().contiguous()
         return x.view(torch.int16).numpy().view(BFLOAT16) if x.dtype == torch.bfloat16 else x.numpy()
-    return np.asarray(x)
+    return cupy.asnumpy(x) if kind_of(x) == "cupy" else np.asarray(x)
 
 
 def bits(x):

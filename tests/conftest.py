@@ -8,7 +8,7 @@ import hypothesis.configuration
 import numpy as np
 import pytest
 import robocache
-from arrays import BACKENDS, KINDS, TIMES, on, to_numpy
+from arrays import BACKENDS, GPU_KINDS, KINDS, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
 
 hypothesis.configuration.set_hypothesis_home_dir(pathlib.Path(tempfile.gettempdir(), "robocache-hypothesis"))
 hypothesis.settings.register_profile(
@@ -38,6 +38,15 @@ def pytest_report_header():
 def rng(request):
     """A generator that is the same for a test in every run, and another one for every other test."""
     return np.random.default_rng(list(request.node.name.encode()))
+
+
+@pytest.fixture(params=GPU_KINDS)
+def gpu_kind(request):
+    """A kind of array that can live on a GPU. Where that cannot be tested the test is skipped; or fails, for torch."""
+    why = missing_on_gpu(request.param)
+    if why is not None:
+        (pytest.fail if REQUIRE_CUDA and request.param == "torch" else pytest.skip)(why)
+    return request.param
 
 
 @pytest.fixture

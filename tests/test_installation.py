@@ -6,12 +6,13 @@ import inspect
 import os
 import pkgutil
 import platform
+import sys
 from importlib.metadata import version
 
 import numpy as np
 import pytest
 import robocache
-from arrays import BACKENDS, CUDA
+from arrays import BACKENDS, CUDA, missing_on_gpu
 
 
 def test_check_installation_tells_the_truth():
@@ -81,6 +82,30 @@ def test_the_self_test_fails_where_a_backend_is_wrong(monkeypatch):
     monkeypatch.setattr(align, "resample_trajectories", lambda *args, **options: right(*args, **options) + 1e-3)
     with pytest.raises(RuntimeError, match=r"^self_test: backend 'cpu'"):
         robocache.self_test()
+
+
+def test_the_self_test_says_where_no_library_sees_the_gpu(monkeypatch):
+    install = importlib.import_module("robocache._install")
+    monkeypatch.setattr(
+        install, "check_installation", lambda: {"backends": {"cpu": True, "cuda": True, "torch": False}}
+    )
+    for library in ("torch", "cupy", "jax"):
+        monkeypatch.setitem(sys.modules, library, None)  # importing it is an ImportError
+    assert install.self_test() == {
+        "cpu": "ok",
+        "cuda": "not tested: no PyTorch, CuPy or JAX that sees the GPU is installed",
+        "torch": "not available",
+    }
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy", "jax"])
+def test_the_self_test_takes_any_library_that_sees_the_gpu(library, monkeypatch):
+    if missing_on_gpu(library):
+        pytest.skip(missing_on_gpu(library))
+    install = importlib.import_module("robocache._install")
+    for other in {"torch", "cupy", "jax"} - {library}:
+        monkeypatch.setattr(install, f"_{other}_on_gpu", lambda: None)
+    assert install.self_test()["cuda"] == "ok"
 
 
 MODULES = ["robocache", *(f"robocache.{m.name}" for m in pkgutil.iter_modules(robocache.__path__) if m.name != "_core")]

@@ -1,27 +1,81 @@
-// align for Python: asks Python for the outputs once the contract has spoken.
+// align for Python: with outputs that Python makes once the contract has spoken, or, for torch tensors, made here.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
 #include "align_call.hpp"
 #include "bindings.hpp"
 
 namespace robocache::python {
+namespace {
+
+bool are_plain_tensors(const nb::sequence& streams, const nb::tuple& query) {
+    for (std::size_t i = 0; i < nb::len(streams); ++i) {
+        const auto fields = nb::borrow<nb::tuple>(streams[i]);
+        for (const int field : {0, 1, 2}) {
+            if (!fields[field].is_none() && !is_plain_tensor(fields[field])) return false;
+        }
+    }
+    for (nb::handle array : query) {
+        if (!array.is_none() && !is_plain_tensor(array)) return false;
+    }
+    return true;
+}
+
+/// A call on plain torch tensors. None for any other, and for one that is refused: the general way says why.
+template <class Body>
+nb::object directly(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const Body& body) {
+    if (!are_plain_tensors(streams, query)) return nb::none();
+    try {
+        AlignCall call(names, streams, query);
+        return body(call, nb::object(streams[0][0]));
+    } catch (const InvalidArgument&) {
+        return nb::none();
+    }
+}
+
+}  // namespace
 
 void bind_align(nb::module_& m) {
     m.def(
         "align",
         [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const nb::callable& allocate,
-           bool check) {
-            AlignCall call(names, streams, query);
+           bool check, nb::handle queue) {
+            AlignCall call(names, streams, query, queue);
             call.run(nb::cast<nb::sequence>(allocate(call.shapes())), check);
         },
-        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("allocate"), nb::arg("check"));
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("allocate"), nb::arg("check"),
+        nb::arg("queue") = nb::none());
     m.def(
         "check_align",
-        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle outputs,
-           bool check) {
-            AlignCall call(names, streams, query);
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle outputs, bool check,
+           nb::handle queue) {
+            AlignCall call(names, streams, query, queue);
             call.check(outputs, check);
             return call.shapes();
         },
-        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("outputs").none(), nb::arg("check"));
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("outputs").none(), nb::arg("check"),
+        nb::arg("queue") = nb::none());
+    m.def(
+        "align_tensors",
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool valid, bool index,
+           bool batched, std::optional<bool> check) {
+            return directly(names, streams, query, [&](AlignCall& call, nb::handle like) -> nb::object {
+                return call.run_into_new(like, valid, index, batched, check);
+            });
+        },
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("valid"), nb::arg("index"), nb::arg("batched"),
+        nb::arg("check").none());
+    m.def(
+        "fuse_tensors",
+        [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, bool valid,
+           std::optional<bool> check) {
+            return directly(names, streams, query, [&](AlignCall& call, nb::handle like) -> nb::object {
+                return call.run_into_one(like, valid, check);
+            });
+        },
+        nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("valid"), nb::arg("check").none());
 }
 
 }  // namespace robocache::python

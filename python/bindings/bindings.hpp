@@ -7,5 +7,6 @@ namespace robocache::python {
 
 void bind_align(nanobind::module_& m);
 void bind_align_backward(nanobind::module_& m);
+void bind_memory(nanobind::module_& m);
 
 }  // namespace robocache::python

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from . import _core
-from ._arrays import Kind, as_torch, dtype_name, empty, finish, from_torch, kind_of, native
-from ._backend import device_type, needs_torch, on_device, refuse_arrays, run_torch, select_backend
+from ._arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
+from ._backend import needs_torch, on_device, refuse_arrays, refuse_foreign_outputs, run_torch, select_backend
 from ._types import Aligned, Array, Method, Outside, Query, Stream
+
+Fields = tuple[Any, ...]
+"""A ``Stream`` as the tuple of its fields, in their order."""
 
 Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
 """What error messages call things: the function, its target times, and (values, times, bare fields) per stream."""
+_ALIGN: Names = ("align", "times", ())
+_RESAMPLE: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
+_FUSE: Names = ("fuse_multimodal", "target_times", ())
+_FUSE_THREE: Names = (*_FUSE[:2], tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3)))
 
 
 class _Output(NamedTuple):
@@ -64,26 +72,33 @@ def align(
     (array([[False,  True,  True]]), array([[ True,  True, False]]))
     """
     rebuild, items = _flatten(streams)
-    outs = None if out is None else _outputs(streams, out)
+    results: Sequence[tuple[Any, ...]] | None = None
+    if out is None and backend is None and device is None and not _wants_op():
+        fields = [_fields(s) for s in items if isinstance(s, Stream)]
+        if len(fields) == len(items):
+            query = (times, episode, anchor, deltas)
+            results = _core.align_tensors(_ALIGN, fields, query, True, bool(return_index), True, check)
+    if results is None:
+        outs = None if out is None else _outputs(streams, out)
 
-    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        made = [
-            _Output(
-                empty(kind, shape, dtype, like) if outs is None else None,
-                empty(kind, shape[:2], "bool", like),
-                empty(kind, shape[:2], "int64", like) if return_index else None,
-            )
-            for shape, dtype in shapes
-        ]
-        return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
+        def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
+            made = [
+                _Output(
+                    empty(kind, shape, dtype, like) if outs is None else None,
+                    empty(kind, shape[:2], "bool", like),
+                    empty(kind, shape[:2], "int64", like) if return_index else None,
+                )
+                for shape, dtype in shapes
+            ]
+            return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
 
-    query = Query(times, episode, anchor, deltas)
-    wants = (True, return_index, False)
-    results = _run(("align", "times", ()), items, query, allocate, wants, check, backend, device, outs)
+        query = Query(times, episode, anchor, deltas)
+        wants = (True, return_index, False)
+        results = _run(_ALIGN, items, query, allocate, wants, check, backend, device, outs)
     return Aligned(
-        rebuild([r.values for r in results]),
-        rebuild([r.valid for r in results]),
-        rebuild([r.index for r in results]) if return_index else None,
+        rebuild([r[0] for r in results]),
+        rebuild([r[1] for r in results]),
+        rebuild([r[2] for r in results]) if return_index else None,
     )
 
 
@@ -116,18 +131,24 @@ def resample_trajectories(
     array([[0.5],
            [1. ]])
     """
-    stream = Stream(source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, dtype)
-    unbatched = getattr(source_times, "ndim", 2) == 1 and getattr(target_times, "ndim", 2) == 1
-    names: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
+    name = None if dtype is None else dtype_name(dtype)
+    fields = (source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, name)
+    if backend is None and device is None and not _wants_op():
+        query = (target_times, None, None, None)
+        made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)
+        if made is not None:
+            values, valid, _ = made[0]
+            return (values, valid) if return_valid else values
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        shape, name = shapes[0]
+        shape, out_dtype = shapes[0]
         valid = empty(kind, shape[:2], "bool", like) if return_valid else None
-        return [_Output(empty(kind, shape, name, like), valid)]
+        return [_Output(empty(kind, shape, out_dtype, like), valid)]
 
     wants = (return_valid, False, False)
-    values, valid, *_ = _run(names, [stream], Query(target_times), allocate, wants, check, backend, device)[0]
-    if unbatched:
+    stream = Stream(*fields)
+    values, valid, *_ = _run(_RESAMPLE, [stream], Query(target_times), allocate, wants, check, backend, device)[0]
+    if getattr(source_times, "ndim", 2) == 1 and getattr(target_times, "ndim", 2) == 1:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
 
@@ -167,13 +188,15 @@ def fuse_multimodal(
            [ 0.5, 12.5],
            [ 1. , 15. ]])
     """
-    defaults = {
-        "method": method, "outside": outside, "max_gap": max_gap,
-        "latency": latency, "outside_valid": outside_valid, "period": period,
-    }  # fmt: skip
-    streams, target_times, names = _fuse_arguments(args, arrays, defaults)
+    options = (None, method, latency, max_gap, outside, outside_valid, period, None)
+    fields, target_times, names = _fuse_arguments(args, arrays, options)
     if dtype is not None:
-        streams = [dataclasses.replace(s, dtype=dtype) for s in streams]
+        fields = [(*f[:-1], dtype_name(dtype)) for f in fields]
+    if backend is None and device is None and not _wants_op():
+        made = _core.fuse_tensors(names, fields, (target_times, None, None, None), bool(return_valid), check)
+        if made is not None:
+            return made if return_valid else made[0]
+    streams = [Stream(*f) for f in fields]
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
         require_fusible(names, shapes)
@@ -195,9 +218,9 @@ def fuse_multimodal(
 
 
 def _fuse_arguments(
-    args: tuple[Any, ...], arrays: dict[str, Any], defaults: dict[str, Any]
-) -> tuple[list[Stream], Array, Names]:
-    """Sorts out the two ways to call fuse_multimodal."""
+    args: tuple[Any, ...], arrays: dict[str, Any], options: Fields
+) -> tuple[list[Fields], Array, Names]:
+    """Sorts out the two ways to call fuse_multimodal. ``options``: the fields of a Stream after values and times."""
     op = "fuse_multimodal"
     three = ("data1", "times1", "data2", "times2", "data3", "times3", "target_times")
     form = three if len(args) > 2 or "data1" in arrays else ("streams", "target_times")
@@ -212,32 +235,47 @@ def _fuse_arguments(
     if missing:
         raise TypeError(f"{op}: missing {', '.join(missing)}")
     if form is three:
-        streams = [Stream(given[f"data{i}"], given[f"times{i}"], **defaults) for i in (1, 2, 3)]
-        return (
-            streams,
-            given["target_times"],
-            (op, "target_times", tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3))),
-        )
-    streams = [_as_stream(op, i, item, defaults) for i, item in enumerate(given["streams"])]
-    return streams, given["target_times"], (op, "target_times", ())
+        fields = [(given[f"data{i}"], given[f"times{i}"], *options) for i in (1, 2, 3)]
+        return fields, given["target_times"], _FUSE_THREE
+    return [_as_fields(op, i, x, options) for i, x in enumerate(given["streams"])], given["target_times"], _FUSE
 
 
-_STREAM_FIELDS = frozenset(f.name for f in dataclasses.fields(Stream))
+_STREAM_FIELDS = tuple(f.name for f in dataclasses.fields(Stream))
 
 
-def _as_stream(op: str, i: int, item: Any, defaults: dict[str, Any]) -> Stream:
+def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return (item[0], item[1], *options)
     if isinstance(item, Stream):
-        return item
+        return _fields(item)
     if isinstance(item, Mapping):
-        fields = {**defaults, **{("values" if k == "data" else k): v for k, v in item.items()}}
-        if not {"values", "times"} <= set(fields) <= _STREAM_FIELDS:
+        fields = dict(zip(_STREAM_FIELDS[2:], options, strict=True))
+        fields |= {("values" if k == "data" else k): v for k, v in item.items()}
+        if not {"values", "times"} <= set(fields) <= set(_STREAM_FIELDS):
             raise ValueError(
                 f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}"
             )
-        return Stream(**fields)
+        return tuple(fields[name] for name in _STREAM_FIELDS)
     if isinstance(item, Sequence) and len(item) == 2:
-        return Stream(item[0], item[1], **defaults)
+        return (item[0], item[1], *options)
     raise ValueError(f"{op}: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}")
+
+
+def _fields(s: Stream) -> Fields:
+    return (
+        s.values, s.times, s.offsets, s.method, s.latency, s.max_gap,
+        s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype),
+    )  # fmt: skip
+
+
+def _wants_op() -> bool:
+    """Whether torch has to see this call as an operation of its own, so that the direct way into C++ is closed.
+
+    The direct way is for plain torch tensors: one call into C++, which makes the outputs too. C++ answers None where an
+    array is anything else, requires a gradient, or breaks the contract; the general way then says what is wrong.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
 
 
 def require_fusible(names: Names, shapes: Shapes) -> None:
@@ -294,11 +332,8 @@ def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
     """A Stream as the tuple ``_core`` reads."""
     if not isinstance(s, Stream):
         raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
-    offsets = None if s.offsets is None else native(s.offsets)
-    return (
-        native(s.values), native(s.times), offsets, s.method, s.latency, s.max_gap,
-        s.outside, s.outside_valid, s.period, dtype_name(s.dtype),
-    )  # fmt: skip
+    values, times, offsets, *options = _fields(s)
+    return (native(values), native(times), None if offsets is None else native(offsets), *options)
 
 
 def _run(
@@ -331,9 +366,12 @@ def _run(
     refuse_arrays(op, names, streams, query, chosen)
     if check is None:  # reading times back from a GPU would stop the queue of work there
         check = not streams or device_type(streams[0].values) == "cpu"
+    if out is not None and chosen == "cuda":
+        refuse_foreign_outputs(op, kind, out)
+    queue = work_queue(kind, streams[0].values) if streams else None
     if chosen == "torch":
         outputs = None if out is None else [(native(x), None, None, None) for x in out]
-        shapes = _core.check_align(names, specs, targets, outputs, check)
+        shapes = _core.check_align(names, specs, targets, outputs, check, queue)
         return [_Output(*fields) for fields in run_torch(op, streams, query, [name for _, name in shapes], out)]
     made: list[_Output] = []
 
@@ -341,7 +379,7 @@ def _run(
         made.extend(allocate(shapes, kind, streams[0].values))
         return [(*(None if x is None else native(x) for x in o[:3]), o.column) for o in made]
 
-    _core.align(names, specs, targets, allocate_once, check)
+    _core.align(names, specs, targets, allocate_once, check, queue)
     if kind != "jax":
         return made
     return [o._replace(values=finish(o.values), valid=finish(o.valid), index=finish(o.index)) for o in made]

@@ -13,7 +13,10 @@ from ._types import Array
 HUGE = 4 << 20
 """Bytes from which large memory pages are worth asking for; NumPy does so by itself."""
 
-Kind = Literal["numpy", "torch", "jax"]
+LEGACY_DEFAULT_STREAM = 1
+"""As DLPack and CUDA number it."""
+
+Kind = Literal["numpy", "torch", "jax", "cupy"]
 
 
 def kind_of(array: Array) -> Kind:
@@ -24,12 +27,42 @@ def kind_of(array: Array) -> Kind:
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):
         return "jax"
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return "cupy"
     return "numpy"
+
+
+def device_type(array: Array) -> str:
+    """``"cpu"``, ``"cuda"``, ``"mps"`` ...: where an array lives."""
+    kind = kind_of(array)
+    if kind == "torch":
+        return str(array.device.type)
+    if kind == "jax":
+        platform = str(next(iter(array.devices())).platform)
+        return "cuda" if platform == "gpu" else platform
+    return "cuda" if kind == "cupy" else "cpu"
+
+
+def work_queue(kind: Kind, array: Array) -> tuple[int, type | None] | None:
+    """The CUDA stream to compute on, and the type of the arrays whose memory is reused in the order of that stream.
+
+    None: nothing to say. Torch is asked by ``_core``, and the CPU has no stream. JAX has none it would name, and reuses
+    memory in an order of its own; so ``_core`` waits for the work before it gives the arrays back.
+    """
+    if kind == "cupy":
+        import cupy
+
+        with array.device:
+            return int(cupy.cuda.get_current_stream().ptr), cupy.ndarray
+    if kind == "jax" and device_type(array) == "cuda":
+        return LEGACY_DEFAULT_STREAM, None
+    return None
 
 
 def native(array: Array) -> Any:
     """What ``_core`` reads: the array itself, or a view of it where NumPy's dtype is one DLPack cannot name."""
-    if isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
         if array.dtype.name == "bfloat16":
             return array.view(np.uint16), "bfloat16"
         if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
@@ -67,7 +100,12 @@ def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
             _core.prefer_huge_pages(made.data_ptr(), made.nbytes)
         return made
     if kind == "jax":
-        return _core.empty(shape, dtype)
+        return _core.empty(shape, dtype, like.__dlpack_device__()[1] if device_type(like) == "cuda" else None)
+    if kind == "cupy":
+        import cupy
+
+        with like.device:
+            return cupy.empty(shape, numpy_dtype(dtype))
     return np.empty(shape, numpy_dtype(dtype))
 
 
@@ -102,6 +140,14 @@ def from_torch(kind: Kind, tensor: Array) -> Array:
         import jax
 
         return jax.dlpack.from_dlpack(tensor.contiguous())
+    if kind == "cupy":
+        import cupy
+
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
+
+            return cupy.from_dlpack(tensor.view(torch.int16)).view(numpy_dtype("bfloat16"))
+        return cupy.from_dlpack(tensor)
     if kind == "numpy":
         if str(tensor.dtype) == "torch.bfloat16":
             import torch

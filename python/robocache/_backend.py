@@ -10,21 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _core
-from ._arrays import as_torch, from_torch, kind_of
+from ._arrays import as_torch, device_type, from_torch, kind_of
 from ._types import Array, Query, Stream
 
 Backend = Literal["cpu", "cuda", "torch"]
-
-
-def device_type(array: Array) -> str:
-    """``"cpu"``, ``"cuda"``, ``"mps"`` ...: where an array lives."""
-    kind = kind_of(array)
-    if kind == "torch":
-        return str(array.device.type)
-    if kind == "jax":
-        platform = str(next(iter(array.devices())).platform)
-        return "cuda" if platform == "gpu" else platform
-    return "cpu"
 
 
 def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> Backend:
@@ -95,6 +84,13 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
             raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
 
 
+def refuse_foreign_outputs(op: str, kind: str, out: Sequence[Array]) -> None:
+    """A framework does not know what was written to its array on the stream of another one."""
+    for i, array in enumerate(out):
+        if kind_of(array) != kind:
+            raise ValueError(f"{op}: out[{i}] must be a {kind} array like the values on a GPU, got {kind_of(array)}")
+
+
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
     for i, stream in enumerate(streams):
         yield names[2][i][0] if names[2] else f"streams[{i}].values", stream.values
@@ -147,6 +143,8 @@ def run_torch(
     ]
     targets = Query(*(None if x is None else as_torch(x) for x in query))
     results = _torch_backend.align(tensors, targets, [getattr(torch, name) for name in dtypes], op=op)
+    if kind == "jax" and tensors[0].values.is_cuda:  # JAX may reuse the inputs as soon as we return
+        torch.cuda.current_stream(tensors[0].values.device).synchronize()
     arrays = [tuple(from_torch(kind, x) for x in result) for result in results]
     if out is None:
         return arrays

@@ -10,7 +10,7 @@ def cpu_instruction_set() -> str: ...
 def cuda_status() -> dict[str, Any]: ...
 def num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
-def empty(shape: Sequence[int], dtype: str) -> Any: ...
+def empty(shape: Sequence[int], dtype: str, gpu: int | None = None) -> Any: ...
 def prefer_huge_pages(address: int, bytes: int) -> None: ...
 def align(
     names: tuple[Any, ...],
@@ -18,6 +18,7 @@ def align(
     query: tuple[Any, ...],
     allocate: Callable[[Any], Any],
     check: bool,
+    queue: tuple[int, type | None] | None = None,
 ) -> None: ...
 def check_align(
     names: tuple[Any, ...],
@@ -25,6 +26,7 @@ def check_align(
     query: tuple[Any, ...],
     outputs: Sequence[tuple[Any, ...]] | None,
     check: bool,
+    queue: tuple[int, type | None] | None = None,
 ) -> list[tuple[tuple[int, ...], str]]: ...
 def align_backward(
     names: tuple[Any, ...],
@@ -38,3 +40,19 @@ def require_align_gradient(
     query: tuple[Any, ...],
     wanted: Sequence[bool],
 ) -> None: ...
+def align_tensors(
+    names: tuple[Any, ...],
+    streams: Sequence[tuple[Any, ...]],
+    query: tuple[Any, ...],
+    valid: bool,
+    index: bool,
+    batched: bool,
+    check: bool | None,
+) -> list[tuple[Any, Any, Any]] | None: ...
+def fuse_tensors(
+    names: tuple[Any, ...],
+    streams: Sequence[tuple[Any, ...]],
+    query: tuple[Any, ...],
+    valid: bool,
+    check: bool | None,
+) -> tuple[Any, Any] | None: ...

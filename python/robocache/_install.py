@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ def print_installation_info() -> None:
 def self_test() -> dict[str, str]:
     """Runs every available backend on a small problem with a known answer; raises RuntimeError if one is wrong.
 
+    "cuda" is tested with arrays of PyTorch, CuPy or JAX, whichever is there and sees the GPU; else the result says so.
+
     >>> import robocache
     >>> robocache.self_test()["cpu"]
     'ok'
@@ -77,14 +80,59 @@ def self_test() -> dict[str, str]:
         if not available:
             results[backend] = "not available"
             continue
+        inputs = (data, times, targets)
         if backend == "cuda":
-            import torch
-
-            inputs = [torch.from_numpy(x).cuda() for x in (data, times, targets)]
-            got = resample_trajectories(*inputs, backend=backend).cpu().numpy()
+            try:
+                got = _resample_on_gpu(inputs)
+            except ImportError as error:
+                results[backend] = f"not tested: {error}"
+                continue
         else:
-            got = resample_trajectories(data, times, targets, backend=backend)
+            got = resample_trajectories(*inputs, backend=backend)
         if not np.array_equal(got, expected):
             raise RuntimeError(f"self_test: backend '{backend}' returned {got.tolist()}, expected {expected.tolist()}")
         results[backend] = "ok"
     return results
+
+
+def _resample_on_gpu(inputs: Sequence[Any]) -> Any:
+    """Through whatever array library sees the GPU; ImportError where none does."""
+    from ._align import resample_trajectories
+
+    for move, back in filter(None, (find() for find in (_torch_on_gpu, _cupy_on_gpu, _jax_on_gpu))):
+        return back(resample_trajectories(*(move(x) for x in inputs), backend="cuda"))
+    raise ImportError("no PyTorch, CuPy or JAX that sees the GPU is installed")
+
+
+Moves = tuple[Callable[[Any], Any], Callable[[Any], Any]] | None
+"""How to bring a NumPy array to the GPU and back; None: not with this library."""
+
+
+def _torch_on_gpu() -> Moves:
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    return lambda x: torch.from_numpy(x).cuda(), lambda x: x.cpu().numpy()
+
+
+def _cupy_on_gpu() -> Moves:
+    try:
+        import cupy
+    except ImportError:
+        return None
+    return cupy.asarray, cupy.asnumpy
+
+
+def _jax_on_gpu() -> Moves:
+    try:
+        import jax
+    except ImportError:
+        return None
+    gpus = [device for device in jax.devices() if device.platform == "gpu"]
+    if not gpus:
+        return None
+    # Without its 64-bit mode JAX has no int64; the problem is exact in float32 too.
+    return lambda x: jax.device_put(x.astype(np.float32), gpus[0]), np.asarray

@@ -9,25 +9,43 @@
 
 namespace robocache {
 
+/// What messages call an argument: "times", "streams[2].times", "out[0]". Becomes text only where there is a message.
+struct ArgumentName {
+    std::string_view name;
+    std::string_view list;  // not empty: `name` is a field of item i of this list
+    std::size_t i = 0;
+
+    ArgumentName(std::string_view name) : name(name) {}
+    ArgumentName(const char* name) : name(name) {}
+    ArgumentName(const std::string& name) : name(name) {}
+    ArgumentName(std::string_view list, std::size_t i, std::string_view name) : name(name), list(list), i(i) {}
+
+    [[nodiscard]] std::string text() const {
+        if (list.empty()) return std::string(name);
+        const std::string item = std::string(list) + "[" + std::to_string(i) + "]";
+        return name.empty() ? item : item + "." + std::string(name);
+    }
+};
+
 /// Throws InvalidArgument "op: argument must <rule>, got <given>".
-[[noreturn]] inline void fail(std::string_view op, std::string_view argument, std::string_view rule,
+[[noreturn]] inline void fail(std::string_view op, const ArgumentName& argument, std::string_view rule,
                               std::string_view given) {
     std::string text;
-    text.append(op).append(": ").append(argument).append(" must ").append(rule).append(", got ").append(given);
+    text.append(op).append(": ").append(argument.text()).append(" must ").append(rule).append(", got ").append(given);
     throw InvalidArgument(text);
 }
 
-inline void require_rank(std::string_view op, std::string_view argument, const TensorView& tensor, int rank) {
+inline void require_rank(std::string_view op, const ArgumentName& argument, const TensorView& tensor, int rank) {
     if (tensor.rank == rank) return;
     fail(op, argument, "have " + std::to_string(rank) + (rank == 1 ? " dimension" : " dimensions"),
          "shape " + shape_text(tensor));
 }
 
-inline void require_dtype(std::string_view op, std::string_view argument, const TensorView& tensor, DType dtype) {
+inline void require_dtype(std::string_view op, const ArgumentName& argument, const TensorView& tensor, DType dtype) {
     if (tensor.dtype != dtype) fail(op, argument, std::string("have dtype ") + name(dtype), name(tensor.dtype));
 }
 
-inline void require_device(std::string_view op, std::string_view argument, const TensorView& tensor, Device device) {
+inline void require_device(std::string_view op, const ArgumentName& argument, const TensorView& tensor, Device device) {
     // Pinned host memory is read like any other host memory.
     const auto on_host = [](Device d) { return d.type == DeviceType::cpu || d.type == DeviceType::cuda_host; };
     if (tensor.device == device || (on_host(tensor.device) && on_host(device))) return;

@@ -1,5 +1,8 @@
-// Version, and the CUDA status of a build without CUDA code.
+// Version, and what a build without CUDA code says about CUDA.
 #include "robocache/system.hpp"
+
+#include "core/cuda_memory.hpp"
+#include "robocache/errors.hpp"
 
 namespace robocache {
 
@@ -12,6 +15,16 @@ CudaStatus cuda_status() {
     CudaStatus status;
     status.reason = "this build contains no CUDA code (nvcc was not found when it was built)";
     return status;
+}
+
+void* allocate_cuda(std::size_t, int) {
+    throw Unsupported(cuda_status().reason);
+}
+
+void free_cuda(void*) noexcept {}
+
+void wait_for_stream(int, Stream) {
+    throw Unsupported(cuda_status().reason);
 }
 #endif
 

@@ -16,11 +16,13 @@ constexpr std::array<std::string_view, 12> method_names = {"automatic", "linear"
 constexpr std::array<std::string_view, 4> outside_names = {"hold", "nan", "linear", "error"};
 
 template <class Enum, std::size_t count>
-Enum from_name(const std::array<std::string_view, count>& names, std::size_t first, std::string_view what,
+Enum from_name(const std::array<std::string_view, count>& names, std::size_t first, const ArgumentName& what,
                std::string_view given, std::string_view op) {
-    std::string choices;
     for (std::size_t i = first; i < count; ++i) {
         if (names[i] == given) return static_cast<Enum>(i);
+    }
+    std::string choices;
+    for (std::size_t i = first; i < count; ++i) {
         if (i > first) choices += i + 1 < count ? ", " : " or ";
         choices += names[i];
     }
@@ -29,11 +31,11 @@ Enum from_name(const std::array<std::string_view, count>& names, std::size_t fir
 
 }  // namespace
 
-Method align_detail::parse_method(std::string_view op, std::string_view argument, std::string_view given) {
+Method align_detail::parse_method(std::string_view op, const ArgumentName& argument, std::string_view given) {
     return from_name<Method>(method_names, 1, argument, given, op);
 }
 
-Outside align_detail::parse_outside(std::string_view op, std::string_view argument, std::string_view given) {
+Outside align_detail::parse_outside(std::string_view op, const ArgumentName& argument, std::string_view given) {
     return from_name<Outside>(outside_names, 0, argument, given, op);
 }
 

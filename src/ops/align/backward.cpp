@@ -286,7 +286,7 @@ void add_stream_of(const AlignPlan& plan, const StreamPlan& stream) {
 void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names) {
     for (const RangePlan& range : stream.ranges) {
         if (has_gradient(range.method)) continue;
-        throw Unsupported(std::string(names.op) + ": " + names.field(i, "method") +
+        throw Unsupported(std::string(names.op) + ": " + names.field(i, "method").text() +
                           " must be linear, previous, next, nearest, cubic or mean to have a native gradient (Python: "
                           "pass backend='torch', which has one for every method), got " +
                           std::string(method_name(range.method)));

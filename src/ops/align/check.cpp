@@ -83,7 +83,7 @@ void check_stream_times(const StreamPlan& stream, std::size_t i, const Names& na
 
 void check_offsets(const StreamPlan& stream, std::size_t i, const Names& names) {
     const auto at = [&](std::int64_t e) { return stream.offsets[e * stream.offsets_stride]; };
-    const std::string argument = names.field(i, "offsets");
+    const ArgumentName argument = names.field(i, "offsets");
     if (at(0) != 0) fail(names.op, argument, "begin with 0", std::to_string(at(0)));
     for (std::int64_t e = 0; e < stream.num_episodes; ++e) {
         if (at(e + 1) < at(e)) {
@@ -105,7 +105,7 @@ void check_episodes(const AlignPlan& plan, const Names& names) {
         for (std::size_t i = 0; i < plan.streams.size(); ++i) {
             if (episode >= 0 && episode < plan.streams[i].num_episodes) continue;
             fail(names.op, "episode",
-                 "be in [0, " + std::to_string(plan.streams[i].num_episodes) + ") for " + names.values(i),
+                 "be in [0, " + std::to_string(plan.streams[i].num_episodes) + ") for " + names.values(i).text(),
                  std::to_string(episode) + " at row " + std::to_string(b));
         }
     }
@@ -174,7 +174,8 @@ void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t 
     if (!bad.any()) return;
     std::int64_t j = 0;
     while (!is_outside(bad.get(), j)) ++j;
-    fail(names.op, targets_name(plan, names), "lie inside the rows of " + names.values(i) + " where outside is error",
+    fail(names.op, targets_name(plan, names),
+         "lie inside the rows of " + names.values(i).text() + " where outside is error",
          text(target_time<Time>(plan, bad.get(), j)) + " at row " + std::to_string(bad.get()) + ", position " +
              std::to_string(j));
 }

@@ -261,7 +261,7 @@ void plan_rows(AlignPlan& plan, const Query& query, const Names& names) {
         if (episodes == rows || episodes == 1) continue;  // one episode serves every row
         if (i == 0 && from_query) {
             fail(names.op, query.anchor ? "anchor" : names.query_times,
-                 "have one row for each of the " + std::to_string(episodes) + " episodes of " + names.values(0),
+                 "have one row for each of the " + std::to_string(episodes) + " episodes of " + names.values(0).text(),
                  "shape " + shape_text(*per_row));
         }
         fail(names.op, names.values(i), "have " + std::to_string(rows) + " episodes, one for each row of the query",
@@ -271,11 +271,11 @@ void plan_rows(AlignPlan& plan, const Query& query, const Names& names) {
 }
 
 void require_query(const AlignPlan& plan, const Query& query, const Names& names) {
-    const std::string times_name = names.times(0);
-    const auto require_time = [&](const std::optional<TensorView>& tensor, std::string_view argument) {
+    const auto require_time = [&](const std::optional<TensorView>& tensor, const ArgumentName& argument) {
         if (!tensor) return;
         if (tensor->dtype != plan.time_dtype) {
-            fail(names.op, argument, "have dtype " + std::string(name(plan.time_dtype)) + " like " + times_name,
+            fail(names.op, argument,
+                 "have dtype " + std::string(name(plan.time_dtype)) + " like " + names.times(0).text(),
                  name(tensor->dtype));
         }
         require_device(names.op, argument, *tensor, plan.device);
@@ -295,7 +295,7 @@ void require_same_kind(const AlignPlan& plan, std::span<const StreamView> stream
         }
         if (streams[i].times.dtype != plan.time_dtype) {
             fail(names.op, names.times(i),
-                 "have dtype " + std::string(name(plan.time_dtype)) + " like " + names.times(0),
+                 "have dtype " + std::string(name(plan.time_dtype)) + " like " + names.times(0).text(),
                  name(streams[i].times.dtype));
         }
     }
@@ -303,7 +303,7 @@ void require_same_kind(const AlignPlan& plan, std::span<const StreamView> stream
 
 // ---- outputs --------------------------------------------------------------------------------------------------------
 
-Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const std::string& argument,
+Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const ArgumentName& argument,
             const Names& names) {
     require_dtype(names.op, argument, tensor, dtype);
     require_device(names.op, argument, tensor, plan.device);
@@ -317,7 +317,7 @@ Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const 
 
 void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const AlignOutput& output,
                  std::size_t i, const Names& names) {
-    const std::string argument = "out[" + std::to_string(i) + "]";
+    const ArgumentName argument("out", i, "");
     const TensorView& out = output.values;
     const TensorView expected = output_view(plan, view);
     if (out.rank != expected.rank ||
@@ -325,7 +325,7 @@ void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& vi
         fail(names.op, argument, "have shape " + shape_text(expected), shape_text(out));
     }
     require_device(names.op, argument, out, plan.device);
-    require_output_dtype(names, argument + ".dtype", stream.values_dtype, out.dtype);
+    require_output_dtype(names, {"out", i, "dtype"}, stream.values_dtype, out.dtype);
     if (!is_floating(out.dtype) && (stream.before == Outside::nan || stream.after == Outside::nan)) {
         fail(names.op, names.field(i, "outside"), "be hold or error for an output that has no NaN",
              std::string("nan for ") + name(out.dtype));
@@ -345,26 +345,28 @@ void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& vi
         dim.out_stride = out.strides[d];
     }
     merge_channels(stream);
-    if (output.valid) stream.valid = plane(plan, *output.valid, DType::boolean, argument + ".valid", names);
-    if (output.index) stream.index = plane(plan, *output.index, DType::i64, argument + ".index", names);
+    if (output.valid) stream.valid = plane(plan, *output.valid, DType::boolean, {"out", i, "valid"}, names);
+    if (output.index) stream.index = plane(plan, *output.index, DType::i64, {"out", i, "index"}, names);
 }
 
 }  // namespace
 
-std::string Names::field(std::size_t i, std::string_view name) const {
-    if (i < streams.size() && streams[i].bare_fields) return std::string(name);
-    return "streams[" + std::to_string(i) + "]." + std::string(name);
+ArgumentName Names::field(std::size_t i, std::string_view name) const {
+    if (i < streams.size() && streams[i].bare_fields) return name;
+    return {"streams", i, name};
 }
 
-std::string Names::values(std::size_t i) const {
-    return i < streams.size() && !streams[i].values.empty() ? std::string(streams[i].values) : field(i, "values");
+ArgumentName Names::values(std::size_t i) const {
+    if (i < streams.size() && !streams[i].values.empty()) return streams[i].values;
+    return field(i, "values");
 }
 
-std::string Names::times(std::size_t i) const {
-    return i < streams.size() && !streams[i].times.empty() ? std::string(streams[i].times) : field(i, "times");
+ArgumentName Names::times(std::size_t i) const {
+    if (i < streams.size() && !streams[i].times.empty()) return streams[i].times;
+    return field(i, "times");
 }
 
-void require_output_dtype(const Names& names, std::string_view argument, DType values, DType out) {
+void require_output_dtype(const Names& names, const ArgumentName& argument, DType values, DType out) {
     if (out == values || is_floating(out)) return;
     fail(names.op, argument, std::string("be ") + name(values) + " or a floating dtype", name(out));
 }
@@ -403,6 +405,10 @@ TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
 }
 
 void merge_channels(StreamPlan& plan) {
+    if (plan.outer.empty()) {  // the usual case, without a list
+        if (plan.inner.size == 1) plan.inner = {1, 1, 1};
+        return;
+    }
     std::vector<ChannelDim> dims = plan.outer;
     dims.push_back(plan.inner);
     std::vector<ChannelDim> merged;

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/contract.hpp"
 #include "robocache/align.hpp"
 
 namespace robocache::align_detail {
@@ -23,9 +23,9 @@ struct Names {
     std::string_view query_times = "times";
     std::vector<StreamNames> streams;
 
-    [[nodiscard]] std::string values(std::size_t i) const;
-    [[nodiscard]] std::string times(std::size_t i) const;
-    [[nodiscard]] std::string field(std::size_t i, std::string_view name) const;
+    [[nodiscard]] ArgumentName values(std::size_t i) const;
+    [[nodiscard]] ArgumentName times(std::size_t i) const;
+    [[nodiscard]] ArgumentName field(std::size_t i, std::string_view name) const;
 };
 
 struct ChannelDim {
@@ -102,11 +102,11 @@ struct AlignPlan {
 };
 
 /// Throw InvalidArgument that names `op` and `argument` and lists the choices.
-[[nodiscard]] Method parse_method(std::string_view op, std::string_view argument, std::string_view given);
-[[nodiscard]] Outside parse_outside(std::string_view op, std::string_view argument, std::string_view given);
+[[nodiscard]] Method parse_method(std::string_view op, const ArgumentName& argument, std::string_view given);
+[[nodiscard]] Outside parse_outside(std::string_view op, const ArgumentName& argument, std::string_view given);
 
 /// An output has the stream's own dtype, or a floating one.
-void require_output_dtype(const Names& names, std::string_view argument, DType values, DType out);
+void require_output_dtype(const Names& names, const ArgumentName& argument, DType values, DType out);
 
 /// The contract without outputs: shapes, dtypes, devices, options. Reads no data.
 [[nodiscard]] AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names);

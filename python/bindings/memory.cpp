@@ -1,0 +1,89 @@
+// Memory for outputs that no framework makes: on the host for JAX on the CPU, on a GPU for JAX there.
+#include "memory.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings.hpp"
+#include "core/cuda_memory.hpp"
+#include "robocache/errors.hpp"
+#include "tensor_reader.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+    const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
+    std::uint8_t code = 2;
+    if (dtype == DType::boolean) code = 6;
+    if (dtype >= DType::u8 && dtype <= DType::u64) code = 1;
+    if (dtype >= DType::i8 && dtype <= DType::i64) code = 0;
+    if (dtype == DType::bf16) code = 4;
+    return {code, bits, 1};
+}
+
+std::string shape_text(const std::vector<std::size_t>& shape) {
+    std::string text = "(";
+    for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
+    return text + ")";
+}
+
+void free_host(void* data) noexcept {
+    std::free(data);
+}
+
+void free_on_gpu(void* data) noexcept {
+    const nb::gil_scoped_release unlocked;  // what the GPU is doing may itself wait for Python
+    free_cuda(data);
+}
+
+/// Memory aligned to 64 bytes (JAX: 64 needed) on the host or on a GPU, as an array that any DLPack consumer takes over
+/// without copying. Work that writes it must be done before it is handed on: it knows nothing of streams.
+nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const std::string& dtype_name,
+                                 std::optional<int> gpu) {
+    const DType dtype = dtype_from_name(dtype_name, {"empty", "dtype"});
+    std::size_t bytes = static_cast<std::size_t>(size_bytes(dtype));
+    bool too_large = false;
+    for (const std::size_t extent : shape) too_large = __builtin_mul_overflow(bytes, extent, &bytes) || too_large;
+    too_large = too_large || bytes > SIZE_MAX / 2;
+    void* data = nullptr;
+    if (!too_large) data = gpu ? allocate_cuda(bytes, *gpu) : std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (data == nullptr) throw OutOfMemory("no memory for an output of " + shape_text(shape) + " " + dtype_name);
+    if (!gpu) prefer_huge_pages(data, bytes);
+    const nb::capsule owner(data, gpu ? free_on_gpu : free_host);
+    const auto device = gpu ? nb::device::cuda::value : nb::device::cpu::value;
+    return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype), device, gpu.value_or(0)};
+}
+
+}  // namespace
+
+void prefer_huge_pages(void* data, std::size_t bytes) {
+    constexpr std::uintptr_t page = 4096;
+    if (bytes < (std::size_t{4} << 20)) return;
+    const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+    const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // advice: it may be declined
+}
+
+void bind_memory(nb::module_& m) {
+    m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
+    m.def(
+        "prefer_huge_pages",
+        [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },
+        nb::arg("address"), nb::arg("bytes"));
+}
+
+}  // namespace robocache::python

@@ -1,0 +1,17 @@
+// Memory on a GPU for frameworks that do not lend theirs, and waiting for a stream. Without CUDA code: Unsupported.
+#pragma once
+
+#include <cstddef>
+
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+[[nodiscard]] void* allocate_cuda(std::size_t bytes, int device);
+
+/// Waits for all work on the device first: whoever used the memory last may have done so on any stream.
+void free_cuda(void* data) noexcept;
+
+void wait_for_stream(int device, Stream stream);
+
+}  // namespace robocache
