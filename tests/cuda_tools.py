@@ -33,10 +33,11 @@ def copy_of(x, device):
 
 
 class Guarded:
-    """While it is active, ``torch.empty`` gives slices from the middle of poisoned memory and remembers it.
+    """While it is active, new memory of torch is a slice from the middle of poisoned memory, which is remembered.
 
-    The outputs of a call are made with ``torch.empty``, so this puts guards around values, valid and index alike. The
-    poison comes from the host: initcheck counts only memory that a copy or one of our kernels wrote.
+    The outputs of a call are made with ``new_empty`` (the direct way) or ``torch.empty``, so this puts guards around
+    values, valid and index alike. The poison comes from the host: initcheck counts only memory that a copy or one of
+    our kernels wrote.
     """
 
     def __init__(self, monkeypatch):
@@ -45,7 +46,9 @@ class Guarded:
 
     def __enter__(self):
         self._patch = self._monkeypatch.context()
-        self._patch.__enter__().setattr(torch, "empty", self._empty)
+        patch = self._patch.__enter__()
+        patch.setattr(torch, "empty", self._empty)
+        patch.setattr(torch.Tensor, "new_empty", lambda like, shape, dtype=None: self._empty_like(like, shape, dtype))
         return self
 
     def __exit__(self, *error):
@@ -59,8 +62,11 @@ class Guarded:
         self._memories.append((memory, GUARD * item))
         return memory.view(dtype)[GUARD : GUARD + size].view(shape)
 
+    def _empty_like(self, like, shape, dtype):
+        return self._empty(shape, dtype=like.dtype if dtype is None else dtype, device=like.device)
+
     def assert_untouched(self, num_outputs):
-        assert len(self._memories) == num_outputs, "outputs are no longer made by torch.empty: guard what makes them"
+        assert len(self._memories) == num_outputs, "outputs are made in another way now: guard what makes them"
         for memory, guard in self._memories:
             seen = memory.cpu().numpy()
             assert (seen[:guard] == POISON).all(), "something was written before an output"
