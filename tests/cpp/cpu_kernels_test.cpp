@@ -119,39 +119,60 @@ TEST(CpuKernels, BaselineAndX8664V3AgreeBitForBit) {
 }
 
 TEST(CpuKernels, RowsThatGoPastTheCachesAreTheSame) {
-    if (!has_x86_64_v3()) GTEST_SKIP() << "this CPU has no AVX2, FMA and F16C";
-    const std::int64_t width = 40;
+    constexpr std::int64_t width = 40;
     std::vector<float> values(num_rows * width);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) * 0.37F;
-    std::vector<OuterRows> outer;
-    const std::vector<Sample> samples = random_samples(Method::linear, outer);
+    std::vector<double> times;
+    for (int i = 0; i < num_rows; ++i) times.push_back(i / 2 * 0.5);  // every time twice
     struct alignas(32) Line {
         float x[8];
     };
-    std::vector<Line> results[2];
-    for (const bool past_caches : {false, true}) {
-        std::vector<Line>& out = results[past_caches ? 1 : 0];
-        out.assign(samples.size() * width / 8, {});
-        RowJob job{reinterpret_cast<const char*>(values.data()),
-                   width * 4,
-                   1,
-                   DType::f32,
-                   reinterpret_cast<char*>(out.data()),
-                   width * 4,
-                   1,
-                   DType::f32,
-                   width,
-                   Method::linear,
-                   6.28,
-                   samples.data(),
-                   outer.data(),
-                   static_cast<std::int64_t>(samples.size()),
-                   nullptr,
-                   nullptr};
-        job.past_caches = past_caches;
-        kernels_x86_64_v3().write_rows(job);
+    for (const std::int64_t count : {1, 7, 8, 9, 64}) {  // fewer and more than are on their way at once
+        std::vector<double> targets;
+        for (std::int64_t k = 0; k < count; ++k) targets.push_back(static_cast<double>((k * 7) % 23) * 0.21 - 1.0);
+        for (const CpuKernels* kernels : {&kernels_baseline(), &kernels_x86_64_v3()}) {
+            if (kernels == &kernels_x86_64_v3() && !has_x86_64_v3()) continue;
+            std::vector<Line> results[2];
+            std::vector<Neighbours> near(targets.size());
+            std::vector<Sample> samples(targets.size());
+            for (const bool at_once : {false, true}) {
+                std::vector<Line>& out = results[at_once ? 1 : 0];
+                out.assign(targets.size() * width / 8, {});
+                const auto* rows = reinterpret_cast<const char*>(values.data());
+                const PlaceJob<double> place{{times.data(), 1, num_rows},
+                                             targets.data(),
+                                             count,
+                                             Method::linear,
+                                             {{}, false, false, Outside::nan, Outside::linear},
+                                             rows,
+                                             width * 4,
+                                             width * 8};
+                const RowJob write{rows,
+                                   width * 4,
+                                   1,
+                                   DType::f32,
+                                   reinterpret_cast<char*>(out.data()),
+                                   width * 4,
+                                   1,
+                                   DType::f32,
+                                   width,
+                                   Method::linear,
+                                   6.28,
+                                   samples.data(),
+                                   nullptr,
+                                   count,
+                                   nullptr,
+                                   nullptr};
+                if (at_once) {
+                    kernels->place_and_write<double>()(place, write, near.data(), samples.data());
+                } else {
+                    kernels->place<double>()(place, near.data(), samples.data());
+                    kernels->write_rows(write);
+                }
+            }
+            EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Line)), 0);
+        }
     }
-    EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Line)), 0);
 }
 
 template <class Time>

@@ -63,6 +63,14 @@ public:
           goes_direct_(streams_ && goes_direct(stream)) {}
 
     void write(Tile<Time>& tile, const CpuKernels& kernels) {
+        if (goes_direct_ && episode_.times.count > 0 && episode_.times.stride == 1) {
+            read_targets(tile);
+            std::fill_n(tile.valid, tile.count, true);
+            kernels.place_and_write<Time>()(place_job(tile, Method::linear), row_job(tile, stream_.ranges[0]),
+                                            tile.near, tile.samples);
+            sample(tile, Method::linear, false);
+            return write_planes(tile);
+        }
         place(tile, stream_.ranges[0].method, kernels);
         for (const RangePlan& range : stream_.ranges) {
             sample(tile, range.method, &range != &stream_.ranges[0]);
@@ -99,17 +107,19 @@ private:
             std::fill_n(tile.samples, tile.count, zero);
             return;
         }
+        kernels.place<Time>()(place_job(tile, method), tile.near, tile.samples);
+    }
+
+    PlaceJob<Time> place_job(const Tile<Time>& tile, Method method) const {
         const std::int64_t row_bytes = stream_.outer.empty() ? width_bytes(stream_.values_dtype) : 0;
-        const PlaceJob<Time> job{episode_.times,
-                                 tile.t,
-                                 tile.count,
-                                 method,
-                                 rules_,
-                                 episode_.values,
-                                 stream_.value_row_stride,
-                                 stream_.value_row_stride + row_bytes,
-                                 goes_direct_};
-        kernels.place<Time>()(job, tile.near, tile.samples);
+        return {episode_.times,
+                tile.t,
+                tile.count,
+                method,
+                rules_,
+                episode_.values,
+                stream_.value_row_stride,
+                stream_.value_row_stride + row_bytes};
     }
 
     /// What place() has not done: windows, cubics, and the methods of further channel ranges.
@@ -143,32 +153,34 @@ private:
         return row + 1 < episode.count && episode[row + 1] == episode[row];
     }
 
-    void write_range(Tile<Time>& tile, const RangePlan& range, const CpuKernels& kernels) const {
+    RowJob row_job(const Tile<Time>& tile, const RangePlan& range) const {
         const StreamPlan& s = stream_;
         char* out = s.out + b_ * s.out_row_stride + tile.begin * s.out_target_stride;
-        RowJob job{episode_.values + range.begin * s.inner.value_stride * size_bytes(s.values_dtype),
-                   s.value_row_stride,
-                   s.inner.value_stride,
-                   s.values_dtype,
-                   out + range.begin * s.inner.out_stride * size_bytes(s.out_dtype),
-                   s.out_target_stride,
-                   s.inner.out_stride,
-                   s.out_dtype,
-                   range.width,
-                   range.method,
-                   s.period,
-                   tile.samples,
-                   tile.outer,
-                   tile.count,
-                   &is_replaced,
-                   &episode_.times};
+        return {episode_.values + range.begin * s.inner.value_stride * size_bytes(s.values_dtype),
+                s.value_row_stride,
+                s.inner.value_stride,
+                s.values_dtype,
+                out + range.begin * s.inner.out_stride * size_bytes(s.out_dtype),
+                s.out_target_stride,
+                s.inner.out_stride,
+                s.out_dtype,
+                range.width,
+                range.method,
+                s.period,
+                tile.samples,
+                tile.outer,
+                tile.count,
+                &is_replaced,
+                &episode_.times};
+    }
+
+    void write_range(Tile<Time>& tile, const RangePlan& range, const CpuKernels& kernels) const {
+        const StreamPlan& s = stream_;
+        RowJob job = row_job(tile, range);
         if (!s.outer.empty()) return write_outer(job, 0, kernels);
         if (!streams_) return kernels.write_rows(job);
-        if (goes_direct_) {
-            job.past_caches = true;
-            return kernels.write_rows(job);
-        }
         const std::int64_t row_bytes = s.out_target_stride;
+        char* out = job.out;
         const std::int64_t batch = scratch_bytes / row_bytes;
         job.out = tile.scratch;
         for (std::int64_t k = 0; k < tile.count; k += batch) {

@@ -26,7 +26,6 @@ struct RowJob {
     /// Windows only: whether a later row of the same time replaces this one.
     bool (*is_replaced)(const void* times, std::int64_t row);
     const void* times;
-    bool past_caches = false;  ///< f32 rows of whole, 32-byte aligned vectors that nobody reads soon
 };
 
 /// `count` targets to find in one episode, and the method (none of the windows) to sample them by.
@@ -41,11 +40,14 @@ struct PlaceJob {
     const char* values;
     std::int64_t row_stride;
     std::int64_t row_bytes;
-    bool past_caches;  ///< of the RowJob that follows
 };
 
 template <class Time>
 using PlaceAll = void (*)(const PlaceJob<Time>& job, Neighbours* near, Sample* samples);
+
+/// Both steps at once: float32, linear, rows of whole, 32-byte aligned vectors that nobody reads soon.
+template <class Time>
+using PlaceAndWrite = void (*)(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* near, Sample* samples);
 
 struct CpuKernels {
     void (*write_rows)(const RowJob&);
@@ -53,6 +55,9 @@ struct CpuKernels {
     PlaceAll<float> place_f32;
     PlaceAll<double> place_f64;
     PlaceAll<std::int64_t> place_i64;
+    PlaceAndWrite<float> both_f32;
+    PlaceAndWrite<double> both_f64;
+    PlaceAndWrite<std::int64_t> both_i64;
 
     template <class Time>
     [[nodiscard]] PlaceAll<Time> place() const {
@@ -62,6 +67,17 @@ struct CpuKernels {
             return place_i64;
         } else {
             return place_f64;
+        }
+    }
+
+    template <class Time>
+    [[nodiscard]] PlaceAndWrite<Time> place_and_write() const {
+        if constexpr (sizeof(Time) == 4) {
+            return both_f32;
+        } else if constexpr (Time(0.5) == 0) {
+            return both_i64;
+        } else {
+            return both_f64;
         }
     }
 };

@@ -307,11 +307,6 @@ void write_sample(const RowJob& job, std::int64_t k, char* out) {
     }
 }
 
-/// How the rows of a tile get from memory into the caches. An output that stays in the caches: all while the targets
-/// are searched, into the second level, for a tile's rows would fill the first. An output that goes past them keeps the
-/// memory busy by itself: each row this many targets before it is read, so that reads and writes go on side by side.
-constexpr std::int64_t fetched_ahead = 8;
-
 /// Asks for `bytes` from `row` on, into the cache of `level`. The hardware finds the rest of a longer row by itself.
 template <int level>
 ROBOCACHE_HD void fetch(const char* row, std::int64_t bytes) {
@@ -329,21 +324,6 @@ void write_typed(const RowJob& job) {
         const Sample& sample = job.samples[k];
         char* out = job.out + k * job.out_target_stride;
         if constexpr (is_float<T> && !__is_same(T, Half)) {
-#ifdef __AVX2__
-            if constexpr (__is_same(T, float)) {
-                if (job.past_caches && in_place && sample.kind == Kind::blend) {
-                    if (k + fetched_ahead < job.count) {
-                        const Sample& later = job.samples[k + fetched_ahead];
-                        fetch<1>(job.values + later.rows[0] * job.value_row_stride,
-                                 job.value_row_stride + job.width * static_cast<std::int64_t>(sizeof(T)));
-                    }
-                    lerp_past_caches(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
-                                     reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
-                                     sample.weight, job.width, reinterpret_cast<T*>(out));
-                    continue;
-                }
-            }
-#endif
             if (in_place && sample.kind == Kind::blend) {
                 lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),
                               reinterpret_cast<const T*>(job.values + sample.rows[1] * job.value_row_stride),
@@ -353,9 +333,6 @@ void write_typed(const RowJob& job) {
         }
         write_sample<T>(job, k, out);
     }
-#ifdef __AVX2__
-    if (job.past_caches) _mm_sfence();
-#endif
 }
 
 void write_by_dtype(const RowJob& job) {
@@ -431,7 +408,25 @@ ROBOCACHE_HD std::int64_t search_from(const EpisodeTimes<Time>& times, Time t, s
     return last_at_or_before(times, t, hint);
 }
 
-/// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on.
+/// Notes where target k lies, `left` being the last row at or before it, and what to write for it.
+template <class Time>
+ROBOCACHE_HD void place_one(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Method method,
+                            const Rules& rules, Neighbours& near, Sample& sample) {
+    const Neighbours found = neighbours_of(times, t, left);
+    const Sample result = sample_at(times, t, found, method, rules);
+    // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
+    near.left = found.left;
+    near.right = found.right;
+    near.exact = found.exact;
+    sample.rows[0] = result.rows[0];
+    sample.rows[1] = result.rows[1];
+    sample.weight = result.weight;
+    sample.kind = result.kind;
+    sample.valid = result.valid;
+}
+
+/// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on,
+/// into the second level of the caches: the rows of a tile would fill the first.
 /// `times` and `method` come as arguments of their own so that the usual values of both are constants in here.
 template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
@@ -439,26 +434,43 @@ ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time>
     const Rules rules = job.rules;
     std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
     for (std::int64_t k = 0; k < job.count; ++k) {
-        const Time t = job.t[k];
-        left = search_from(times, t, left);
-        const char* row = job.values + (left < 0 ? 0 : left) * job.row_stride;
-        if (!job.past_caches) {
-            fetch<2>(row, job.row_bytes);
-        } else if (k < fetched_ahead) {
-            fetch<1>(row, job.row_bytes);
-        }
-        const Neighbours found = neighbours_of(times, t, left);
-        const Sample sample = sample_at(times, t, found, method, rules);
-        // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
-        near[k].left = found.left;
-        near[k].right = found.right;
-        near[k].exact = found.exact;
-        samples[k].rows[0] = sample.rows[0];
-        samples[k].rows[1] = sample.rows[1];
-        samples[k].weight = sample.weight;
-        samples[k].kind = sample.kind;
-        samples[k].valid = sample.valid;
+        left = search_from(times, job.t[k], left);
+        fetch<2>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
+        place_one(times, job.t[k], left, method, rules, near[k], samples[k]);
     }
+}
+
+/// Both steps at once for float32 rows that go past the caches: target k is searched, and its
+/// rows asked for, while an earlier one is written, so that the memory never waits for the search.
+template <class Time>
+void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* near, Sample* samples) {
+#ifdef __AVX2__
+    constexpr std::int64_t ahead = 8;
+    const Rules rules = job.rules;
+    const EpisodeTimes<Time> times = job.times;
+    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
+    for (std::int64_t k = 0; k < job.count + ahead; ++k) {
+        if (k < job.count) {
+            left = search_from(times, job.t[k], left);
+            fetch<1>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
+            place_one(times, job.t[k], left, Method::linear, rules, near[k], samples[k]);
+        }
+        if (k < ahead) continue;
+        const Sample& sample = samples[k - ahead];
+        char* out = rows.out + (k - ahead) * rows.out_target_stride;
+        if (sample.kind == Kind::blend) {
+            lerp_past_caches(reinterpret_cast<const float*>(rows.values + sample.rows[0] * rows.value_row_stride),
+                             reinterpret_cast<const float*>(rows.values + sample.rows[1] * rows.value_row_stride),
+                             sample.weight, rows.width, reinterpret_cast<float*>(out));
+        } else {
+            write_sample<float>(rows, k - ahead, out);
+        }
+    }
+    _mm_sfence();
+#else
+    place_each(job, job.times, Method::linear, near, samples);
+    write_typed<float>(rows);
+#endif
 }
 
 template <class Time>
@@ -486,8 +498,10 @@ void stream_out(const char* __restrict from, std::int64_t count, char* __restric
     copy(from + done, 1, count - done, to + done, 1);
 }
 
-constexpr CpuKernels kernels{&write_by_dtype, &stream_out, &place_all<float>, &place_all<double>,
-                             &place_all<std::int64_t>};
+constexpr CpuKernels kernels{&write_by_dtype,          &stream_out,
+                             &place_all<float>,        &place_all<double>,
+                             &place_all<std::int64_t>, &place_and_write<float>,
+                             &place_and_write<double>, &place_and_write<std::int64_t>};
 
 }  // namespace
 }  // namespace robocache::align_detail
