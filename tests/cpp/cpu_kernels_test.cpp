@@ -118,59 +118,61 @@ TEST(CpuKernels, BaselineAndX8664V3AgreeBitForBit) {
     }
 }
 
-TEST(CpuKernels, RowsThatGoPastTheCachesAreTheSame) {
+/// `count` targets searched and written in two steps, or at once past the caches, `shift` floats into aligned memory.
+std::vector<float> rows_written(const CpuKernels& kernels, std::int64_t count, std::int64_t shift, bool at_once) {
     constexpr std::int64_t width = 40;
     std::vector<float> values(num_rows * width);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) * 0.37F;
     std::vector<double> times;
     for (int i = 0; i < num_rows; ++i) times.push_back(i / 2 * 0.5);  // every time twice
+    std::vector<double> targets;
+    for (std::int64_t k = 0; k < count; ++k) targets.push_back(static_cast<double>((k * 7) % 23) * 0.21 - 1.0);
     struct alignas(32) Line {
         float x[8];
     };
-    for (const std::int64_t count : {1, 7, 8, 9, 64}) {  // fewer and more than are on their way at once
-        std::vector<double> targets;
-        for (std::int64_t k = 0; k < count; ++k) targets.push_back(static_cast<double>((k * 7) % 23) * 0.21 - 1.0);
-        for (const CpuKernels* kernels : {&kernels_baseline(), &kernels_x86_64_v3()}) {
-            if (kernels == &kernels_x86_64_v3() && !has_x86_64_v3()) continue;
-            std::vector<Line> results[2];
-            std::vector<Neighbours> near(targets.size());
-            std::vector<Sample> samples(targets.size());
-            for (const bool at_once : {false, true}) {
-                std::vector<Line>& out = results[at_once ? 1 : 0];
-                out.assign(targets.size() * width / 8, {});
-                const auto* rows = reinterpret_cast<const char*>(values.data());
-                const PlaceJob<double> place{{times.data(), 1, num_rows},
-                                             targets.data(),
-                                             count,
-                                             Method::linear,
-                                             {{}, false, false, Outside::nan, Outside::linear},
-                                             rows,
-                                             width * 4,
-                                             width * 8};
-                const RowJob write{rows,
-                                   width * 4,
-                                   1,
-                                   DType::f32,
-                                   reinterpret_cast<char*>(out.data()),
-                                   width * 4,
-                                   1,
-                                   DType::f32,
-                                   width,
-                                   Method::linear,
-                                   6.28,
-                                   samples.data(),
-                                   nullptr,
-                                   count,
-                                   nullptr,
-                                   nullptr};
-                if (at_once) {
-                    kernels->place_and_write<double>()(place, write, near.data(), samples.data());
-                } else {
-                    kernels->place<double>()(place, near.data(), samples.data());
-                    kernels->write_rows(write);
-                }
+    std::vector<Line> memory(static_cast<std::size_t>(count * width / 8 + 1));
+    float* out = memory[0].x + shift;
+    const auto* rows = reinterpret_cast<const char*>(values.data());
+    const Rules rules{{}, false, false, Outside::nan, Outside::linear};
+    const PlaceJob<double> place{
+        {times.data(), 1, num_rows}, targets.data(), count, Method::linear, rules, rows, width * 4, width * 8};
+    std::vector<Neighbours> near(targets.size());
+    std::vector<Sample> samples(targets.size());
+    const RowJob write{rows,
+                       width * 4,
+                       1,
+                       DType::f32,
+                       reinterpret_cast<char*>(out),
+                       width * 4,
+                       1,
+                       DType::f32,
+                       width,
+                       Method::linear,
+                       6.28,
+                       samples.data(),
+                       nullptr,
+                       count,
+                       nullptr,
+                       nullptr};
+    if (at_once) {
+        kernels.place_and_write<double>()(place, write, near.data(), samples.data());
+    } else {
+        kernels.place<double>()(place, near.data(), samples.data());
+        kernels.write_rows(write);
+    }
+    return {out, out + count * width};
+}
+
+TEST(CpuKernels, RowsThatGoPastTheCachesAreTheSame) {
+    for (const CpuKernels* kernels : {&kernels_baseline(), &kernels_x86_64_v3()}) {
+        if (kernels == &kernels_x86_64_v3() && !has_x86_64_v3()) continue;
+        for (const std::int64_t count : {1, 7, 8, 9, 64}) {  // fewer and more than are on their way at once
+            for (const std::int64_t shift : {0, 4}) {        // aligned to 32 and to 16 bytes
+                const std::vector<float> want = rows_written(*kernels, count, shift, false);
+                const std::vector<float> got = rows_written(*kernels, count, shift, true);
+                EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
+                    << count << " targets, " << shift << " floats into a vector";
             }
-            EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Line)), 0);
         }
     }
 }

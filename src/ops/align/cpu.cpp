@@ -29,12 +29,13 @@ bool goes_past_caches(const AlignPlan& plan, const StreamPlan& s) {
            row_bytes > 0 && row_bytes <= scratch_bytes && plan.num_rows * plan.num_targets >= stream_bytes / row_bytes;
 }
 
-/// Whether such an output is written without a stop in the scratch buffer: whole, aligned vectors of float32.
+/// Whether such an output is written without a stop in the scratch buffer: whole vectors of float32, each half aligned.
 bool goes_direct(const StreamPlan& s) {
     constexpr std::int64_t vector = 32;
+    constexpr std::int64_t half = 16;
     return s.out_dtype == DType::f32 && s.values_dtype == DType::f32 && s.inner.value_stride == 1 &&
-           s.ranges[0].method == Method::linear && reinterpret_cast<std::uintptr_t>(s.out) % vector == 0 &&
-           s.out_row_stride % vector == 0 && s.out_target_stride % vector == 0;
+           s.ranges[0].method == Method::linear && reinterpret_cast<std::uintptr_t>(s.out) % half == 0 &&
+           s.out_row_stride % half == 0 && s.out_target_stride % vector == 0;
 }
 
 /// What is known of up to tile_size targets of one query row and one stream.

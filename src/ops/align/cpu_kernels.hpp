@@ -45,7 +45,7 @@ struct PlaceJob {
 template <class Time>
 using PlaceAll = void (*)(const PlaceJob<Time>& job, Neighbours* near, Sample* samples);
 
-/// Both steps at once: float32, linear, rows of whole, 32-byte aligned vectors that nobody reads soon.
+/// Both steps at once: float32, linear, rows of whole vectors of 32 bytes, 16-byte aligned, that nobody reads soon.
 template <class Time>
 using PlaceAndWrite = void (*)(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* near, Sample* samples);
 

@@ -273,12 +273,20 @@ void lerp_in_place(const T* __restrict a, const T* __restrict b, double weight, 
 }
 
 #ifdef __AVX2__
-/// The same past the caches: for rows of whole, aligned vectors of a large output.
+/// The same past the caches: for rows of whole vectors of a large output, aligned to half a vector at least (NumPy's
+/// memory is to no more).
 ROBOCACHE_HD void lerp_past_caches(const float* a, const float* b, double weight, std::int64_t width, float* out) {
     const __m256 w = _mm256_set1_ps(static_cast<float>(weight));
+    const bool whole = reinterpret_cast<std::uintptr_t>(out) % 32 == 0;
     for (std::int64_t i = 0; i < width; i += 8) {
         const __m256 left = _mm256_loadu_ps(a + i);
-        _mm256_stream_ps(out + i, _mm256_fmadd_ps(w, _mm256_sub_ps(_mm256_loadu_ps(b + i), left), left));
+        const __m256 result = _mm256_fmadd_ps(w, _mm256_sub_ps(_mm256_loadu_ps(b + i), left), left);
+        if (whole) {
+            _mm256_stream_ps(out + i, result);
+        } else {
+            _mm_stream_ps(out + i, _mm256_castps256_ps128(result));
+            _mm_stream_ps(out + i + 4, _mm256_extractf128_ps(result, 1));
+        }
     }
 }
 #endif
