@@ -63,16 +63,7 @@ void bind_gradient(const AlignPlan& plan, StreamPlan& stream, const StreamView& 
     require_shape(names, argument, output, output_view(plan, view));
     require_device(names.op, argument, output, plan.device);
     if (!is_floating(output.dtype)) fail(names.op, argument, "have a floating dtype", name(output.dtype));
-    const std::int64_t element = size_bytes(output.dtype);
-    stream.out = static_cast<char*>(output.data);
-    stream.out_dtype = output.dtype;
-    stream.out_row_stride = output.strides[0] * element;
-    stream.out_target_stride = output.strides[1] * element;
-    for (int d = 2; d < output.rank; ++d) {
-        ChannelDim& dim = d + 1 < output.rank ? stream.outer[static_cast<std::size_t>(d - 2)] : stream.inner;
-        dim.out_stride = output.strides[d];
-    }
-    merge_channels(stream);
+    bind_rows(stream, output);
 }
 
 /// Validates, and leaves only the streams whose gradient is wanted.

@@ -315,6 +315,31 @@ Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const 
     return {tensor.data, tensor.strides[0], tensor.strides[1]};
 }
 
+/// Merges neighbouring channel dimensions that both sides store without a gap: fewer, longer rows.
+void merge_channels(StreamPlan& plan) {
+    if (plan.outer.empty()) {  // the usual case, without a list
+        if (plan.inner.size == 1) plan.inner = {1, 1, 1};
+        return;
+    }
+    std::vector<ChannelDim> dims = plan.outer;
+    dims.push_back(plan.inner);
+    std::vector<ChannelDim> merged;
+    for (const ChannelDim& dim : dims) {
+        if (dim.size == 1) continue;
+        if (!merged.empty() && merged.back().value_stride == dim.value_stride * dim.size &&
+            merged.back().out_stride == dim.out_stride * dim.size) {
+            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride};
+        } else {
+            merged.push_back(dim);
+        }
+    }
+    if (merged.empty()) merged.push_back({1, 1, 1});
+    if (plan.ranges.size() == 1) plan.ranges[0].width = merged.back().size;
+    plan.inner = merged.back();
+    merged.pop_back();
+    plan.outer = std::move(merged);
+}
+
 void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const AlignOutput& output,
                  std::size_t i, const Names& names) {
     const ArgumentName argument("out", i, "");
@@ -335,16 +360,7 @@ void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& vi
             fail(names.op, argument, "not overlap itself", "stride 0 in dimension " + std::to_string(d));
         }
     }
-    const std::int64_t element = size_bytes(out.dtype);
-    stream.out = static_cast<char*>(out.data);
-    stream.out_dtype = out.dtype;
-    stream.out_row_stride = out.strides[0] * element;
-    stream.out_target_stride = out.strides[1] * element;
-    for (int d = 2; d < out.rank; ++d) {
-        ChannelDim& dim = d + 1 < out.rank ? stream.outer[d - 2] : stream.inner;
-        dim.out_stride = out.strides[d];
-    }
-    merge_channels(stream);
+    bind_rows(stream, out);
     if (output.valid) stream.valid = plane(plan, *output.valid, DType::boolean, {"out", i, "valid"}, names);
     if (output.index) stream.index = plane(plan, *output.index, DType::i64, {"out", i, "index"}, names);
 }
@@ -404,28 +420,17 @@ TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
     return out;
 }
 
-void merge_channels(StreamPlan& plan) {
-    if (plan.outer.empty()) {  // the usual case, without a list
-        if (plan.inner.size == 1) plan.inner = {1, 1, 1};
-        return;
+void bind_rows(StreamPlan& stream, const TensorView& out) {
+    const std::int64_t element = size_bytes(out.dtype);
+    stream.out = static_cast<char*>(out.data);
+    stream.out_dtype = out.dtype;
+    stream.out_row_stride = out.strides[0] * element;
+    stream.out_target_stride = out.strides[1] * element;
+    for (int d = 2; d < out.rank; ++d) {
+        ChannelDim& dim = d + 1 < out.rank ? stream.outer[static_cast<std::size_t>(d - 2)] : stream.inner;
+        dim.out_stride = out.strides[d];
     }
-    std::vector<ChannelDim> dims = plan.outer;
-    dims.push_back(plan.inner);
-    std::vector<ChannelDim> merged;
-    for (const ChannelDim& dim : dims) {
-        if (dim.size == 1) continue;
-        if (!merged.empty() && merged.back().value_stride == dim.value_stride * dim.size &&
-            merged.back().out_stride == dim.out_stride * dim.size) {
-            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride};
-        } else {
-            merged.push_back(dim);
-        }
-    }
-    if (merged.empty()) merged.push_back({1, 1, 1});
-    if (plan.ranges.size() == 1) plan.ranges[0].width = merged.back().size;
-    plan.inner = merged.back();
-    merged.pop_back();
-    plan.outer = std::move(merged);
+    merge_channels(stream);
 }
 
 void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,

@@ -61,23 +61,22 @@ struct CpuKernels {
 
     template <class Time>
     [[nodiscard]] PlaceAll<Time> place() const {
-        if constexpr (sizeof(Time) == 4) {
-            return place_f32;
-        } else if constexpr (Time(0.5) == 0) {
-            return place_i64;
-        } else {
-            return place_f64;
-        }
+        return of_time<Time>(place_f32, place_f64, place_i64);
     }
 
     template <class Time>
     [[nodiscard]] PlaceAndWrite<Time> place_and_write() const {
+        return of_time<Time>(both_f32, both_f64, both_i64);
+    }
+
+    template <class Time, class F32, class F64, class I64>
+    static constexpr auto of_time(F32 f32, F64 f64, I64 i64) {
         if constexpr (sizeof(Time) == 4) {
-            return both_f32;
+            return f32;
         } else if constexpr (Time(0.5) == 0) {
-            return both_i64;
+            return i64;
         } else {
-            return both_f64;
+            return f64;
         }
     }
 };

@@ -115,8 +115,8 @@ void require_output_dtype(const Names& names, const ArgumentName& argument, DTyp
 /// The contract of the outputs.
 void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
                   const Names& names);
-/// Merges neighbouring channel dimensions that both sides store without a gap: fewer, longer rows.
-void merge_channels(StreamPlan& plan);
+/// Where a stream's output (or the gradient of it) is; channel dimensions without gaps between them become one.
+void bind_rows(StreamPlan& stream, const TensorView& out);
 /// The contract of the data itself, on the CPU: times, offsets, episodes, outside = error.
 void check_data(const AlignPlan& plan, const Names& names, bool check);
 
