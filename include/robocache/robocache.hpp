@@ -6,3 +6,4 @@
 #include "robocache/system.hpp"
 #include "robocache/tensor.hpp"
 #include "robocache/threads.hpp"
+#include "robocache/voxelize.hpp"

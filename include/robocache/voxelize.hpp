@@ -1,0 +1,116 @@
+// voxelize: points to the cells of a grid. The contract, case by case, is docs/voxelize.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+/// What a cell says of the points in it.
+enum class Reduction : std::uint8_t {
+    occupancy,  ///< 1 where there is a point
+    count,
+    sum,  ///< sum, mean, min, max: of the points' features, channel by channel
+    mean,
+    min,
+    max,
+};
+
+/// Throws InvalidArgument, listing the choices, for an unknown name.
+[[nodiscard]] Reduction reduction_from_name(std::string_view name);
+[[nodiscard]] std::string_view reduction_name(Reduction reduction) noexcept;
+
+/// Boxes of `size`, `shape` of them, from `origin` on: cell (x, y, z) holds the points with
+/// floor((p - origin) / size) == (x, y, z), computed in f64 for f64 points and in f32 for all others.
+struct VoxelGrid {
+    std::array<double, 3> origin{};
+    std::array<double, 3> size{1, 1, 1};
+    std::array<std::int64_t, 3> shape{};
+};
+
+/// Points, with features if asked for, cut into clouds; owned by the caller. Any strides.
+///   one cloud   points (N, 3)
+///   ragged      points (N, 3)   offsets (B + 1,) i64
+struct PointsView {
+    TensorView points;                   ///< f32, f16 or f64
+    std::optional<TensorView> offsets;   ///< not decreasing, from 0 to N
+    std::optional<TensorView> features;  ///< (N, F) f32, f16, bf16 or u8
+};
+
+/// Depth images that one pass turns into points: pixel (v, u) of depth d is ((u - cx) d / fx, (v - cy) d / fy, d) in
+/// the camera, then moved by the pose. Depth 0, negative or not finite is no point at all.
+///   one cloud   depth (H, W), or (V, H, W) with `views`
+///   batch       depth (B, H, W), or (B, V, H, W) with `views`
+struct DepthView {
+    TensorView depth;                    ///< u16 millimetres or f32 metres
+    TensorView intrinsics;               ///< (3, 3), or one for each image: (B, 3, 3), (B, V, 3, 3); f32
+    std::optional<TensorView> pose;      ///< (4, 4) camera to grid, or one for each image; f32
+    std::optional<TensorView> features;  ///< depth's shape and F: f32, f16, bf16 or u8
+    bool views = false;                  ///< the dimension before H, W counts views of the same cloud
+    double unit = 0;                     ///< metres of depth 1; 0: 0.001 for u16, 1 for f32
+    double max_depth = 0;                ///< deeper is no point; 0: no limit
+};
+
+/// Where a dense grid is written; C-contiguous. [B] where there are offsets or a batch of images.
+struct VoxelOutput {
+    TensorView grid;                    ///< ([B,] X, Y, Z) or, of features, ([B,] X, Y, Z, F)
+    std::optional<TensorView> counts;   ///< ([B,] X, Y, Z) i32
+    std::optional<TensorView> dropped;  ///< ([B]) i64: points outside the grid or not finite
+};
+
+struct VoxelOptions {
+    Reduction reduction = Reduction::occupancy;
+    double fill = 0;             ///< min and max of a cell without points
+    bool deterministic = false;  ///< sum and mean the same to the bit on every device; the others always are
+    bool check = true;           ///< verify offsets before writing
+};
+
+/// Points to a dense grid. Throws before writing anything. Stream-ordered on a device; allocates no tensor memory and
+/// never synchronises there, but for check. `workspace`: voxelize_workspace bytes, u8, contents irrelevant.
+/// Grid dtypes: occupancy bool, u8, i32, f32; count u8 (stops at 255), i32, i64; features: their own (u8: f32) or f32.
+void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
+              const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+[[nodiscard]] std::int64_t voxelize_workspace(const PointsView& points, const VoxelGrid& grid,
+                                              const VoxelOutput& output, const VoxelOptions& options = {});
+
+/// Depth images to a dense grid, without a point cloud in memory.
+void voxelize_depth(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
+                    const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+[[nodiscard]] std::int64_t voxelize_depth_workspace(const DepthView& images, const VoxelGrid& grid,
+                                                    const VoxelOutput& output, const VoxelOptions& options = {});
+
+/// Where occupied cells are written, in order of (cloud, x, y, z). Row m of every tensor belongs to the same cell; what
+/// is beyond the cells found is not written. Cells that do not fit are counted in `found`, the earlier ones are kept.
+struct SparseOutput {
+    TensorView coordinates;                  ///< (capacity, 4) i32: cloud, x, y, z
+    std::optional<TensorView> features;      ///< (capacity, F): reduced as options.reduction says
+    std::optional<TensorView> counts;        ///< (capacity,) i32
+    std::optional<TensorView> voxel;         ///< (N,) i64: the row of each point's cell, -1 where there is none
+    std::optional<TensorView> first_points;  ///< (capacity, K) i64: the first points of each cell, then -1
+    TensorView found;                        ///< (2,) i64: occupied cells, dropped points
+};
+
+/// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides of
+/// the origin and fewer for many clouds (each doubling of 2 clouds takes a bit from 64).
+void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
+                     const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+[[nodiscard]] std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid& grid,
+                                                     const SparseOutput& output, const VoxelOptions& options = {});
+
+/// The gradient of a dense grid of features for its points' features: f32 (N, F), written, not added to.
+/// sum and mean share a cell's gradient out; min and max give it to the first point in input order that has the value.
+struct VoxelGradient {
+    TensorView grid;                   ///< the gradient of VoxelOutput::grid, any floating dtype, C-contiguous
+    std::optional<TensorView> values;  ///< min, max: VoxelOutput::grid as voxelize wrote it
+    TensorView features;               ///< (N, F) f32
+};
+void voxelize_backward(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
+                       const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+[[nodiscard]] std::int64_t voxelize_backward_workspace(const PointsView& points, const VoxelGrid& grid,
+                                                       const VoxelGradient& gradient, const VoxelOptions& options = {});
+
+}  // namespace robocache
