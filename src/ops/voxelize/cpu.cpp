@@ -83,15 +83,14 @@ private:
 template <class Word, class Item>
 void run(const DensePlan& plan, const KeySpace& space, int shift) {
     const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Item> buckets(keys, space.last(), shift);
+    const Buckets<Word, Item> buckets(keys, space.last(), plan.num_clouds, shift);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
     std::vector<Accumulators<Word>> accumulators;
     for (std::int64_t w = 0; w < workers; ++w) {
         accumulators.emplace_back(plan.reduction, plan.deterministic, plan.features.num_channels,
                                   std::min(std::int64_t{1} << shift, plan.total_cells()));
     }
-    if (plan.dropped != nullptr) std::fill_n(plan.dropped, plan.num_clouds, 0);
-    buckets.fill({plan.dropped, true, nullptr});
+    if (plan.dropped != nullptr) std::copy_n(buckets.dropped(), plan.num_clouds, plan.dropped);
     const DenseWriter<Word, Item> writer(plan, buckets, shift);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         writer.write(bucket, accumulators[static_cast<std::size_t>(worker)]);

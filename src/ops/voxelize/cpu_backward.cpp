@@ -24,20 +24,19 @@ void share_out(const BackwardPlan& plan, const KeySpace& space, const std::int64
     const std::int64_t channels = plan.features.num_channels;
     const Grad* gradient = static_cast<const Grad*>(plan.out_gradient);
     parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
-        keys.each_block(
-            begin, end,
-            [&](std::int64_t first, std::int64_t count, std::int64_t, const Word* key, const std::uint32_t* status) {
-                for (std::int64_t k = 0; k < count; ++k) {
-                    float* to = plan.gradient + (first + k) * plan.gradient_row_stride;
-                    const bool is_inside = status[k] == inside;
-                    const std::int64_t cell = is_inside ? static_cast<std::int64_t>(key[k]) : 0;
-                    const Grad* from = gradient + cell * channels;
-                    const float n = is_inside && counts != nullptr ? static_cast<float>(counts[cell]) : 1.0F;
-                    for (std::int64_t c = 0; c < channels; ++c) {
-                        to[c * plan.gradient_channel_stride] = is_inside ? widen(from[c]) / n : 0.0F;
-                    }
-                }
-            });
+        const Scratch<Word> key(end - begin);
+        const Scratch<std::uint32_t> status(end - begin);
+        keys.each_block(begin, end, key.get(), status.get(), [](std::int64_t, std::int64_t, std::int64_t) {});
+        for (std::int64_t k = 0; k < end - begin; ++k) {
+            float* to = plan.gradient + (begin + k) * plan.gradient_row_stride;
+            const bool is_inside = status[k] == Status::inside;
+            const std::int64_t cell = is_inside ? static_cast<std::int64_t>(key[k]) : 0;
+            const Grad* from = gradient + cell * channels;
+            const float n = is_inside && counts != nullptr ? static_cast<float>(counts[cell]) : 1.0F;
+            for (std::int64_t c = 0; c < channels; ++c) {
+                to[c * plan.gradient_channel_stride] = is_inside ? widen(from[c]) / n : 0.0F;
+            }
+        }
     });
 }
 
@@ -106,13 +105,12 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
     const std::int64_t channels = plan.features.num_channels;
     const int shift = dense_shift(space.last(), channels * 9);
     const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Entry<Word>> buckets(keys, space.last(), shift);
+    const Buckets<Word, Entry<Word>> buckets(keys, space.last(), plan.num_clouds, shift);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
     const std::int64_t most_values = std::min(std::int64_t{1} << shift, plan.total_cells()) * channels;
     std::vector<Scratch<std::uint8_t>> taken;
     for (std::int64_t w = 0; w < workers; ++w) taken.emplace_back(most_values);
     clear(plan);
-    buckets.fill({});
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         std::uint8_t* flags = taken[static_cast<std::size_t>(worker)].get();
         std::memset(flags, 0, static_cast<std::size_t>(most_values));

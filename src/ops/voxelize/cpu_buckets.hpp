@@ -2,8 +2,8 @@
 //
 // Note [Buckets]
 // Bucket b has the points whose key >> shift is b, in input order. That order is the same for every number of threads,
-// and so is every sum made in it. Two passes over the points: chunks of them are counted bucket by bucket, then each
-// chunk knows where its points go.
+// and so is every sum made in it. Each chunk of points is sorted by buckets on its own, in memory that fits a cache;
+// then the parts of a bucket are brought together.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "core/thread_pool.hpp"
 #include "ops/voxelize/cpu_keys.hpp"
@@ -51,15 +52,7 @@ void each_item(std::int64_t count, std::int64_t workers, const Body& body) {
     });
 }
 
-/// What happens to points that are in no cell.
-struct Outsiders {
-    std::int64_t* dropped = nullptr;  // by cloud, or one number for all; set to 0 by the caller
-    bool by_cloud = false;
-    std::int64_t* voxel = nullptr;  // by point: set to -1
-};
-
 constexpr std::int64_t serial_points = 16384;  // fewer are not worth waking a thread for
-constexpr std::int64_t most_chunks = 64;
 
 template <class Word>
 void put_entry(Entry<Word>& entry, Word local, std::int64_t index) {
@@ -77,29 +70,26 @@ void put_entry(Word& entry, Word local, std::int64_t) {
     entry = local;
 }
 
-/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for.
+/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for. Writes to memory of its own only.
 template <class Word, class Item>
 class Buckets {
 public:
-    Buckets(const KeyReader<Word>& keys, std::uint64_t last_key, int shift)
+    Buckets(const KeyReader<Word>& keys, std::uint64_t last_key, std::int64_t num_clouds, int shift)
         : keys_(keys), shift_(shift), num_buckets_(static_cast<std::int64_t>(last_key >> shift) + 1) {
-        num_chunks_ = std::clamp<std::int64_t>(keys.num_points() / serial_points, 1, most_chunks);
-        chunk_size_ = (keys.num_points() + num_chunks_ - 1) / num_chunks_;
-        places_ = Scratch<Word>(num_chunks_ * num_buckets_);
+        // Parts of a bucket are long enough to be read in one go.
+        chunk_size_ = std::clamp(num_buckets_ * 128, serial_points, 8 * serial_points);
+        num_chunks_ = (keys.num_points() + chunk_size_ - 1) / chunk_size_;
+        part_end_ = Scratch<std::uint32_t>(num_chunks_ * (num_buckets_ + 1));
         begin_ = Scratch<std::int64_t>(num_buckets_ + 1);
-        count();
-        items_ = Scratch<Item>(begin_[num_buckets_]);
-    }
-
-    /// Puts every point in its place. Until here nothing was written outside.
-    void fill(const Outsiders& outsiders) {
-        parallel_for(num_chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t chunk = begin; chunk < end; ++chunk) fill_chunk(chunk, outsiders);
-        });
+        dropped_ = Scratch<std::int64_t>(num_clouds);
+        std::fill_n(dropped_.get(), num_clouds, 0);
+        parts_ = Scratch<Item>(keys.num_points());
+        split();
+        join();
+        parts_ = {};
     }
 
     [[nodiscard]] std::int64_t size() const { return num_buckets_; }
-    [[nodiscard]] std::int64_t num_items() const { return begin_[num_buckets_]; }
     [[nodiscard]] Item* items(std::int64_t bucket) const { return items_.get() + begin_[bucket]; }
     [[nodiscard]] std::int64_t num_items(std::int64_t bucket) const { return begin_[bucket + 1] - begin_[bucket]; }
     [[nodiscard]] std::int64_t most_items() const {
@@ -107,61 +97,70 @@ public:
         for (std::int64_t b = 0; b < num_buckets_; ++b) most = std::max(most, num_items(b));
         return most;
     }
+    /// Points outside the grid or not finite, by cloud.
+    [[nodiscard]] const std::int64_t* dropped() const { return dropped_.get(); }
 
 private:
-    void count() {
-        parallel_for(num_chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t chunk = begin; chunk < end; ++chunk) count_chunk(chunk);
+    void split() {
+        const std::int64_t workers = std::min<std::int64_t>(num_threads(), num_chunks_);
+        const Scratch<Word> keys(workers * chunk_size_);
+        const Scratch<std::uint32_t> buckets(workers * chunk_size_);
+        each_item(num_chunks_, workers, [&](std::int64_t worker, std::int64_t chunk) {
+            split_chunk(chunk, keys.get() + worker * chunk_size_, buckets.get() + worker * chunk_size_);
         });
-        std::int64_t total = 0;
-        for (std::int64_t bucket = 0; bucket < num_buckets_; ++bucket) {
-            begin_[bucket] = total;
-            for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
-                Word& place = places_[chunk * num_buckets_ + bucket];
-                const auto here = static_cast<std::int64_t>(place);
-                place = static_cast<Word>(total);
-                total += here;
-            }
-        }
-        begin_[num_buckets_] = total;
     }
 
-    void count_chunk(std::int64_t chunk) {
-        Word* counts = places_.get() + chunk * num_buckets_;
-        std::memset(counts, 0, static_cast<std::size_t>(num_buckets_) * sizeof(Word));
-        each_block(chunk,
-                   [&](std::int64_t, std::int64_t count, std::int64_t, const Word* keys, const std::uint32_t* status) {
-                       for (std::int64_t k = 0; k < count; ++k) {
-                           if (status[k] == inside) ++counts[keys[k] >> shift_];
-                       }
-                   });
-    }
-
-    void fill_chunk(std::int64_t chunk, const Outsiders& outsiders) {
-        Word* places = places_.get() + chunk * num_buckets_;
+    /// Sorts the points of a chunk by buckets; those in no cell come last, in a bucket of their own.
+    void split_chunk(std::int64_t chunk, Word* keys, std::uint32_t* buckets) {
+        const std::int64_t begin = chunk * chunk_size_;
+        const std::int64_t count = std::min(chunk_size_, keys_.num_points() - begin);
+        std::uint32_t* places = part_end_.get() + chunk * (num_buckets_ + 1);
+        std::memset(places, 0, static_cast<std::size_t>(num_buckets_ + 1) * sizeof(std::uint32_t));
+        const auto none = static_cast<std::uint32_t>(num_buckets_);
+        keys_.each_block(
+            begin, begin + count, keys, buckets, [&](std::int64_t first, std::int64_t block, std::int64_t cloud) {
+                std::int64_t outside = 0;
+                for (std::int64_t k = first - begin; k < first - begin + block; ++k) {
+                    outside += buckets[k] == Status::dropped ? 1 : 0;
+                    buckets[k] = buckets[k] == Status::inside ? static_cast<std::uint32_t>(keys[k] >> shift_) : none;
+                }
+                if (outside > 0) std::atomic_ref(dropped_[cloud]) += outside;
+            });
+        for (std::int64_t k = 0; k < count; ++k) ++places[buckets[k]];
+        std::uint32_t total = 0;
+        for (std::int64_t b = 0; b <= num_buckets_; ++b) total += std::exchange(places[b], total);
         const Word mask = static_cast<Word>((Word{1} << shift_) - 1);
-        Item* items = items_.get();
-        each_block(chunk, [&](std::int64_t first, std::int64_t count, std::int64_t cloud, const Word* keys,
-                              const std::uint32_t* status) {
-            std::int64_t outside = 0;
-            for (std::int64_t k = 0; k < count; ++k) {
-                if (status[k] == inside) {
-                    put_entry(items[places[keys[k] >> shift_]++], static_cast<Word>(keys[k] & mask), first + k);
-                } else {
-                    outside += status[k] == dropped ? 1 : 0;
-                    if (outsiders.voxel != nullptr) outsiders.voxel[first + k] = -1;
+        Item* parts = parts_.get() + begin;
+        for (std::int64_t k = 0; k < count; ++k) {
+            put_entry(parts[places[buckets[k]]++], static_cast<Word>(keys[k] & mask), begin + k);
+        }
+    }
+
+    /// Where the part of a bucket in a chunk begins; split_chunk has left the ends.
+    [[nodiscard]] std::int64_t part_begin(std::int64_t chunk, std::int64_t bucket) const {
+        return bucket == 0 ? 0 : part_end_[chunk * (num_buckets_ + 1) + bucket - 1];
+    }
+    [[nodiscard]] std::int64_t part_end(std::int64_t chunk, std::int64_t bucket) const {
+        return part_end_[chunk * (num_buckets_ + 1) + bucket];
+    }
+
+    void join() {
+        std::fill_n(begin_.get(), num_buckets_ + 1, 0);
+        for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+            for (std::int64_t b = 0; b < num_buckets_; ++b) begin_[b + 1] += part_end(chunk, b) - part_begin(chunk, b);
+        }
+        for (std::int64_t b = 0; b < num_buckets_; ++b) begin_[b + 1] += begin_[b];
+        items_ = Scratch<Item>(begin_[num_buckets_]);
+        const std::int64_t grain = keys_.num_points() <= serial_points ? num_buckets_ : 1;
+        parallel_for(num_buckets_, grain, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t b = first; b < last; ++b) {
+                Item* to = items(b);
+                for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+                    const Item* from = parts_.get() + chunk * chunk_size_;
+                    to = std::copy(from + part_begin(chunk, b), from + part_end(chunk, b), to);
                 }
             }
-            if (outside > 0 && outsiders.dropped != nullptr) {
-                std::atomic_ref(outsiders.dropped[outsiders.by_cloud ? cloud : 0]) += outside;
-            }
         });
-    }
-
-    template <class Body>
-    void each_block(std::int64_t chunk, const Body& body) const {
-        const std::int64_t begin = chunk * chunk_size_;
-        keys_.each_block(begin, std::min(begin + chunk_size_, keys_.num_points()), body);
     }
 
     const KeyReader<Word>& keys_;
@@ -169,8 +168,10 @@ private:
     std::int64_t num_buckets_;
     std::int64_t num_chunks_;
     std::int64_t chunk_size_;
-    Scratch<Word> places_;  // (chunks, buckets): how many points, then where the next one goes
+    Scratch<std::uint32_t> part_end_;  // (chunks, buckets + 1)
     Scratch<std::int64_t> begin_;
+    Scratch<std::int64_t> dropped_;
+    Scratch<Item> parts_;
     Scratch<Item> items_;
 };
 

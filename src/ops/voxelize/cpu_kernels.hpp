@@ -10,7 +10,11 @@
 namespace robocache::voxelize_detail {
 
 /// What a point turned out to be.
-enum Status : std::uint32_t { dropped = 0, inside = 1, nothing = 2 };
+struct Status {
+    static constexpr std::uint32_t dropped = 0;
+    static constexpr std::uint32_t inside = 1;
+    static constexpr std::uint32_t nothing = 2;  // a pixel without a measurement
+};
 
 /// Keys for `count` points of one cloud; of points that are not inside, keys mean nothing.
 template <class Word>

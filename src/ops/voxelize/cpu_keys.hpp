@@ -33,11 +33,10 @@ public:
 
     [[nodiscard]] std::int64_t num_points() const { return clouds_.num_points; }
 
-    /// Calls body(first point, count, cloud, keys, status) for stretches of [begin, end) that lie in one cloud.
+    /// Keys and status of the points [begin, end) go to keys[0] and status[0] and so on; calls body(first point, count,
+    /// cloud) after each stretch of them that lies in one cloud.
     template <class Body>
-    void each_block(std::int64_t begin, std::int64_t end, const Body& body) const {
-        alignas(64) Word keys[block_size];
-        alignas(64) std::uint32_t status[block_size];
+    void each_block(std::int64_t begin, std::int64_t end, Word* keys, std::uint32_t* status, const Body& body) const {
         std::int64_t cloud = -1;
         for (std::int64_t i = begin; i < end;) {
             std::int64_t count = std::min(block_size, end - i);
@@ -45,19 +44,16 @@ public:
                 const Pixel at = pixel_of(*depth_, i);
                 count = std::min(count, depth_->width - at.u);
                 cloud = at.cloud;
-                KeyJob<Word> job = job_of(cloud, count, keys, status);
-                read_pixels(at, job);
+                read_pixels(at, job_of(cloud, count, keys + (i - begin), status + (i - begin)));
             } else {
-                if (cloud < 0 || (cloud + 1 < clouds_.num_clouds && clouds_.begin(cloud + 1) <= i))
-                    cloud = clouds_.of(i);
+                if (cloud < 0 || is_past(cloud, i)) cloud = clouds_.of(i);
                 if (cloud + 1 < clouds_.num_clouds) {
                     // Offsets nobody checked may run backwards: go on by at least one point.
                     count = std::clamp<std::int64_t>(clouds_.begin(cloud + 1) - i, 1, count);
                 }
-                KeyJob<Word> job = job_of(cloud, count, keys, status);
-                read_points(i, job);
+                read_points(i, job_of(cloud, count, keys + (i - begin), status + (i - begin)));
             }
-            body(i, count, cloud, keys, status);
+            body(i, count, cloud);
             i += count;
         }
     }
@@ -70,6 +66,10 @@ private:
         fits_ = true;
         for (int a = 0; a < 3; ++a) fits_ = fits_ && grid.f32.limit[a] <= 0x1p31F && grid.f32.low[a] >= -0x1p31F;
         packed_ = points.dtype == DType::f32 && points.axis_stride == 4 && points.row_stride == 12;
+    }
+
+    [[nodiscard]] bool is_past(std::int64_t cloud, std::int64_t i) const {
+        return cloud + 1 < clouds_.num_clouds && clouds_.begin(cloud + 1) <= i;
     }
 
     KeyJob<Word> job_of(std::int64_t cloud, std::int64_t count, Word* keys, std::uint32_t* status) const {
@@ -122,11 +122,11 @@ private:
         for (std::int64_t k = 0; k < job.count; ++k) {
             typename Source::Scalar p[3];
             Cell cell;
-            job.status[k] = nothing;
+            job.status[k] = Status::nothing;
             if (!source.read(first + k, p)) continue;
-            job.status[k] = dropped;
+            job.status[k] = Status::dropped;
             if (!find_cell(grid, p, cell)) continue;
-            job.status[k] = inside;
+            job.status[k] = Status::inside;
             job.keys[k] = job.first + static_cast<Word>(cell.x) * job.x_stride +
                           static_cast<Word>(cell.y) * job.y_stride + static_cast<Word>(cell.z);
         }

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/voxelize/cpu_buckets.hpp"
@@ -52,7 +53,7 @@ void widen_box(const SparsePlan& plan, std::int64_t begin, std::int64_t end, std
 
 /// The box around all cells that have points, so that keys are as short as can be.
 KeySpace box_of(const SparsePlan& plan) {
-    const std::int64_t num_chunks = std::clamp<std::int64_t>(plan.num_points / serial_points, 1, most_chunks);
+    const std::int64_t num_chunks = std::clamp<std::int64_t>(plan.num_points / serial_points, 1, 256);
     const std::int64_t chunk_size = (plan.num_points + num_chunks - 1) / num_chunks;
     struct Box {
         std::int64_t low[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
@@ -293,7 +294,7 @@ template <class Word>
 void run(const SparsePlan& plan, const KeySpace& space) {
     const int shift = sparse_shift(space.last(), plan.num_points, 8 * static_cast<int>(sizeof(Word)));
     const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Entry<Word>> buckets(keys, space.last(), shift);
+    const Buckets<Word, Entry<Word>> buckets(keys, space.last(), plan.num_clouds, shift);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
     const std::int64_t most_items = buckets.most_items();
     const std::int64_t most_cells = shift < 62 ? std::min(most_items, std::int64_t{1} << shift) : most_items;
@@ -304,21 +305,24 @@ void run(const SparsePlan& plan, const KeySpace& space) {
                         Accumulators<Word>(reduction, plan.deterministic, plan.features.num_channels, most_cells)});
     }
     Scratch<std::int64_t> first_rows(buckets.size() + 1);
-    std::int64_t outside = 0;
-    buckets.fill({&outside, false, plan.voxel});
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         first_rows[bucket + 1] =
             pool[static_cast<std::size_t>(worker)].finder.count(buckets.items(bucket), buckets.num_items(bucket));
     });
     first_rows[0] = 0;
     for (std::int64_t b = 0; b < buckets.size(); ++b) first_rows[b + 1] += first_rows[b];
+    if (plan.voxel != nullptr) {
+        parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
+            std::fill(plan.voxel + begin, plan.voxel + end, -1);
+        });
+    }
     const SparseWriter<Word> writer(plan, space, shift);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         writer.write(bucket, buckets.items(bucket), buckets.num_items(bucket), first_rows[bucket],
                      first_rows[bucket + 1] - first_rows[bucket], pool[static_cast<std::size_t>(worker)]);
     });
     plan.found[0] = first_rows[buckets.size()];
-    plan.found[1] = outside;
+    plan.found[1] = std::accumulate(buckets.dropped(), buckets.dropped() + plan.num_clouds, std::int64_t{0});
 }
 
 }  // namespace
