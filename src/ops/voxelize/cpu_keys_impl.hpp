@@ -20,9 +20,10 @@ ROBOCACHE_HD float masked(float x, std::uint32_t mask) {
 }
 
 /// As find_cell and linear_index, without a branch. is_point is 0 for a pixel without a measurement, else 1.
+/// Returns 1 for a point that is dropped, else 0.
 template <class Word>
-ROBOCACHE_HD void put_key(const KeyJob<Word>& job, std::int64_t k, float px, float py, float pz,
-                          std::uint32_t is_point) {
+ROBOCACHE_HD std::int32_t put_key(const KeyJob<Word>& job, std::int64_t k, float px, float py, float pz,
+                                  std::uint32_t is_point) {
     const CellGrid<float>& grid = job.cells;
     const float x = place(px, grid.origin[0], grid.size[0]);
     const float y = place(py, grid.origin[1], grid.size[1]);
@@ -35,39 +36,48 @@ ROBOCACHE_HD void put_key(const KeyJob<Word>& job, std::int64_t k, float px, flo
     const auto cx = static_cast<Word>(floor_of_small(masked(x, mask)));
     const auto cy = static_cast<Word>(floor_of_small(masked(y, mask)));
     const auto cz = static_cast<Word>(floor_of_small(masked(z, mask)));
-    job.keys[k] = job.first + cx * job.x_stride + cy * job.y_stride + cz;
-    job.status[k] = in | (Status::nothing * (1U - is_point));
+    const Word key = job.first + cx * job.x_stride + cy * job.y_stride + cz;
+    job.keys[k] = key;
+    job.buckets[k] = (static_cast<std::uint32_t>(key >> job.shift) & mask) | (job.none & ~mask);
+    return static_cast<std::int32_t>(is_point - in);
 }
 
 template <class Word>
-void keys_of_points(const float* __restrict xyz, const KeyJob<Word>& given) {
+std::int64_t keys_of_points(const float* __restrict xyz, const KeyJob<Word>& given) {
     const KeyJob<Word> job = given;
+    std::int32_t dropped = 0;
+    const auto count = static_cast<std::int32_t>(job.count);
 #pragma GCC ivdep
-    for (std::int64_t k = 0; k < job.count; ++k) put_key(job, k, xyz[3 * k], xyz[3 * k + 1], xyz[3 * k + 2], 1);
+    for (std::int32_t k = 0; k < count; ++k) {
+        dropped += put_key(job, k, xyz[3 * k], xyz[3 * k + 1], xyz[3 * k + 2], 1);
+    }
+    return dropped;
 }
 
 template <bool has_pose, class Word, class Raw>
-ROBOCACHE_HD void keys_of_row(const PixelRow& given_row, const KeyJob<Word>& given) {
+ROBOCACHE_HD std::int64_t keys_of_row(const PixelRow& given_row, const KeyJob<Word>& given) {
     const KeyJob<Word> job = given;
     PixelRow row = given_row;
     row.camera.has_pose = has_pose;
     const Raw* __restrict raw = static_cast<const Raw*>(row.raw);
     const auto u = static_cast<std::int32_t>(row.u);
     const auto v = static_cast<float>(static_cast<std::int32_t>(row.v));
+    std::int32_t dropped = 0;
     const auto count = static_cast<std::int32_t>(job.count);
 #pragma GCC ivdep
     for (std::int32_t k = 0; k < count; ++k) {
         const float depth = depth_of(raw[k], row.unit);
         float p[3];
         point_of_pixel(row.camera, static_cast<float>(u + k), v, depth, p);
-        put_key(job, k, p[0], p[1], p[2], static_cast<std::uint32_t>(is_measured(depth, row.max_depth)));
+        dropped += put_key(job, k, p[0], p[1], p[2], static_cast<std::uint32_t>(is_measured(depth, row.max_depth)));
     }
+    return dropped;
 }
 
 template <class Word, class Raw>
-void keys_of_pixels(const PixelRow& row, const KeyJob<Word>& job) {
+std::int64_t keys_of_pixels(const PixelRow& row, const KeyJob<Word>& job) {
     if (row.camera.has_pose) return keys_of_row<true, Word, Raw>(row, job);
-    keys_of_row<false, Word, Raw>(row, job);
+    return keys_of_row<false, Word, Raw>(row, job);
 }
 
 /// Whatever is not inside does not count; bounds keep what they are where nothing is.
