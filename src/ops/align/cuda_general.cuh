@@ -2,6 +2,7 @@
 // search is the same as in the simple kernel; the rows are written element by element (quaternion by quaternion).
 #pragma once
 
+#include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_place.cuh"
 #include "ops/align/values.hpp"
 
@@ -207,6 +208,7 @@ __device__ inline Sample sample_by(const DeviceStream& s, const DeviceQuery& q, 
 template <class Time>
 __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_constant__ GeneralTable general) {
     __shared__ PlacedSample placed[block_threads];
+    wait_for_earlier_work();
     const DeviceQuery& q = general.table.query;
     const DeviceStream& s = general.table.streams[0];
     const DeviceChannels& c = general.channels;

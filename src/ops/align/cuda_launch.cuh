@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda_check.hpp"
+#include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_general.cuh"
 #include "ops/align/cuda_rows.cuh"
 #include "ops/align/plan.hpp"
@@ -109,6 +109,12 @@ unsigned grid_size(std::int64_t blocks) {
     return static_cast<unsigned>(blocks);
 }
 
+/// Rows of an episode; of ragged ones, on average.
+double rows_per_episode(const StreamPlan& s) {
+    const auto rows = static_cast<double>(std::max<std::int64_t>(s.num_rows, 0));
+    return s.offsets == nullptr ? rows : rows / static_cast<double>(std::max<std::int64_t>(s.num_episodes, 1));
+}
+
 template <class Time>
 RowsStream<Time> rows_stream(const AlignPlan& plan, const StreamPlan& s, int bytes) {
     RowsStream<Time> r{};
@@ -132,7 +138,7 @@ RowsStream<Time> rows_stream(const AlignPlan& plan, const StreamPlan& s, int byt
     r.valid = s.valid;
     r.index = s.index;
     // Random times, and random targets, stray from an even spread by half a root of their number (one sigma).
-    const auto rows = static_cast<double>(std::max<std::int64_t>(s.num_rows, 0));
+    const double rows = rows_per_episode(s);
     const auto targets = static_cast<double>(plan.num_targets);
     const double sigma = 0.5 * std::sqrt(rows + rows * rows / targets);
     r.window_margin = static_cast<std::int32_t>(std::min(3 * sigma, 1e6)) + 2;
@@ -181,9 +187,8 @@ void launch_rows(const AlignPlan& plan, std::span<const StreamPlan* const> strea
     // Few warps are spread over all multiprocessors.
     const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / enough_blocks, 1, warps_per_block);
     const unsigned blocks = grid_size((num_tiles + warps - 1) / warps);
-    align_rows<Time, Element, shape, asks, capacity>
-        <<<blocks, static_cast<unsigned>(warps * warp_size), 0, stream>>>(table);
-    check_cuda(cudaGetLastError(), "align: launching align_rows");
+    launch_overlapped(align_rows<Time, Element, shape, asks, capacity>, blocks,
+                      static_cast<unsigned>(warps * warp_size), 0, stream, table, "align: launching align_rows");
 }
 
 /// Rows that no wide access fits, that lie side by side in the output and close together in the source.
@@ -205,9 +210,11 @@ bool is_plain(const AlignPlan& plan, const StreamPlan& s) {
 /// Streams of one floating type. A table of one stream is all constants: worth kernels of its own.
 template <class Time, class Element>
 void launch_element(const AlignPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
-    if (streams.size() > 1) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
+    const bool plain =
+        std::all_of(streams.begin(), streams.end(), [&](const StreamPlan* s) { return is_plain(plan, *s); });
+    if (!plain) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
+    if (streams.size() > 1) return launch_rows<Time, Element, Shape::wide, Asks::plain, 4>(plan, streams, stream);
     const StreamPlan& s = *streams[0];
-    if (!is_plain(plan, s)) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
     if (is_narrow(plan, s)) return launch_rows<Time, Element, Shape::narrow, Asks::plain, 1>(plan, streams, stream);
     launch_rows<Time, Element, Shape::wide, Asks::plain, 1>(plan, streams, stream);
 }
@@ -260,8 +267,8 @@ void launch_general(const AlignPlan& plan, const StreamPlan& s, cudaStream_t str
     c.out_dtype = s.out_dtype;
     DeviceStream& d = general.table.streams[0];
     general.table.num_tiles = cut_into_tiles(d, plan, s.inner.size * c.outer_count);
-    align_general<Time><<<grid_size(general.table.num_tiles), block_threads, 0, stream>>>(general);
-    check_cuda(cudaGetLastError(), "align: launching align_general");
+    launch_overlapped(align_general<Time>, grid_size(general.table.num_tiles), block_threads, 0, stream, general,
+                      "align: launching align_general");
 }
 
 template <class Time>

@@ -6,6 +6,7 @@
 // search and warps that move share a multiprocessor without waiting for each other.
 #pragma once
 
+#include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_place.cuh"
 #include "ops/align/cuda_words.cuh"
 
@@ -207,7 +208,8 @@ __device__ __forceinline__ void wait_for_times() {
     __syncwarp();
 }
 
-/// The search for those outside the window. Not inlined: its registers would be taken from every warp.
+/// The search for those outside the window; `data` is in global memory, or in shared memory if the window has the whole
+/// episode. Not inlined: its registers would be taken from every warp.
 template <class Compute, class Time>
 __device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time* data, std::int64_t count, Time t,
                                           std::int64_t& left) {
@@ -215,15 +217,15 @@ __device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time*
     constexpr int num_probes = 5;
     if (count > num_probes) {
         // Where evenly spaced times would have it: five of them on their way at once usually say it all.
-        const Time first = __ldg(data);
-        const Time last = __ldg(data + count - 1);
+        const Time first = data[0];
+        const Time last = data[count - 1];
         const float share =
             __fdividef(static_cast<float>(distance(first, t)), static_cast<float>(distance(first, last)));
         auto begin = static_cast<std::int64_t>(share * static_cast<float>(count - 1)) - 1;
         begin = begin < 0 ? 0 : (begin > count - num_probes ? count - num_probes : begin);
         Time x[num_probes];
 #pragma unroll
-        for (int i = 0; i < num_probes; ++i) x[i] = __ldg(data + begin + i);
+        for (int i = 0; i < num_probes; ++i) x[i] = data[begin + i];
 #pragma unroll
         for (int i = 0; i + 2 < num_probes; ++i) {
             if (x[i] <= t && t < x[i + 1] && x[i + 2] != x[i + 1]) {
@@ -255,7 +257,8 @@ __device__ __forceinline__ Sample sample_in(const RowsStream<Time>& s, const Row
                                           asks == Asks::plain ? Method::linear : s.method, s.rules);
         }
     }
-    return sample_far<Compute>(s, episode.times, episode.count, t, left);
+    const bool whole = span.count == episode.count;
+    return sample_far<Compute>(s, whole ? window : episode.times, episode.count, t, left);
 }
 
 template <class Compute, class Time>
@@ -363,15 +366,16 @@ __device__ __forceinline__ void write_by_width(int steps, bool all_blend, const 
 }
 
 /// Narrow rows that no wide access fits: every lane moves the row of its own target, by way of shared memory, and the
-/// warp writes them out side by side. All targets blend two rows.
-template <class T>
+/// warp writes them out side by side. Every target has a row; all_blend: and another one to blend it with.
+template <class T, bool all_blend>
 __device__ __forceinline__ void write_narrow(const PlacedRow& placed, std::int32_t row_bytes, std::int32_t count,
                                              std::int32_t lane, char* scratch, char* out) {
     constexpr int batch = 8;
     const std::int32_t width = row_bytes / static_cast<std::int32_t>(sizeof(T));
     if (lane < count) {
         const T* row_a = reinterpret_cast<const T*>(placed.a);
-        const T* row_b = reinterpret_cast<const T*>(placed.b);
+        const bool blends = all_blend || placed.b != nullptr;
+        const T* row_b = blends ? reinterpret_cast<const T*>(placed.b) : row_a;
         const float w = placed.weight_f32;
         T* to = reinterpret_cast<T*>(scratch) + lane * width;
         for (std::int32_t first = 0; first < width; first += batch) {
@@ -388,8 +392,8 @@ __device__ __forceinline__ void write_narrow(const PlacedRow& placed, std::int32
                 T result[2];
                 narrow_pair(blend_linear(widen_fast(a[u]), widen_fast(b[u]), w),
                             blend_linear(widen_fast(a[u + 1]), widen_fast(b[u + 1]), w), result);
-                if (first + u < width) to[first + u] = result[0];
-                if (first + u + 1 < width) to[first + u + 1] = result[1];
+                if (first + u < width) to[first + u] = blends ? result[0] : a[u];
+                if (first + u + 1 < width) to[first + u + 1] = blends ? result[1] : a[u + 1];
             }
         }
     }
@@ -497,6 +501,7 @@ __global__ __launch_bounds__(block_threads, blocks_per_multiprocessor(shape)) vo
     const int warp = threadIdx.x / warp_size;
     const int lane = threadIdx.x % warp_size;
     const std::uint32_t number = blockIdx.x * (blockDim.x / warp_size) + warp;
+    wait_for_earlier_work();
     if (number >= table.num_tiles) return;
     const DeviceQuery& q = table.query;
     int i = 0;
@@ -536,7 +541,10 @@ __global__ __launch_bounds__(block_threads, blocks_per_multiprocessor(shape)) vo
     const bool all_blend = __all_sync(0xffffffffU, !active || placed.b != nullptr);
     if constexpr (shape == Shape::narrow) {
         if (all_blend) {
-            return write_narrow<Element>(placed, s.row_bytes, tile.count, lane, scratch_of_warp[warp], out);
+            return write_narrow<Element, true>(placed, s.row_bytes, tile.count, lane, scratch_of_warp[warp], out);
+        }
+        if (__all_sync(0xffffffffU, !active || placed.a != nullptr)) {
+            return write_narrow<Element, false>(placed, s.row_bytes, tile.count, lane, scratch_of_warp[warp], out);
         }
     }
     const std::uint32_t total = static_cast<std::uint32_t>(tile.count) * s.num_words;

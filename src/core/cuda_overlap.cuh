@@ -1,0 +1,59 @@
+// Kernels that take their places while the work before them on the stream still runs out (programmatic dependent
+// launch, compute capability 9.0 on): launching costs about a microsecond, which is a large part of a small call.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+#include "core/cuda_check.hpp"
+
+namespace robocache {
+
+/// To be called by every thread of such a kernel before it reads or writes global memory: returns when all work before
+/// the kernel is done and visible. Says at once that the next kernel of the stream may take its places; that one waits
+/// in the same way.
+__device__ __forceinline__ void wait_for_earlier_work() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// The compute capability of the current device, 90 for 9.0.
+inline int compute_capability() {
+    static std::array<std::atomic<int>, 64> known{};
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    const auto slot = static_cast<std::size_t>(device);
+    if (slot < known.size()) {
+        if (const int value = known[slot].load(std::memory_order_relaxed); value != 0) return value;
+    }
+    int major = 0;
+    int minor = 0;
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+    if (slot < known.size()) known[slot].store(10 * major + minor, std::memory_order_relaxed);
+    return 10 * major + minor;
+}
+
+/// Launches a kernel that calls wait_for_earlier_work. `what` names it in errors.
+template <class Argument>
+void launch_overlapped(void (*kernel)(Argument), unsigned blocks, unsigned threads, std::size_t shared_bytes,
+                       cudaStream_t stream, const Argument& argument, const char* what) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = compute_capability() >= 90 ? 1U : 0U;
+    check_cuda(cudaLaunchKernelEx(&config, kernel, argument), what);
+}
+
+}  // namespace robocache
