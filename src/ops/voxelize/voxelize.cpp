@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> reduction_names = {"occupancy", "count", "sum", "mean", "min", "max"};
 
-// ROBOCACHE_HAS_CUDA_VOXELIZE: the CUDA files of this folder are linked in.
-#ifdef ROBOCACHE_HAS_CUDA_VOXELIZE
+#ifdef ROBOCACHE_HAS_CUDA
 std::int64_t cuda_workspace(const DensePlan& plan) {
     return voxelize_cuda_workspace(plan);
 }
@@ -48,7 +47,7 @@ void run_cpu(const BackwardPlan& plan) {
 template <class Plan>
 std::int64_t bytes_needed(const Plan& plan, [[maybe_unused]] const Names& names) {
     if (plan.device.type != DeviceType::cuda) return 0;
-#ifdef ROBOCACHE_HAS_CUDA_VOXELIZE
+#ifdef ROBOCACHE_HAS_CUDA
     return cuda_workspace(plan);
 #else
     throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
@@ -64,7 +63,7 @@ void run_anywhere(Plan& plan, const TensorView& workspace, [[maybe_unused]] Stre
         check_offsets(plan.points.offsets, plan.points.offsets_stride, plan.num_clouds, plan.num_points, names);
     }
     if (!on_cuda) return run_cpu(plan);
-#ifdef ROBOCACHE_HAS_CUDA_VOXELIZE
+#ifdef ROBOCACHE_HAS_CUDA
     if (plan.check && plan.points.offsets != nullptr) {
         const std::vector<std::int64_t> offsets = read_offsets_cuda(plan.points, plan.num_clouds, plan.device, stream);
         check_offsets(offsets.data(), 1, plan.num_clouds, plan.num_points, names);

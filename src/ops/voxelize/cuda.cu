@@ -1,0 +1,264 @@
+// Dense grids on CUDA: which way, its workspace, its launches. Allocates nothing on the device and never waits.
+#include <algorithm>
+#include <vector>
+
+#include "ops/voxelize/cuda_bins.cuh"
+#include "ops/voxelize/cuda_bits.cuh"
+#include "ops/voxelize/cuda_features.cuh"
+
+namespace robocache::voxelize_detail {
+namespace {
+
+constexpr std::int64_t own_bytes = 200 * 1024;  // of shared memory, for the bits of one cloud
+constexpr std::int64_t own_clouds = 64;         // fewer leave multiprocessors without work
+constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into smaller tiles
+
+enum class Way { bins, own, marks };
+
+Way way_of(const DensePlan& plan) {
+    if (plan.reduction != Reduction::occupancy || plan.counts != nullptr) return Way::bins;
+    if (plan.from_depth) return Way::marks;
+    const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
+    return plan.num_clouds >= own_clouds && bytes <= own_bytes ? Way::own : Way::bins;
+}
+
+/// What the bins need in the workspace.
+struct BinSpace {
+    SortedTiles tiles{};
+    std::uint32_t* points = nullptr;
+    std::int64_t num_bins = 0;  // in all
+};
+
+BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
+    BinSpace space;
+    SortedTiles& tiles = space.tiles;
+    const int per_thread = plan.num_points <= small_cloud ? 4 : 16;
+    tiles.tile = per_thread * sort_threads;
+    tiles.num_tiles = (plan.num_points + tiles.tile - 1) / tiles.tile;
+    space.num_bins = (plan.total_cells() + bin_cells - 1) / bin_cells;
+    tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins, max_bins));
+    const bool features = plan.has_features();
+    tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.tile * (features ? 4 : 2));
+    tiles.starts = cutter.take<std::uint16_t>(tiles.num_tiles * (tiles.num_bins + 1));
+    if (features) {
+        tiles.bin_sizes = cutter.take<std::uint32_t>(tiles.num_bins);
+        space.points = cutter.take<std::uint32_t>(plan.num_points);
+    }
+    return space;
+}
+
+std::uint32_t* cut_marks(const DensePlan& plan, Cutter& cutter) {
+    return cutter.take<std::uint32_t>((plan.total_cells() + 31) / 32);
+}
+
+template <class Source, int per_thread, class Stored>
+void launch_sort(const SortArguments<Source>& args, cudaStream_t stream) {
+    const std::int64_t bytes = per_thread * sort_threads * static_cast<std::int64_t>(sizeof(Stored)) +
+                               args.tiles.num_bins * static_cast<std::int64_t>(sizeof(std::uint32_t));
+    constexpr auto kernel = sort_tiles<Source, per_thread, Stored>;
+    allow_shared(kernel, bytes);
+    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_tiles), sort_threads,
+                      static_cast<std::size_t>(bytes), stream, args, "voxelize: launching sort_tiles");
+}
+
+void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t first_cell, cudaStream_t stream) {
+    const CountArguments args{tiles,      first_cell,     plan.total_cells(),
+                              plan.out,   plan.out_dtype, plan.reduction == Reduction::occupancy,
+                              plan.counts};
+    constexpr std::int64_t bytes = bin_cells * sizeof(std::uint32_t);
+    allow_shared(count_bins, bytes);
+    launch_overlapped(count_bins, static_cast<unsigned>(tiles.num_bins), bin_threads, bytes, stream, args,
+                      "voxelize: launching count_bins");
+}
+
+template <class In, Sums sums, int width>
+void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
+    constexpr std::int64_t bytes = bin_cells * sizeof(std::uint32_t);
+    constexpr auto kernel = reduce_bins<In, sums, width>;
+    allow_shared(kernel, bytes);
+    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_bins), bin_threads, bytes, stream, args,
+                      "voxelize: launching reduce_bins");
+}
+
+template <class In>
+void launch_features_of(const FeatureArguments& args, bool deterministic, cudaStream_t stream) {
+    const FeaturesPlan& f = args.features;
+    std::int64_t steps = f.num_channels % 4 * static_cast<std::int64_t>(sizeof(In));
+    steps |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(f.data));
+    for (const std::int64_t stride : f.strides) steps |= stride;
+    const std::int64_t out_bytes = args.out_is_f32 ? 4 : static_cast<std::int64_t>(sizeof(In));
+    const bool by_four = f.channel_stride == sizeof(In) && steps % (4 * static_cast<std::int64_t>(sizeof(In))) == 0 &&
+                         reinterpret_cast<std::uintptr_t>(args.out) % static_cast<std::uintptr_t>(4 * out_bytes) == 0;
+    const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
+    if (extreme && by_four) return launch_features_as<In, Sums::extreme, 4>(args, stream);
+    if (extreme) return launch_features_as<In, Sums::extreme, 1>(args, stream);
+    if (deterministic && by_four) return launch_features_as<In, Sums::fixed, 4>(args, stream);
+    if (deterministic) return launch_features_as<In, Sums::fixed, 1>(args, stream);
+    if (by_four) return launch_features_as<In, Sums::plain, 4>(args, stream);
+    launch_features_as<In, Sums::plain, 1>(args, stream);
+}
+
+void launch_features(const DensePlan& plan, const BinSpace& space, const SortedTiles& tiles, std::int64_t first_cell,
+                     cudaStream_t stream) {
+    const FeatureArguments args{tiles,
+                                first_cell,
+                                plan.total_cells(),
+                                space.points,
+                                plan.from_depth,
+                                plan.depth,
+                                plan.features,
+                                plan.reduction,
+                                plan.fill,
+                                plan.out,
+                                plan.out_dtype == DType::f32,
+                                plan.counts};
+    switch (plan.features.dtype) {
+        case DType::f16: return launch_features_of<Half>(args, plan.deterministic, stream);
+        case DType::bf16: return launch_features_of<BFloat16>(args, plan.deterministic, stream);
+        case DType::u8: return launch_features_of<std::uint8_t>(args, plan.deterministic, stream);
+        default: return launch_features_of<float>(args, plan.deterministic, stream);
+    }
+}
+
+void by_bins(const DensePlan& plan, cudaStream_t stream) {
+    const bool features = plan.has_features();
+    if (features && plan.num_points > UINT32_MAX) {
+        throw Unsupported("voxelize: features of more than 2^32 - 1 points on CUDA");
+    }
+    Cutter cutter(plan.workspace.data);
+    const BinSpace space = cut_bins(plan, cutter);
+    if (space.tiles.num_tiles > INT32_MAX) throw Unsupported("voxelize: more points than a CUDA grid has blocks");
+    if (plan.dropped != nullptr) {
+        check_cuda(cudaMemsetAsync(plan.dropped, 0, static_cast<std::size_t>(plan.num_clouds) * 8, stream),
+                   "voxelize: clearing dropped");
+    }
+    for (std::int64_t first_bin = 0; first_bin < space.num_bins; first_bin += max_bins) {
+        SortedTiles tiles = space.tiles;
+        tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins - first_bin, max_bins));
+        const std::int64_t first_cell = first_bin * bin_cells;
+        if (features) {
+            check_cuda(cudaMemsetAsync(tiles.bin_sizes, 0, static_cast<std::size_t>(tiles.num_bins) * 4, stream),
+                       "voxelize: clearing the sizes of bins");
+        }
+        if (tiles.num_tiles > 0) {
+            with_source(plan, [&](const auto& source) {
+                using Source = std::decay_t<decltype(source)>;
+                const SortArguments<Source> args{Places<Source>(source, plan.grid), tiles, plan.num_points, first_cell,
+                                                 first_bin == 0 ? plan.dropped : nullptr};
+                const bool small = tiles.tile == 4 * sort_threads;
+                if (features && small) return launch_sort<Source, 4, std::uint32_t>(args, stream);
+                if (features) return launch_sort<Source, 16, std::uint32_t>(args, stream);
+                if (small) return launch_sort<Source, 4, std::uint16_t>(args, stream);
+                launch_sort<Source, 16, std::uint16_t>(args, stream);
+            });
+        }
+        if (features) {
+            launch_features(plan, space, tiles, first_cell, stream);
+        } else {
+            launch_counts(plan, tiles, first_cell, stream);
+        }
+    }
+}
+
+void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
+    with_points(plan, [&](const auto& source) {
+        using Source = std::decay_t<decltype(source)>;
+        const OwnArguments<Source> args{Places<Source>(source, plan.grid),
+                                        clouds_of(plan.points, plan.num_clouds, plan.num_points), plan.out,
+                                        plan.out_dtype, plan.dropped};
+        const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
+        const auto launch = [&](auto* kernel) {
+            allow_shared(kernel, bytes);
+            launch_overlapped(kernel, blocks_for(plan.num_clouds, 1), own_threads, static_cast<std::size_t>(bytes),
+                              stream, args, "voxelize: launching mark_own_cloud");
+        };
+        if constexpr (std::is_same_v<Source, PointReader<float>>) return launch(&mark_own_cloud<float>);
+        if constexpr (std::is_same_v<Source, PointReader<Half>>) return launch(&mark_own_cloud<Half>);
+        if constexpr (std::is_same_v<Source, PointReader<double>>) return launch(&mark_own_cloud<double>);
+    });
+}
+
+template <class Raw>
+void launch_marks(const DensePlan& plan, std::uint32_t* bits, cudaStream_t stream) {
+    const DepthPlan& depth = plan.depth;
+    const std::int64_t images = plan.num_clouds * depth.num_views;
+    const std::int64_t bands = (depth.height + band_rows - 1) / band_rows;
+    const MarkArguments<Raw> args{
+        depth, DeviceGrid<float>(plan.grid), images, static_cast<std::int32_t>(bands), bits, plan.dropped};
+    constexpr int many = 4;
+    std::int64_t steps = depth.width * static_cast<std::int64_t>(sizeof(Raw));
+    steps |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(depth.data));
+    for (int d = 0; d < 3; ++d) steps |= depth.strides[d];
+    const bool by_four =
+        depth.strides[3] == sizeof(Raw) && steps % (many * static_cast<std::int64_t>(sizeof(Raw))) == 0;
+    const unsigned blocks = blocks_for(images * bands, 1);
+    if (by_four) {
+        launch_overlapped(mark_depth<Raw, many>, blocks, mark_threads, 0, stream, args,
+                          "voxelize: launching mark_depth");
+    } else {
+        launch_overlapped(mark_depth<Raw, 1>, blocks, mark_threads, 0, stream, args, "voxelize: launching mark_depth");
+    }
+}
+
+void by_marks(const DensePlan& plan, cudaStream_t stream) {
+    Cutter cutter(plan.workspace.data);
+    std::uint32_t* bits = cut_marks(plan, cutter);
+    const std::int64_t cells = plan.total_cells();
+    if (cells == 0) return;
+    check_cuda(cudaMemsetAsync(bits, 0, static_cast<std::size_t>((cells + 31) / 32) * 4, stream),
+               "voxelize: clearing bits");
+    if (plan.dropped != nullptr) {
+        check_cuda(cudaMemsetAsync(plan.dropped, 0, static_cast<std::size_t>(plan.num_clouds) * 8, stream),
+                   "voxelize: clearing dropped");
+    }
+    if (plan.num_points > 0) {
+        if (plan.depth.dtype == DType::u16) {
+            launch_marks<std::uint16_t>(plan, bits, stream);
+        } else {
+            launch_marks<float>(plan, bits, stream);
+        }
+    }
+    const WriteArguments args{bits, cells, plan.out, plan.out_dtype};
+    launch_overlapped(write_marks, blocks_for(std::min<std::int64_t>((cells + 15) / 16, 1 << 20), write_threads),
+                      write_threads, 0, stream, args, "voxelize: launching write_marks");
+}
+
+}  // namespace
+
+std::int64_t voxelize_cuda_workspace(const DensePlan& plan) {
+    Cutter cutter(nullptr);
+    switch (way_of(plan)) {
+        case Way::own: break;
+        case Way::marks: (void)cut_marks(plan, cutter); break;
+        case Way::bins: (void)cut_bins(plan, cutter); break;
+    }
+    return cutter.used();
+}
+
+void voxelize_cuda(const DensePlan& plan, Stream stream) {
+    if (plan.num_clouds == 0) return;
+    const DeviceGuard guard(plan.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    switch (way_of(plan)) {
+        case Way::own: return by_own_bits(plan, handle);
+        case Way::marks: return by_marks(plan, handle);
+        case Way::bins: return by_bins(plan, handle);
+    }
+}
+
+std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds, Device device,
+                                            Stream stream) {
+    const DeviceGuard guard(device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    std::vector<std::int64_t> offsets(static_cast<std::size_t>(num_clouds + 1));
+    for (std::size_t b = 0; b < offsets.size(); b += points.offsets_stride == 1 ? offsets.size() : 1) {
+        const std::int64_t* from = points.offsets + static_cast<std::int64_t>(b) * points.offsets_stride;
+        const std::size_t count = points.offsets_stride == 1 ? offsets.size() : 1;
+        check_cuda(cudaMemcpyAsync(&offsets[b], from, 8 * count, cudaMemcpyDeviceToHost, handle),
+                   "voxelize: reading offsets for check=True");
+    }
+    check_cuda(cudaStreamSynchronize(handle), "voxelize: reading offsets for check=True");
+    return offsets;
+}
+
+}  // namespace robocache::voxelize_detail

@@ -1,0 +1,302 @@
+// Dense grids by bins. A bin is a stretch of cells whose counters fit the shared memory of a block. One kernel reads
+// tiles of points and sorts each by bin, in shared memory; a second one has a block per bin, which collects its points
+// from all tiles, counts or reduces them in shared memory, and writes its cells once. No global atomics on cells, no
+// clearing, and the result does not depend on the order in which anything happens (but for sums of floats).
+#pragma once
+
+#include "ops/voxelize/cuda_places.cuh"
+
+namespace robocache::voxelize_detail {
+
+constexpr int bin_bits = 14;
+constexpr int bin_cells = 1 << bin_bits;
+constexpr int max_bins = 8192;  // of one pass; larger grids take several
+constexpr int sort_threads = 1024;
+constexpr int bin_threads = 512;
+constexpr int warp_threads = 32;
+constexpr std::uint32_t no_key = 0xffffffffU;
+constexpr unsigned all_lanes = 0xffffffffU;
+
+/// The tiles of points after sorting: in tile t, what belongs to bin b is [starts[t][b], starts[t][b + 1]).
+struct SortedTiles {
+    std::int64_t num_tiles;
+    std::int32_t tile;  // points, at most 16384
+    std::int32_t num_bins;
+    std::uint16_t* starts;     // [num_tiles][num_bins + 1]
+    void* keys;                // [num_tiles][tile]: u16 cell in the bin, or u32 with the point in the tile above it
+    std::uint32_t* bin_sizes;  // null: not asked for; points of each bin, zero before
+};
+
+template <class Source>
+struct SortArguments {
+    Places<Source> places;
+    SortedTiles tiles;
+    std::int64_t num_points;
+    std::int64_t first_cell;  // of this pass
+    std::int64_t* dropped;    // null: not asked for, or counted by an earlier pass
+};
+
+/// The sum over all threads of a block before this one; `total` is that over all. `sums`: one for each warp.
+__device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uint32_t* sums, std::uint32_t& total) {
+    const unsigned lane = threadIdx.x % warp_threads;
+    const unsigned warp = threadIdx.x / warp_threads;
+    std::uint32_t upto = mine;
+#pragma unroll
+    for (int step = 1; step < warp_threads; step *= 2) {
+        const std::uint32_t other = __shfl_up_sync(all_lanes, upto, step);
+        if (lane >= static_cast<unsigned>(step)) upto += other;
+    }
+    if (lane == warp_threads - 1) sums[warp] = upto;
+    __syncthreads();
+    if (warp == 0) {
+        const unsigned warps = blockDim.x / warp_threads;
+        std::uint32_t sum = lane < warps ? sums[lane] : 0;
+#pragma unroll
+        for (int step = 1; step < warp_threads; step *= 2) {
+            const std::uint32_t other = __shfl_up_sync(all_lanes, sum, step);
+            if (lane >= static_cast<unsigned>(step)) sum += other;
+        }
+        if (lane < warps) sums[lane] = sum;
+    }
+    __syncthreads();
+    total = sums[blockDim.x / warp_threads - 1];
+    return upto - mine + (warp == 0 ? 0 : sums[warp - 1]);
+}
+
+/// Four points of 12 bytes, side by side and aligned to 16.
+__device__ __forceinline__ void read_four(const char* from, float p[4][3]) {
+    float all[12];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        const float4 part = __ldg(reinterpret_cast<const float4*>(from) + i);
+        all[4 * i] = part.x;
+        all[4 * i + 1] = part.y;
+        all[4 * i + 2] = part.z;
+        all[4 * i + 3] = part.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 12; ++i) p[i / 3][i % 3] = all[i];
+}
+
+/// One block sorts one tile. Thread t has points 4t ... 4t + 3 of every 4096.
+template <class Source, int per_thread, class Stored>
+__global__ __launch_bounds__(sort_threads) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
+    extern __shared__ __align__(16) char shared_memory[];
+    __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
+    constexpr int tile = per_thread * sort_threads;
+    const std::int32_t num_bins = args.tiles.num_bins;
+    auto* sorted = reinterpret_cast<Stored*>(shared_memory);
+    auto* sizes = reinterpret_cast<std::uint32_t*>(shared_memory + tile * sizeof(Stored));
+    const auto thread = static_cast<std::int32_t>(threadIdx.x);
+    for (std::int32_t b = thread; b < num_bins; b += sort_threads) sizes[b] = 0;
+    __syncthreads();
+    wait_for_earlier_work();
+
+    const Places<Source>& places = args.places;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * tile;
+    const auto cells = static_cast<std::uint64_t>(num_bins) << bin_bits;
+    std::uint32_t key[per_thread];
+    std::uint16_t rank[per_thread];
+    std::uint32_t dropped = 0;
+    const auto note = [&](int p, std::int64_t i, std::int64_t cell) {
+        key[p] = no_key;
+        if (cell == dropped_point) {
+            ++dropped;
+            if (args.dropped != nullptr && places.source.num_clouds > 1) {
+                atomicAdd(
+                    reinterpret_cast<unsigned long long*>(args.dropped) + OnDevice<Source>::cloud_of(places.source, i),
+                    1ULL);
+            }
+        }
+        const auto at = static_cast<std::uint64_t>(cell - args.first_cell);
+        if (cell >= 0 && at < cells) {
+            key[p] = static_cast<std::uint32_t>(at);
+            rank[p] = static_cast<std::uint16_t>(atomicAdd(&sizes[key[p] >> bin_bits], 1U));
+        }
+    };
+    bool in_fours = false;
+    if constexpr (__is_same(Source, PointReader<float>)) {
+        const PointsPlan& points = places.source.points;
+        in_fours = points.row_stride == 12 && points.axis_stride == 4 && places.source.num_clouds == 1 &&
+                   reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0 && first + tile <= args.num_points;
+        if (in_fours) {
+#pragma unroll
+            for (int g = 0; g < per_thread / 4; ++g) {
+                const std::int64_t i = first + g * 4 * sort_threads + 4 * thread;
+                float p[4][3];
+                read_four(points.data + i * 12, p);
+#pragma unroll
+                for (int u = 0; u < 4; ++u) note(4 * g + u, i + u, places.grid.index(p[u]));
+            }
+        }
+    }
+    if (!in_fours) {
+#pragma unroll
+        for (int p = 0; p < per_thread; ++p) {
+            const std::int64_t i = first + p / 4 * 4 * sort_threads + 4 * thread + p % 4;
+            note(p, i, i < args.num_points ? places.key(i) : no_point);
+        }
+    }
+    if (args.dropped != nullptr && places.source.num_clouds == 1) {
+        dropped = __reduce_add_sync(all_lanes, dropped);
+        if (thread % warp_threads == 0 && dropped != 0) {
+            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped), static_cast<unsigned long long>(dropped));
+        }
+    }
+    __syncthreads();
+
+    // Sizes become starts.
+    constexpr int most = max_bins / sort_threads;
+    const std::int32_t share = (num_bins + sort_threads - 1) / sort_threads;
+    std::uint32_t size[most];
+    std::uint32_t mine = 0;
+#pragma unroll
+    for (int k = 0; k < most; ++k) {
+        const std::int32_t b = thread * share + k;
+        size[k] = k < share && b < num_bins ? sizes[b] : 0;
+        mine += size[k];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t start = block_scan(mine, warp_sums, total);
+    std::uint16_t* starts = args.tiles.starts + static_cast<std::int64_t>(blockIdx.x) * (num_bins + 1);
+#pragma unroll
+    for (int k = 0; k < most; ++k) {
+        const std::int32_t b = thread * share + k;
+        if (k >= share || b >= num_bins) break;
+        sizes[b] = start;
+        starts[b] = static_cast<std::uint16_t>(start);
+        if (args.tiles.bin_sizes != nullptr && size[k] != 0) atomicAdd(args.tiles.bin_sizes + b, size[k]);
+        start += size[k];
+    }
+    if (thread == 0) starts[num_bins] = static_cast<std::uint16_t>(total);
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < per_thread; ++p) {
+        if (key[p] == no_key) continue;
+        const std::uint32_t at = sizes[key[p] >> bin_bits] + rank[p];
+        const std::uint32_t cell = key[p] & (bin_cells - 1);
+        if constexpr (sizeof(Stored) == 2) {
+            sorted[at] = static_cast<std::uint16_t>(cell);
+        } else {
+            const auto local = static_cast<std::uint32_t>(p / 4 * 4 * sort_threads + 4 * thread + p % 4);
+            sorted[at] = cell | local << 16;
+        }
+    }
+    __syncthreads();
+    char* keys = static_cast<char*>(args.tiles.keys) + static_cast<std::int64_t>(blockIdx.x) * tile * sizeof(Stored);
+    const auto bytes = static_cast<std::int32_t>(total * sizeof(Stored));
+    for (std::int32_t at = 16 * thread; at < bytes; at += 16 * sort_threads) {
+        *reinterpret_cast<uint4*>(keys + at) = *reinterpret_cast<const uint4*>(shared_memory + at);
+    }
+}
+
+/// Calls body(key, tile) for every key of a bin, by all threads of the block.
+template <class Stored, class Body>
+__device__ __forceinline__ void for_keys_of_bin(const SortedTiles& tiles, std::int32_t bin, Body&& body) {
+    constexpr int batch = 8;
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
+    const auto warp = static_cast<std::int64_t>(threadIdx.x / warp_threads);
+    const auto warps = static_cast<std::int64_t>(blockDim.x / warp_threads);
+    const auto* keys = static_cast<const Stored*>(tiles.keys);
+    const std::int64_t pitch = tiles.num_bins + 1;
+    for (std::int64_t first = warp * warp_threads; first < tiles.num_tiles; first += warps * warp_threads) {
+        std::int32_t start = 0;
+        std::int32_t size = 0;
+        if (first + lane < tiles.num_tiles) {
+            const std::uint16_t* at = tiles.starts + (first + lane) * pitch + bin;
+            start = at[0];
+            size = at[1] - start;
+        }
+        for (int s = 0; s < warp_threads; s += batch) {
+            Stored key[batch];
+            std::int32_t sizes[batch];
+            const Stored* from[batch];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
+                sizes[u] = __shfl_sync(all_lanes, size, s + u);
+                from[u] = keys + (first + s + u) * tiles.tile + __shfl_sync(all_lanes, start, s + u);
+                if (lane < sizes[u]) key[u] = from[u][lane];
+            }
+#pragma unroll
+            for (int u = 0; u < batch; ++u) {
+                if (lane < sizes[u]) body(key[u], first + s + u);
+                for (std::int32_t k = lane + warp_threads; k < sizes[u]; k += warp_threads) {
+                    body(from[u][k], first + s + u);
+                }
+            }
+        }
+    }
+}
+
+// ---- occupancy and count --------------------------------------------------------------------------------------------
+
+struct CountArguments {
+    SortedTiles tiles;
+    std::int64_t first_cell;
+    std::int64_t num_cells;  // of all clouds
+    void* out;
+    DType out_dtype;
+    bool occupancy;
+    std::int32_t* counts;
+};
+
+template <class Out>
+__device__ __forceinline__ Out cell_value(std::uint32_t count, bool occupancy) {
+    if (occupancy) return static_cast<Out>(count != 0 ? 1 : 0);
+    if constexpr (sizeof(Out) == 1) return static_cast<Out>(count < 255 ? count : 255);
+    return static_cast<Out>(count);
+}
+
+/// Writes `num` counters as cells of type Out, four at a time where `out` is aligned.
+template <class Out>
+__device__ __forceinline__ void write_counts(const std::uint32_t* counters, std::int32_t num, bool occupancy,
+                                             Out* out) {
+    struct alignas(4 * sizeof(Out)) Four {
+        Out cells[4];
+    };
+    std::int32_t done = 0;
+    if (reinterpret_cast<std::uintptr_t>(out) % sizeof(Four) == 0) {
+        done = num / 4 * 4;
+        for (std::int32_t c = 4 * static_cast<std::int32_t>(threadIdx.x); c < done;
+             c += 4 * static_cast<std::int32_t>(blockDim.x)) {
+            const uint4 four = *reinterpret_cast<const uint4*>(counters + c);
+            *reinterpret_cast<Four*>(out + c) = {cell_value<Out>(four.x, occupancy), cell_value<Out>(four.y, occupancy),
+                                                 cell_value<Out>(four.z, occupancy),
+                                                 cell_value<Out>(four.w, occupancy)};
+        }
+    }
+    for (std::int32_t c = done + static_cast<std::int32_t>(threadIdx.x); c < num;
+         c += static_cast<std::int32_t>(blockDim.x)) {
+        out[c] = cell_value<Out>(counters[c], occupancy);
+    }
+}
+
+__device__ __forceinline__ void write_counts_as(DType dtype, const std::uint32_t* counters, std::int32_t num,
+                                                bool occupancy, void* out, std::int64_t first) {
+    switch (dtype) {
+        case DType::i32: return write_counts(counters, num, occupancy, static_cast<std::int32_t*>(out) + first);
+        case DType::i64: return write_counts(counters, num, occupancy, static_cast<std::int64_t*>(out) + first);
+        case DType::f32: return write_counts(counters, num, occupancy, static_cast<float*>(out) + first);
+        default: return write_counts(counters, num, occupancy, static_cast<std::uint8_t*>(out) + first);
+    }
+}
+
+__global__ __launch_bounds__(bin_threads, 3) void count_bins(const __grid_constant__ CountArguments args) {
+    extern __shared__ __align__(16) std::uint32_t counters[];
+    for (int c = static_cast<int>(threadIdx.x); c < bin_cells / 4; c += bin_threads) {
+        reinterpret_cast<uint4*>(counters)[c] = make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+    wait_for_earlier_work();
+    const auto bin = static_cast<std::int32_t>(blockIdx.x);
+    for_keys_of_bin<std::uint16_t>(args.tiles, bin,
+                                   [&](std::uint16_t key, std::int64_t) { atomicAdd(&counters[key], 1U); });
+    __syncthreads();
+    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << bin_bits);
+    const std::int64_t left = args.num_cells - first;
+    const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
+    write_counts_as(args.out_dtype, counters, num, args.occupancy, args.out, first);
+    if (args.counts != nullptr) write_counts(counters, num, false, args.counts + first);
+}
+
+}  // namespace robocache::voxelize_detail
