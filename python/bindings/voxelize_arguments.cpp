@@ -95,6 +95,8 @@ void VoxelArguments::read_grid(const nb::tuple& grid) {
     if (grid[2].is_none()) return;
     const auto shape = three<std::int64_t>(grid[2], whole_number);
     if (!shape) fail(names_.op, "grid_size", "be three whole numbers", repr_of(grid[2]));
+    // Zeros mean "no bounds" in C++; Python says None.
+    if (*shape == std::array<std::int64_t, 3>{}) fail(names_.op, "grid_size", "be positive", "(0, 0, 0)");
     grid_.shape = *shape;
 }
 

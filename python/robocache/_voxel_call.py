@@ -90,7 +90,7 @@ def run_sparse(
 
         where = select_backend(op, backend, source[0])
         rows, found = _torch_voxel_ops.run_sparse(source, grid, options, limits, where)
-        return finish_sparse(rows, found, max_voxels, padded)
+        return finish_sparse(rows, found, padded)
     kind = kind_of(source[0])
     chosen = _begin(op, named, backend, differentiable=True)
     queue = work_queue(kind, source[0])
@@ -115,7 +115,7 @@ def run_sparse(
             rows = _padded_for_jax(rows, found)
     if kind == "jax" and not padded:
         found = np.asarray(found)
-    return finish_sparse(tuple(rows), found, max_voxels, padded)
+    return finish_sparse(tuple(rows), found, padded)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -128,10 +128,7 @@ def numbers(x: Any) -> list[float]:
 
 def sizes(x: Any) -> list[float]:
     """One number for all axes, or three."""
-    try:
-        return numbers(x)
-    except TypeError:
-        return [float(x)] * 3
+    return [float(x)] * 3 if isinstance(x, (int, float)) or not hasattr(x, "__len__") else numbers(x)
 
 
 def whole(x: Any) -> list[int]:

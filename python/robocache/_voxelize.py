@@ -159,13 +159,13 @@ def voxelize_sparse(
     if backend is None and device is None and not wants_op():
         made = _core.voxelize_sparse_tensors("voxelize_sparse", source, grid, options, limits)
         if made is not None:
-            return finish_sparse(made[:5], made[5], max_voxels, padded)
+            return finish_sparse(made[:5], made[5], padded)
     from ._voxel_call import run_sparse
 
     return run_sparse(source, grid, options, limits, backend, device)
 
 
-def finish_sparse(rows: tuple[Array | None, ...], found: Array, max_voxels: int | None, padded: bool) -> SparseVoxels:
+def finish_sparse(rows: tuple[Array | None, ...], found: Array, padded: bool) -> SparseVoxels:
     """``rows``: the first five fields, cut here to the cells ``found`` unless they are ``padded``."""
     coordinates, features, counts, voxel, first = rows
     capacity = len(coordinates)
