@@ -122,11 +122,14 @@ def _named_times(names: Any, streams: Sequence[Stream], query: Query) -> Iterabl
 
 def on_device(op: str, streams: Sequence[Stream], query: Query, device: Any) -> tuple[list[Stream], Query]:
     """Everything on the device that was asked for."""
+
+    def move(array: Array | None) -> Array | None:
+        return move_to(op, array, device)
+
     moved = [
-        dataclasses.replace(s, **{x: move_to(op, getattr(s, x), device) for x in ("values", "times", "offsets")})
-        for s in streams
+        dataclasses.replace(s, values=move(s.values), times=move(s.times), offsets=move(s.offsets)) for s in streams
     ]
-    return moved, Query(*(move_to(op, x, device) for x in query))
+    return moved, Query(*(move(x) for x in query))
 
 
 def move_to(op: str, array: Array | None, device: Any) -> Array | None:

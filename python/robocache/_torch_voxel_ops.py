@@ -109,7 +109,7 @@ def compute(source: Source, grid: Grid, options: Source, info: bool) -> list[Ten
 def compute_backward(
     grad: Tensor, values: Tensor | None, source: Source, grid: Grid, options: Source, dtype: torch.dtype
 ) -> Tensor:
-    """The gradient of the features in their ``dtype``. sum and mean read no features, so that none are kept for them."""
+    """The gradient of the features in their ``dtype``. sum and mean read none: none are kept for them."""
     op = "voxelize_pointcloud"
     points = source[0]
     total = torch.empty((points.shape[0], grad.shape[-1]), dtype=torch.float32, device=points.device)
@@ -167,8 +167,9 @@ class DenseGradient(torch.autograd.Function):
         if grads[0] is None:
             return (None,) * 6
         points, offsets, features, values = ctx.saved_tensors
-        source = (points, offsets, features)
-        return (compute_backward(grads[0], values, source, *ctx.call, ctx.dtype), *(None,) * 5)
+        grid, options = ctx.call
+        result = compute_backward(grads[0], values, (points, offsets, features), grid, options, ctx.dtype)
+        return (result, *(None,) * 5)
 
 
 def remember(ctx: Any, points: Tensor, features: Any, offsets: Any, mode: str, made: Sequence[Tensor]) -> None:
@@ -249,7 +250,8 @@ def empty_dense(
 
 def grid_dtype(features: Tensor | None, mode: str, dtype: str | None = None) -> torch.dtype:
     if dtype is not None:
-        return DTYPES[dtype]
+        chosen: torch.dtype = DTYPES[dtype]
+        return chosen
     if mode not in OF_FEATURES:
         return torch.int32
     return torch.float32 if features is None or features.dtype == torch.uint8 else features.dtype
@@ -315,11 +317,12 @@ def voxelize_sparse_fake(
     max_points: int | None, padded: bool, refusal: str | None,
 ) -> list[Tensor]:  # fmt: skip
     num_points = points.shape[0]
+    smaller: Any = torch.sym_min
     capacity = max_voxels if padded and max_voxels is not None else num_points
     if not padded:
         cells = (1 if offsets is None else offsets.shape[0] - 1) * shape[0] * shape[1] * shape[2]
-        capacity = capacity if list(shape) == [0, 0, 0] else torch.sym_min(capacity, cells)
-        capacity = capacity if max_voxels is None else torch.sym_min(capacity, max_voxels)
+        capacity = capacity if list(shape) == [0, 0, 0] else smaller(capacity, cells)
+        capacity = capacity if max_voxels is None else smaller(capacity, max_voxels)
 
     def make(sizes: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.empty(tuple(sizes), dtype=dtype, device=points.device)

@@ -38,7 +38,7 @@ def run_points(source: Source, grid: Grid, options: Source, info: bool, backend:
         ((_, dtype), *_rest) = _core.check_voxelize(op, _native(source, 3), grid, options, info, queue)
         _check_offsets(op, source, options[4])
 
-        def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Sequence[Any]:
+        def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
             mode, _, fill, deterministic, _ = options
             where = (numbers(grid[0]), sizes(grid[1]), whole(grid[2]))
             made = module.dense(points, features, offsets, *where, mode, getattr(torch, dtype), fill, deterministic)
@@ -64,7 +64,7 @@ def run_depth(source: Source, grid: Grid, options: Source, info: bool, backend: 
     if chosen == "torch":
         ((_, dtype), *_rest) = _core.check_voxelize_depth(op, _native(source, 4), grid, options, info, queue)
 
-        def reference(torch: Any, module: Any, *arrays: Any) -> Sequence[Any]:
+        def reference(torch: Any, module: Any, *arrays: Any) -> Any:
             mode, _, fill, deterministic, _ = options
             where = (numbers(grid[0]), sizes(grid[1]), whole(grid[2]))
             made = module.depth(*arrays, *source[4:], *where, mode, getattr(torch, dtype), fill, deterministic)
@@ -83,6 +83,8 @@ def run_sparse(
 
     op = "voxelize_sparse"
     max_voxels, max_points, padded = limits
+    rows: Any
+    found: Any
     source = _moved(op, source, 3, device)
     named = _named(POINTS, source)
     if needs_op(named, backend):
@@ -98,11 +100,11 @@ def run_sparse(
         _core.check_voxelize_sparse(op, _native(source, 3), grid, options, limits, queue)
         _check_offsets(op, source, options[4])
 
-        def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Sequence[Any]:
+        def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
             mode, _, _, deterministic, _ = options
             where = (numbers(grid[0]), sizes(grid[1]), None if grid[2] is None else whole(grid[2]))
             made = module.sparse(points, features, offsets, *where, mode, max_points, deterministic)
-            return _fit(torch, *made, max_voxels, padded)
+            return _fit(torch, made, max_voxels, padded)
 
         *rows, found = _run_reference(source, 3, reference)
     else:
@@ -261,14 +263,14 @@ def no_memory(op: str, what: str, shape: Iterable[int], dtype: str, error: Excep
 # ---- the torch backend -----------------------------------------------------------------------------------------------
 
 
-def _run_reference(source: Source, num_arrays: int, reference: Callable[..., Sequence[Any]]) -> list[Any]:
+def _run_reference(source: Source, num_arrays: int, reference: Callable[..., Any]) -> list[Any]:
     """``reference(torch, module, *tensors)`` on arrays of any kind; its tensors as arrays of that kind."""
     import torch
 
     from . import _torch_voxel
 
     kind = kind_of(source[0])
-    tensors = [None if x is None else as_torch(x) for x in source[:num_arrays]]
+    tensors: list[Any] = [None if x is None else as_torch(x) for x in source[:num_arrays]]
     results = reference(torch, _torch_voxel, *tensors)
     if kind == "jax" and tensors[0].is_cuda:  # JAX may reuse the inputs as soon as we return
         torch.cuda.current_stream(tensors[0].device).synchronize()
@@ -287,9 +289,9 @@ def _check_offsets(op: str, source: Source, check: bool | None) -> None:
     _core.check_offsets(op, as_torch(offsets).cpu(), len(points))
 
 
-def _fit(torch: Any, coordinates: Any, features: Any, counts: Any, voxel: Any, first: Any, dropped: Any,
-         max_voxels: int | None, padded: bool) -> list[Any]:  # fmt: skip
+def _fit(torch: Any, made: Sequence[Any], max_voxels: int | None, padded: bool) -> list[Any]:
     """All voxels of the torch backend as what fits into ``max_voxels``, with what ``_core`` calls found."""
+    coordinates, features, counts, voxel, first, dropped = made
     num_found = len(coordinates)
     found = torch.stack([dropped.new_tensor(num_found), dropped])
     if max_voxels is None:

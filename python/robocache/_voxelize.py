@@ -85,7 +85,7 @@ def voxelize_depth(
 ) -> Any:
     """Depth images to a dense grid in one pass, without a point cloud in memory.
 
-    ``depth (H, W)`` gives ``(X, Y, Z)`` and ``(B, H, W)`` gives ``(B, X, Y, Z)``; with ``views=True``, ``(V, H, W)`` and
+    ``depth (H, W)`` gives ``(X, Y, Z)`` and ``(B, H, W)`` gives ``(B, X, Y, Z)``; with ``views=True`` ``(V, H, W)`` and
     ``(B, V, H, W)`` are V views of the same cloud. uint16 counts millimetres and float32 metres, unless ``depth_scale``
     says how many metres 1 is. 0, negative, not finite or more than ``max_depth`` metres is no measurement: neither a
     point nor a dropped one. ``intrinsics (3, 3)`` and ``pose (4, 4)``, camera to grid, are for all images, or one for
@@ -165,13 +165,14 @@ def voxelize_sparse(
     return run_sparse(source, grid, options, limits, backend, device)
 
 
-def finish_sparse(rows: tuple[Array | None, ...], found: Array, padded: bool) -> SparseVoxels:
+def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVoxels:
     """``rows``: the first five fields, cut here to the cells ``found`` unless they are ``padded``."""
     coordinates, features, counts, voxel, first = rows
     capacity = len(coordinates)
     if padded:
         overflow = (found[0] - capacity).clip(0, 2**31 - 1)
-        return SparseVoxels(*rows, found[0].clip(0, capacity), found[1], overflow)
+        num_voxels = found[0].clip(0, capacity)
+        return SparseVoxels(coordinates, features, counts, voxel, first, num_voxels, found[1], overflow)
     num_found, dropped = found.tolist()
     n = min(num_found, capacity)
     return SparseVoxels(
