@@ -49,6 +49,7 @@ public:
 
     /// ((shape, dtype name), ...) of the outputs: grid, and with info counts and dropped.
     nb::list shapes() const {
+        require_memory(arguments_.names().op, "a grid", output_.grid);
         nb::list result;
         result.append(nb::make_tuple(shape_of(output_.grid), name(output_.grid.dtype)));
         if (output_.counts) result.append(nb::make_tuple(shape_of(*output_.counts), "int32"));

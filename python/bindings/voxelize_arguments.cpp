@@ -62,6 +62,7 @@ voxelize_detail::Names names_of(std::string_view op) {
     names.size = "voxel_size";
     names.shape = "grid_size";
     names.reduction = "mode";
+    names.dtype = "dtype";
     names.unit = "depth_scale";
     return names;
 }

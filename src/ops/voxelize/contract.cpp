@@ -326,7 +326,7 @@ void require_bytes(const GridPlan& grid, std::int64_t num_clouds, std::int64_t c
 // ---- dense outputs --------------------------------------------------------------------------------------------------
 
 void require_grid_dtype(const DensePlan& plan, DType given, const Names& names) {
-    const std::string argument = field(names.output, "grid");
+    const std::string argument = names.dtype.empty() ? field(names.output, "grid") : std::string(names.dtype);
     switch (plan.reduction) {
         case Reduction::occupancy:
             return require_one_of(names, argument, given, {DType::boolean, DType::u8, DType::i32, DType::f32});
