@@ -1,0 +1,265 @@
+// The math of voxelize that decides a result: cells, pixels, keys, reductions. One definition for CPU and CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "core/numeric.hpp"
+
+namespace robocache::voxelize_detail {
+
+// ---- the cell of a point --------------------------------------------------------------------------------------------
+
+/// A grid in the type its cells are computed in. Cells [low, limit) of an axis are inside; both are whole numbers.
+template <class Scalar>
+struct CellGrid {
+    Scalar origin[3];
+    Scalar size[3];
+    Scalar low[3];
+    Scalar limit[3];
+};
+
+struct Cell {
+    std::int64_t x;
+    std::int64_t y;
+    std::int64_t z;
+};
+
+/// Where p is along an axis, in cells: the cell is the floor of it.
+template <class Scalar>
+ROBOCACHE_HD Scalar place(Scalar p, Scalar origin, Scalar size) {
+    return (p - origin) / size;
+}
+
+/// Whether floor(at) is in [low, limit). Both are whole, so `at` itself may be compared; NaN is in no range.
+template <class Scalar>
+ROBOCACHE_HD bool is_within(Scalar at, Scalar low, Scalar limit) {
+    return at >= low && at < limit;
+}
+
+/// floor(at) of a number that an int64 can hold.
+template <class Scalar>
+ROBOCACHE_HD std::int64_t floor_of(Scalar at) {
+    const auto cut = static_cast<std::int64_t>(at);
+    return cut - (at < static_cast<Scalar>(cut) ? 1 : 0);
+}
+
+/// False, and `cell` left alone, for a point outside the grid or not finite.
+template <class Scalar>
+ROBOCACHE_HD bool find_cell(const CellGrid<Scalar>& grid, const Scalar p[3], Cell& cell) {
+    const Scalar x = place(p[0], grid.origin[0], grid.size[0]);
+    const Scalar y = place(p[1], grid.origin[1], grid.size[1]);
+    const Scalar z = place(p[2], grid.origin[2], grid.size[2]);
+    if (!is_within(x, grid.low[0], grid.limit[0]) || !is_within(y, grid.low[1], grid.limit[1]) ||
+        !is_within(z, grid.low[2], grid.limit[2])) {
+        return false;
+    }
+    cell = {floor_of(x), floor_of(y), floor_of(z)};
+    return true;
+}
+
+/// The place of a cell in a C-contiguous (B, X, Y, Z) array; also the key of a bounded sparse grid.
+ROBOCACHE_HD std::int64_t linear_index(const std::int64_t shape[3], std::int64_t cloud, const Cell& cell) {
+    return ((cloud * shape[0] + cell.x) * shape[1] + cell.y) * shape[2] + cell.z;
+}
+
+// ---- keys of an unbounded sparse grid -------------------------------------------------------------------------------
+
+/// The smallest c with 2^c >= n, for n >= 1.
+ROBOCACHE_HD int ceil_log2(std::uint64_t n) {
+    if (n <= 1) return 0;
+#ifdef __CUDA_ARCH__
+    return 64 - __clzll(static_cast<long long>(n - 1));
+#else
+    return 64 - __builtin_clzll(n - 1);
+#endif
+}
+
+/// cloud | x | y | z from the highest used bit to the lowest, coordinates with 2^(axis_bits - 1) added: keys in order
+/// are cells in order of (cloud, x, y, z). cloud_bits + 3 axis_bits <= 64.
+struct KeyBits {
+    int cloud_bits;
+    int axis_bits;
+};
+
+ROBOCACHE_HD KeyBits key_bits(std::int64_t num_clouds) {
+    const int cloud_bits = num_clouds <= 1 ? 0 : ceil_log2(static_cast<std::uint64_t>(num_clouds));
+    const int axis_bits = (64 - cloud_bits) / 3;
+    return {cloud_bits, axis_bits < 21 ? axis_bits : 21};
+}
+
+ROBOCACHE_HD std::uint64_t pack_key(KeyBits bits, std::int64_t cloud, const Cell& cell) {
+    const std::int64_t bias = std::int64_t{1} << (bits.axis_bits - 1);
+    std::uint64_t key = static_cast<std::uint64_t>(cloud);
+    key = (key << bits.axis_bits) | static_cast<std::uint64_t>(cell.x + bias);
+    key = (key << bits.axis_bits) | static_cast<std::uint64_t>(cell.y + bias);
+    return (key << bits.axis_bits) | static_cast<std::uint64_t>(cell.z + bias);
+}
+
+ROBOCACHE_HD std::int64_t unpack_key(KeyBits bits, std::uint64_t key, Cell& cell) {
+    const std::int64_t bias = std::int64_t{1} << (bits.axis_bits - 1);
+    const std::uint64_t mask = (std::uint64_t{1} << bits.axis_bits) - 1;
+    cell.z = static_cast<std::int64_t>(key & mask) - bias;
+    cell.y = static_cast<std::int64_t>((key >> bits.axis_bits) & mask) - bias;
+    cell.x = static_cast<std::int64_t>((key >> (2 * bits.axis_bits)) & mask) - bias;
+    return bits.cloud_bits == 0 ? 0 : static_cast<std::int64_t>(key >> (3 * bits.axis_bits));
+}
+
+// ---- depth images ---------------------------------------------------------------------------------------------------
+
+struct Camera {
+    float fx;
+    float fy;
+    float cx;
+    float cy;
+    float pose[12];  // the upper three rows
+    bool has_pose;
+};
+
+ROBOCACHE_HD float depth_of(float raw, float unit) {
+    return raw * unit;
+}
+
+ROBOCACHE_HD float depth_of(std::uint16_t raw, float unit) {
+    return static_cast<float>(raw) * unit;
+}
+
+/// Whether there is a point at all; max_depth is the largest float where there is no limit, which stops infinity.
+ROBOCACHE_HD bool is_measured(float depth, float max_depth) {
+    return depth > 0.0F && depth <= max_depth;
+}
+
+ROBOCACHE_HD void point_of_pixel(const Camera& camera, float u, float v, float depth, float p[3]) {
+    const float x = (u - camera.cx) / camera.fx * depth;
+    const float y = (v - camera.cy) / camera.fy * depth;
+    if (!camera.has_pose) {
+        p[0] = x;
+        p[1] = y;
+        p[2] = depth;
+        return;
+    }
+    for (int r = 0; r < 3; ++r) {
+        const float* row = camera.pose + 4 * r;
+        p[r] = ((row[0] * x + row[1] * y) + row[2] * depth) + row[3];
+    }
+}
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+ROBOCACHE_HD float widen(float x) {
+    return x;
+}
+ROBOCACHE_HD float widen(Half x) {
+    return to_float(x);
+}
+ROBOCACHE_HD float widen(BFloat16 x) {
+    return to_float(x);
+}
+ROBOCACHE_HD float widen(std::uint8_t x) {
+    return static_cast<float>(x);
+}
+ROBOCACHE_HD float widen(double x) {
+    return static_cast<float>(x);
+}
+
+template <class Out>
+ROBOCACHE_HD Out narrow(float x) {
+    return static_cast<Out>(x);
+}
+template <>
+ROBOCACHE_HD Half narrow<Half>(float x) {
+    return to_half(x);
+}
+template <>
+ROBOCACHE_HD BFloat16 narrow<BFloat16>(float x) {
+    return to_bfloat16(x);
+}
+
+// ---- min and max ----------------------------------------------------------------------------------------------------
+
+/// A number whose order is that of floats: -inf < ... < -0 < +0 < ... < +inf.
+ROBOCACHE_HD std::uint32_t order_of(float x) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+constexpr std::uint32_t extreme_nan = 0xffffffffU;
+
+/// For min and max alike: the largest of these belongs to the result. A NaN has the largest of all, nothing has 0, so a
+/// cell that begins with 0 and still has it is empty.
+ROBOCACHE_HD std::uint32_t extreme_key(float x, bool want_max) {
+    const std::uint32_t order = order_of(x);
+    return x != x ? extreme_nan : (want_max ? order : ~order);
+}
+
+/// The value of a key that is not 0; the canonical quiet NaN for a NaN.
+ROBOCACHE_HD float extreme_value(std::uint32_t key, bool want_max) {
+    const std::uint32_t order = want_max ? key : ~key;
+    const std::uint32_t bits = (order & 0x80000000U) != 0 ? order & 0x7fffffffU : ~order;
+    return __builtin_bit_cast(float, key == extreme_nan ? 0x7fc00000U : bits);
+}
+
+// ---- sums that do not depend on the order ---------------------------------------------------------------------------
+//
+// Note [Fixed point]
+// The values of a cell's channel become whole multiples of one unit, 2^-shift, so small that the largest still fits 62
+// bits less those that n of them may carry into. Sums of integers do not depend on the order. Order-free as well are
+// the two things the unit is made of: the number of points n, and `magnitude`, the largest of magnitude_of(x).
+
+/// Orders |x| as integers. From not_finite on: x is not finite.
+ROBOCACHE_HD std::uint32_t magnitude_of(float x) {
+    return __builtin_bit_cast(std::uint32_t, x) & 0x7fffffffU;
+}
+
+constexpr std::uint32_t not_finite = 0x7f800000U;
+
+/// The shift of a cell's channel; magnitude is not 0 and finite, n >= 1.
+ROBOCACHE_HD int fixed_shift(std::uint32_t magnitude, std::int64_t n) {
+    // magnitude as a float is f * 2^e with 0.5 <= f < 1.
+    const int e = magnitude >= 0x800000U ? static_cast<int>(magnitude >> 23) - 126
+                                         : ceil_log2(std::uint64_t{magnitude} + 1) - 149;
+    return 62 - e - ceil_log2(static_cast<std::uint64_t>(n));
+}
+
+/// 2^shift for the shifts there are: -97 to 210, and their opposites.
+ROBOCACHE_HD double power_of_two(int shift) {
+    return __builtin_bit_cast(double, static_cast<std::uint64_t>(shift + 1023) << 52);
+}
+
+/// x in units of 2^-shift, to nearest even; `scale` is power_of_two(shift).
+ROBOCACHE_HD std::int64_t to_fixed(float x, double scale) {
+    const double scaled = static_cast<double>(x) * scale;
+#ifdef __CUDA_ARCH__
+    return __double2ll_rn(scaled);
+#else
+    return __builtin_llrint(scaled);
+#endif
+}
+
+ROBOCACHE_HD float fixed_sum(std::int64_t sum, int shift) {
+    return static_cast<float>(static_cast<double>(sum) * power_of_two(-shift));
+}
+
+ROBOCACHE_HD float fixed_mean(std::int64_t sum, int shift, std::int64_t n) {
+    return static_cast<float>(static_cast<double>(sum) * power_of_two(-shift) / static_cast<double>(n));
+}
+
+/// What is in a channel that is not finite: bits to be joined by "or".
+constexpr std::uint32_t has_plus_infinity = 1;
+constexpr std::uint32_t has_minus_infinity = 2;
+constexpr std::uint32_t has_nan = 4;
+
+ROBOCACHE_HD std::uint32_t special_of(float x) {
+    const std::uint32_t magnitude = magnitude_of(x);
+    if (magnitude < not_finite) return 0;
+    if (magnitude > not_finite) return has_nan;
+    return x > 0 ? has_plus_infinity : has_minus_infinity;
+}
+
+/// The sum and the mean of a channel that has them.
+ROBOCACHE_HD float special_sum(std::uint32_t specials) {
+    const bool negative = specials == has_minus_infinity;
+    const bool infinite = negative || specials == has_plus_infinity;
+    return __builtin_bit_cast(float, infinite ? (negative ? 0xff800000U : 0x7f800000U) : 0x7fc00000U);
+}
+
+}  // namespace robocache::voxelize_detail
