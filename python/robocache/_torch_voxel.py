@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 OF_FEATURES = ("sum", "mean", "min", "max")
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT32_MIN, INT32_MAX, INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
 
 Dense = tuple[Tensor, Tensor, Tensor]
 """The grid, int32 counts of its cells, and the int64 number of dropped points (of each cloud, where there are many)."""
@@ -130,36 +130,30 @@ def occupied(
     # tensors, not numbers: on CUDA PyTorch multiplies by the reciprocal of a number, which is another cell at times
     start, step = (torch.tensor(x, dtype=torch.float64).to(points.device, real) for x in (list(origin), list(size)))
     cell = torch.floor((points.detach().to(real) - start) / step).double()
-    low, high = (torch.tensor(x, dtype=torch.float64, device=points.device) for x in limits(shape, num_clouds))
-    inside = ((cell >= low) & (cell < high)).all(1)  # false for NaN; after it whole numbers are safe
+    low, high = limits(shape, num_clouds)
+    inside = torch.ones_like(cloud, dtype=torch.bool)
+    for axis in range(3):
+        inside &= (cell[:, axis] >= low[axis]) & (cell[:, axis] < high[axis])  # false for NaN
     rows = torch.cat([cloud[inside, None], cell[inside].long()], 1)
-    cells, index, counts = unique_rows(rows)
+    key = rows[:, 0]
+    for axis in range(3):
+        key = key * (high[axis] - low[axis]) + (rows[:, 1 + axis] - low[axis])
+    # keys are unsigned and may have 64 bits: with the highest one turned over their order is that of signed numbers
+    _, index, counts = torch.unique(key ^ INT64_MIN, return_inverse=True, return_counts=True)
+    cells = rows.new_empty(len(counts), 4)
+    cells[index] = rows
     of_point = torch.full_like(cloud, -1)
     of_point[inside] = index
     dropped = cloud.new_zeros(num_clouds).index_add(0, cloud, (~inside).long())
     return Voxels(cells, counts, of_point, dropped)
 
 
-def limits(shape: Sequence[int] | None, num_clouds: int) -> tuple[list[float], list[float]]:
+def limits(shape: Sequence[int] | None, num_clouds: int) -> tuple[list[int], list[int]]:
     """The cells ``[low, high)`` of each axis; without a shape those that a key of 64 bits can hold."""
     if shape is not None:
-        return [0.0] * 3, [float(n) for n in shape]
+        return [0] * 3, list(shape)
     bits = min(21, (64 - max(num_clouds - 1, 0).bit_length()) // 3)
-    return [-(2.0 ** (bits - 1))] * 3, [2.0 ** (bits - 1)] * 3
-
-
-def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The different rows in lexicographic order, which of them each row is, and how often each of them is there."""
-    order = torch.arange(len(rows), device=rows.device)
-    for column in reversed(range(rows.shape[1])):
-        order = order[torch.argsort(rows[order, column], stable=True)]
-    ordered = rows[order]
-    begins = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    begins[1:] = (ordered[1:] != ordered[:-1]).any(1)
-    index = torch.empty_like(order)
-    index[order] = begins.cumsum(0) - 1
-    different = ordered[begins]
-    return different, index, order.new_zeros(len(different)).index_add(0, index, torch.ones_like(index))
+    return [-(1 << (bits - 1))] * 3, [1 << (bits - 1)] * 3
 
 
 def first_of_each(voxels: Voxels, max_points: int) -> Tensor:
