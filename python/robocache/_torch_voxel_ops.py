@@ -57,14 +57,14 @@ def run_sparse(source: Source, grid: Grid, options: Source, limits: Source, wher
     if is_traced(named):
         refusal = refusal_of(op, named, differentiable=True)
         bounds = (*grid[:2], (0, 0, 0) if grid[2] is None else grid[2])
-        packed = (*flat(bounds, options), *limits, refusal)
+        packed = (*flat(bounds, options), *limits[:3], refusal)
         made = torch.ops.robocache.voxelize_sparse(points, features, offsets, *packed)
     else:
         refuse(op, named, where)
         made = SparseGradient.apply(features, points, offsets, grid, options, limits)  # type: ignore[no-untyped-call]
-    coordinates, counts, voxel, found, *rest = made
-    reduced = rest.pop(0) if features is not None else None
-    return (coordinates, reduced, counts, voxel, rest[0] if rest else None), found
+    reduced, rest = (None, made) if features is None else (made[0], made[1:])
+    coordinates, counts, voxel, found, *first = rest
+    return (coordinates, reduced, counts, voxel, first[0] if first else None), found
 
 
 def is_traced(named: Named) -> bool:
@@ -120,11 +120,11 @@ def compute_backward(
 
 
 def compute_sparse(source: Source, grid: Grid, options: Source, limits: Source) -> list[Tensor]:
-    """coordinates, counts, voxel, found, and where they are asked for features and first_points."""
+    """features if there are any, coordinates, counts, voxel, found, and first_points if they are asked for."""
     op = "voxelize_sparse"
     made, allocate = _allocator(op, source[0])
     _core.voxelize_sparse(op, tuple(detached(x) for x in source), grid, options, limits, allocate)
-    names = ["coordinates", "counts", "voxel", "found", "features", "first_points"]
+    names = ["features", "coordinates", "counts", "voxel", "found", "first_points"]
     return [made[name] for name in names if name in made]
 
 
@@ -188,7 +188,7 @@ class SparseGradient(torch.autograd.Function):
                 limits: Source) -> tuple[Tensor, ...]:  # fmt: skip
         made = compute_sparse((points, offsets, features), grid, options, limits)
         remember_sparse(ctx, features, options[0], made)
-        ctx.mark_non_differentiable(*made[:4], *made[5:])
+        ctx.mark_non_differentiable(*made[1:])
         return tuple(made)
 
     @staticmethod
@@ -199,17 +199,18 @@ class SparseGradient(torch.autograd.Function):
 
 def remember_sparse(ctx: Any, features: Any, mode: str, made: Sequence[Tensor]) -> None:
     extreme = mode in EXTREMES and features is not None
-    ctx.save_for_backward(made[2], made[1], features if extreme else None, made[4] if extreme else None)
+    counts, voxel = made[2:4] if features is not None else (None, None)
+    ctx.save_for_backward(voxel, counts, features if extreme else None, made[0] if extreme else None)
     ctx.dtype = None if features is None else features.dtype
     ctx.mode = mode
     ctx.set_materialize_grads(False)
 
 
 def sparse_gradient(ctx: Any, grads: Sequence[Tensor | None]) -> Tensor | None:
-    if len(grads) < 5 or grads[4] is None:
+    if ctx.dtype is None or grads[0] is None:
         return None
     voxel, counts, features, values = ctx.saved_tensors
-    return sparse_backward(grads[4], voxel, counts, ctx.mode, features, values).to(ctx.dtype)
+    return sparse_backward(grads[0], voxel, counts, ctx.mode, features, values).to(ctx.dtype)
 
 
 # ---- the operators ---------------------------------------------------------------------------------------------------
@@ -308,7 +309,7 @@ def voxelize_sparse(
     raise_refusal(refusal)
     grid = (origin, size, None if list(shape) == [0, 0, 0] else shape)
     options = (mode, None, fill, deterministic, check)
-    return compute_sparse((points, offsets, features), grid, options, (max_voxels, max_points, padded))
+    return compute_sparse((points, offsets, features), grid, options, (max_voxels, max_points, padded, True))
 
 
 def voxelize_sparse_fake(
@@ -327,10 +328,9 @@ def voxelize_sparse_fake(
     def make(sizes: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.empty(tuple(sizes), dtype=dtype, device=points.device)
 
-    made = [make((capacity, 4), torch.int32), make((capacity,), torch.int32), make((num_points,), torch.int64)]
+    made = [] if features is None else [make((capacity, features.shape[-1]), grid_dtype(features, "mean"))]
+    made += [make((capacity, 4), torch.int32), make((capacity,), torch.int32), make((num_points,), torch.int64)]
     made += [make((2,), torch.int64)]
-    if features is not None:
-        made += [make((capacity, features.shape[-1]), grid_dtype(features, "mean"))]
     if max_points is not None:
         made += [make((capacity, max_points), torch.int64)]
     return made
