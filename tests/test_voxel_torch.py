@@ -1,4 +1,4 @@
-"""Voxelization as PyTorch sees it: gradients, operators that pass opcheck, one node under torch.compile, CUDA graphs."""
+"""Voxelization as PyTorch sees it: gradients, operators, fake tensors, one node under torch.compile, CUDA graphs."""
 
 import shutil
 import subprocess
