@@ -31,9 +31,10 @@ ROBOCACHE_HD Scalar place(Scalar p, Scalar origin, Scalar size) {
 }
 
 /// Whether floor(at) is in [low, limit). Both are whole, so `at` itself may be compared; NaN is in no range.
+/// Both comparisons are always made (&, not &&): the CPU compiler makes vectors of that.
 template <class Scalar>
 ROBOCACHE_HD bool is_within(Scalar at, Scalar low, Scalar limit) {
-    return at >= low && at < limit;
+    return static_cast<bool>(static_cast<int>(at >= low) & static_cast<int>(at < limit));
 }
 
 /// floor(at) of a number that an int64 can hold.
