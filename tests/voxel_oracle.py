@@ -34,11 +34,11 @@ class Sparse(NamedTuple):
 # ---- which cell ------------------------------------------------------------------------------------------------------
 
 
-def cell_of(point, origin, size):
-    """The cell of a point as three floats: whole, infinite or NaN. In float64 for float64 points, else in float32."""
-    real = np.float64 if point.dtype == np.float64 else np.float32
+def cells_of(points, origin, size):
+    """The cells ``(N, 3)`` as floats: whole, infinite or NaN. Computed in float64 for float64 points, else in float32."""
+    real = np.float64 if points.dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
-        return [np.floor((real(p) - real(o)) / real(s)) for p, o, s in zip(point, origin, size, strict=True)]
+        return np.floor((points.astype(real) - np.array(origin, real)) / np.array(size, real))
 
 
 def limits(shape, num_clouds):
@@ -54,11 +54,11 @@ def occupied(points, offsets, origin, size, shape):
     num_clouds = 1 if offsets is None else len(offsets) - 1
     offsets = [0, len(points)] if offsets is None else offsets
     ranges, cells, dropped = limits(shape, num_clouds), {}, [0] * num_clouds
+    places = cells_of(points, origin, size).tolist()
     for cloud in range(num_clouds):
         for i in range(int(offsets[cloud]), int(offsets[cloud + 1])):
-            cell = cell_of(points[i], origin, size)
-            if all(math.isfinite(c) and a <= int(c) < b for c, (a, b) in zip(cell, ranges, strict=True)):
-                cells.setdefault((cloud, *map(int, cell)), []).append(i)
+            if all(math.isfinite(c) and a <= int(c) < b for c, (a, b) in zip(places[i], ranges, strict=True)):
+                cells.setdefault((cloud, *map(int, places[i])), []).append(i)
             else:
                 dropped[cloud] += 1
     return dict(sorted(cells.items())), dropped
@@ -68,28 +68,31 @@ def occupied(points, offsets, origin, size, shape):
 
 
 def reduce(values, mode, deterministic):
-    """One channel of one cell, ``values`` a list of float32: the result and its slack."""
+    """One channel of one cell, ``values`` a float32 array: the result and its slack."""
+    x = values.tolist()  # Python's floats hold every float32
     if mode in ("min", "max"):
-        if any(np.isnan(x) for x in values):
+        if any(map(math.isnan, x)):
             return np.float32(np.nan), 0.0
-        return (min if mode == "min" else max)(values, key=lambda x: (x, not np.signbit(x))), 0.0  # -0.0 < +0.0
-    if not all(np.isfinite(x) for x in values):
-        ends = {float(x) for x in values if not np.isfinite(x)}
-        return np.float32(ends.pop() if len(ends) == 1 else np.nan), 0.0
+        return np.float32(
+            (min if mode == "min" else max)(x, key=lambda x: (x, math.copysign(1, x)))
+        ), 0.0  # -0.0 < +0.0
+    if not all(map(math.isfinite, x)):
+        ends = {v for v in x if not math.isfinite(v)}
+        return np.float32(ends.pop() if len(ends) == 1 else math.nan), 0.0
     if deterministic:
-        return fixed_point_sum(values, mode == "mean"), 0.0
-    divisor = len(values) if mode == "mean" else 1
-    slack = (len(values) + 1) * UNIT * math.fsum(abs(float(x)) for x in values) / divisor
-    return math.fsum(float(x) for x in values) / divisor, slack + 2.0**-149
+        return fixed_point_sum(x, mode == "mean"), 0.0
+    divisor = len(x) if mode == "mean" else 1
+    slack = (len(x) + 1) * UNIT * math.fsum(map(abs, x)) / divisor
+    return math.fsum(x) / divisor, slack + 2.0**-149
 
 
 def fixed_point_sum(values, mean):
     """The sum (or mean) that no order of the values changes: whole numbers of a unit that the cell decides."""
-    largest = max(abs(float(x)) for x in values)
+    largest = max(map(abs, values))
     if largest == 0:
         return np.float32(0)
     k = 62 - math.frexp(largest)[1] - ceil_log2(len(values))
-    total = sum(round(math.ldexp(float(x), k)) for x in values)  # round() of a float: half to even, as an exact int
+    total = sum(round(math.ldexp(x, k)) for x in values)  # round() of a float: half to even, as an exact int
     assert abs(total) <= 2**62
     result = math.ldexp(float(total), -k)
     with np.errstate(over="ignore"):
@@ -98,10 +101,6 @@ def fixed_point_sum(values, mean):
 
 def ceil_log2(n):
     return (n - 1).bit_length()
-
-
-def widened(features, i, channel):
-    return np.float32(features[i, channel])
 
 
 def output_dtype(mode, features, dtype):
@@ -128,12 +127,11 @@ def dense(points, features, offsets, origin, size, shape, mode, *, dtype=None, f
         empty = fill if mode in ("min", "max") else 0.0
         grid = np.full((*counts.shape, width), empty, np.float64 if rough else dtype)
         slack = np.zeros(grid.shape)
+        wide = features.astype(np.float32)
         with np.errstate(over="ignore"):
             for cell, inside in cells.items():
                 for f in range(width):
-                    grid[(*cell, f)], slack[(*cell, f)] = reduce(
-                        [widened(features, i, f) for i in inside], mode, deterministic
-                    )
+                    grid[(*cell, f)], slack[(*cell, f)] = reduce(wide[inside, f], mode, deterministic)
     else:
         largest = 255 if dtype == np.uint8 else 2**31 - 1
         grid = np.minimum(counts, 1 if mode == "occupancy" else largest).astype(dtype)
@@ -161,12 +159,11 @@ def sparse(points, features, offsets, origin, size, shape, mode, *, max_points=N
         rough = mode in ("sum", "mean") and not deterministic
         dtype = np.dtype(np.float64) if rough else output_dtype(mode, features, None)
         values, slack = np.zeros((len(kept), features.shape[1]), dtype), np.zeros((len(kept), features.shape[1]))
+        wide = features.astype(np.float32)
         with np.errstate(over="ignore"):
             for row, (_, inside) in enumerate(kept):
                 for f in range(features.shape[1]):
-                    values[row, f], slack[row, f] = reduce(
-                        [widened(features, i, f) for i in inside], mode, deterministic
-                    )
+                    values[row, f], slack[row, f] = reduce(wide[inside, f], mode, deterministic)
     return Sparse(coordinates, values, counts, voxel, first, found, sum(dropped), slack)
 
 
@@ -220,11 +217,11 @@ def gradient(points, features, offsets, origin, size, shape, mode, up):
     """What ``up``, the gradient of the dense grid, is for the features: float32 ``(N, F)``."""
     cells, _ = occupied(points, offsets, origin, size, shape)
     up = (up if offsets is not None else up[None]).astype(np.float32)
-    result = np.zeros(features.shape, np.float32)
+    result, wide = np.zeros(features.shape, np.float32), features.astype(np.float32)
     for cell, inside in cells.items():
         for f in range(features.shape[1]):
             if mode in ("min", "max"):
-                values = [widened(features, i, f) for i in inside]
+                values = wide[inside, f]
                 best, _ = reduce(values, mode, True)
                 first = next(i for i, x in zip(inside, values, strict=True) if is_the_same(x, best))
                 result[first, f] = up[(*cell, f)]
