@@ -25,6 +25,15 @@ public:
         workspace_bytes_ = plan_bytes(arguments_, points_, output_, options_);
     }
 
+    void require_memory_for_rows() const {
+        const auto require = [&](const char* what, const std::optional<TensorView>& view) {
+            if (view) require_memory(arguments_.names().op, what, *view);
+        };
+        require("coordinates", output_.coordinates);
+        require("features", output_.features);
+        require("first_points", output_.first_points);
+    }
+
     /// (coordinates, features or None, counts, voxel, first_points or None, found)
     nb::object run(const Make& make) {
         const auto filled = [&](int value) { return filled_ ? std::optional<int>(value) : std::nullopt; };
@@ -96,7 +105,8 @@ void bind_voxelize_sparse(nb::module_& m) {
     m.def(
         "check_voxelize_sparse",
         [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits, nb::handle queue) { SparseCall(op, source, grid, options, limits, queue); },
+           const nb::tuple& limits,
+           nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).require_memory_for_rows(); },
         nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"),
         nb::arg("queue") = nb::none());
 }

@@ -267,6 +267,8 @@ def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -
     points, features, offsets, *ctx.grid, mode, _fill, _deterministic, _check, _dtype, _info, _refusal = inputs
     remember(ctx, points, features, offsets, mode, output)
     ctx.mode = mode
+    # not those of points: where they differ, the operator says so when it runs
+    ctx.num_rows = 0 if features is None else features.shape[0]
 
 
 def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
@@ -274,14 +276,14 @@ def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     if grads[0] is not None and ctx.needs_input_grad[1]:
         points, offsets, features, values = ctx.saved_tensors
         result = torch.ops.robocache.voxelize_backward(
-            grads[0], values, points, features, offsets, *ctx.grid, ctx.mode, ctx.dtype
+            grads[0], values, points, features, offsets, *ctx.grid, ctx.mode, ctx.num_rows, ctx.dtype
         )
     return None, result, *(None,) * 11
 
 
 def voxelize_backward(
     grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, dtype: torch.dtype,
+    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
     grid, options = (origin, size, shape), (mode, None, 0.0, False, False)
     return compute_backward(grad, values, (points, offsets, features), grid, options, dtype)
@@ -289,9 +291,9 @@ def voxelize_backward(
 
 def voxelize_backward_fake(
     grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, dtype: torch.dtype,
+    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    return torch.empty((points.shape[0], grad.shape[-1]), dtype=dtype, device=points.device)
+    return torch.empty((num_rows, grad.shape[-1]), dtype=dtype, device=points.device)
 
 
 def refuse_second_order(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
@@ -376,7 +378,7 @@ library = torch.library.Library("robocache", "FRAGMENT")  # type: ignore[no-unty
 for schema, call, fake in (
     (f"voxelize({CLOUD}, {OPTIONS}, str? dtype, bool info, str? refusal) -> Tensor[]", voxelize, voxelize_fake),
     (f"voxelize_backward(Tensor grad, Tensor? values, {CLOUD}, float[] origin, float[] size, SymInt[] shape, str mode, "
-     "ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
+     "SymInt num_rows, ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
     (f"voxelize_sparse({CLOUD}, {OPTIONS}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
      "-> Tensor[]", voxelize_sparse, voxelize_sparse_fake),
     (f"voxelize_depth(Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, {OPTIONS}, str? dtype, "
