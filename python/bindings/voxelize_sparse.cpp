@@ -7,7 +7,8 @@
 namespace robocache::python {
 namespace {
 
-/// A call that lists occupied cells. limits: (max_voxels or None, max_points or None, padded).
+/// A call that lists occupied cells. limits: (max_voxels or None, max_points or None, padded, filled): whether there
+/// are max_voxels rows, whether unused ones are defined.
 class SparseCall {
 public:
     SparseCall(nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
@@ -15,17 +16,27 @@ public:
         : arguments_(op, grid, options, queue),
           points_(arguments_.read_points(source)),
           options_(arguments_.options(device())),
-          padded_(nb::cast<bool>(limits[2])) {
+          filled_(nb::cast<bool>(limits[3])) {
+        const bool padded = nb::cast<bool>(limits[2]);
         const std::optional<std::int64_t> max_voxels = arguments_.optional_count(limits[0], "max_voxels");
         const std::optional<std::int64_t> max_points = arguments_.optional_count(limits[1], "max_points");
-        if (padded_ && !max_voxels) fail(arguments_.names().op, "max_voxels", "be given with padded=True", "None");
-        plan_output(padded_ ? *max_voxels : std::min(most_voxels(), max_voxels.value_or(INT64_MAX)), max_points);
+        if (padded && !max_voxels) fail(arguments_.names().op, "max_voxels", "be given with padded=True", "None");
+        plan_output(padded ? *max_voxels : std::min(most_voxels(), max_voxels.value_or(INT64_MAX)), max_points);
         workspace_bytes_ = plan_bytes(arguments_, points_, output_, options_);
+    }
+
+    void require_memory_for_rows() const {
+        const auto require = [&](const char* what, const std::optional<TensorView>& view) {
+            if (view) require_memory(arguments_.names().op, what, *view);
+        };
+        require("coordinates", output_.coordinates);
+        require("features", output_.features);
+        require("first_points", output_.first_points);
     }
 
     /// (coordinates, features or None, counts, voxel, first_points or None, found)
     nb::object run(const Make& make) {
-        const auto filled = [&](int value) { return padded_ ? std::optional<int>(value) : std::nullopt; };
+        const auto filled = [&](int value) { return filled_ ? std::optional<int>(value) : std::nullopt; };
         nb::object coordinates = make(output_.coordinates, "coordinates", filled(-1));
         nb::object features = output_.features ? make(*output_.features, "features", filled(0)) : nb::none();
         nb::object counts = make(*output_.counts, "counts", filled(0));
@@ -67,7 +78,7 @@ private:
     VoxelArguments arguments_;
     PointsView points_;
     VoxelOptions options_;
-    bool padded_;
+    bool filled_;
     SparseOutput output_;
     std::int64_t workspace_bytes_ = 0;
 };
@@ -94,7 +105,8 @@ void bind_voxelize_sparse(nb::module_& m) {
     m.def(
         "check_voxelize_sparse",
         [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits, nb::handle queue) { SparseCall(op, source, grid, options, limits, queue); },
+           const nb::tuple& limits,
+           nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).require_memory_for_rows(); },
         nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"),
         nb::arg("queue") = nb::none());
 }

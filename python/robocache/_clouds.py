@@ -23,7 +23,7 @@ RINGS = 64
 
 
 def make_cloud(kind: str, num_points: int, device: str = "cpu") -> Tensor:
-    """(N, 3) float32. lidar: the order of a spinning sensor, ring by ring at each heading; shuffled: the same points."""
+    """(N, 3) float32. lidar: the order of a spinning sensor, ring by ring at each heading; shuffled: those points."""
     if kind == "uniform":
         return (torch.rand(num_points, 3, device=device) - 0.5) * BOX_M
     if kind == "sphere":

@@ -109,7 +109,7 @@ def voxelize_sparse(
     source: tuple[Any, ...],
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool],
+    limits: tuple[Any, Any, bool, bool],
     allocate: Callable[..., Any],
     queue: tuple[int, type | None] | None = None,
 ) -> None: ...
@@ -118,14 +118,14 @@ def voxelize_sparse_tensors(
     source: tuple[Any, ...],
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool],
+    limits: tuple[Any, Any, bool, bool],
 ) -> tuple[Any, ...] | None: ...
 def check_voxelize_sparse(
     op: str,
     source: tuple[Any, ...],
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool],
+    limits: tuple[Any, Any, bool, bool],
     queue: tuple[int, type | None] | None = None,
 ) -> None: ...
 def voxelize_backward(

@@ -57,14 +57,14 @@ def run_sparse(source: Source, grid: Grid, options: Source, limits: Source, wher
     if is_traced(named):
         refusal = refusal_of(op, named, differentiable=True)
         bounds = (*grid[:2], (0, 0, 0) if grid[2] is None else grid[2])
-        packed = (*flat(bounds, options), *limits, refusal)
+        packed = (*flat(bounds, options), *limits[:3], refusal)
         made = torch.ops.robocache.voxelize_sparse(points, features, offsets, *packed)
     else:
         refuse(op, named, where)
         made = SparseGradient.apply(features, points, offsets, grid, options, limits)  # type: ignore[no-untyped-call]
-    coordinates, counts, voxel, found, *rest = made
-    reduced = rest.pop(0) if features is not None else None
-    return (coordinates, reduced, counts, voxel, rest[0] if rest else None), found
+    reduced, rest = (None, made) if features is None else (made[0], made[1:])
+    coordinates, counts, voxel, found, *first = rest
+    return (coordinates, reduced, counts, voxel, first[0] if first else None), found
 
 
 def is_traced(named: Named) -> bool:
@@ -120,11 +120,11 @@ def compute_backward(
 
 
 def compute_sparse(source: Source, grid: Grid, options: Source, limits: Source) -> list[Tensor]:
-    """coordinates, counts, voxel, found, and where they are asked for features and first_points."""
+    """features if there are any, coordinates, counts, voxel, found, and first_points if they are asked for."""
     op = "voxelize_sparse"
     made, allocate = _allocator(op, source[0])
     _core.voxelize_sparse(op, tuple(detached(x) for x in source), grid, options, limits, allocate)
-    names = ["coordinates", "counts", "voxel", "found", "features", "first_points"]
+    names = ["features", "coordinates", "counts", "voxel", "found", "first_points"]
     return [made[name] for name in names if name in made]
 
 
@@ -188,7 +188,7 @@ class SparseGradient(torch.autograd.Function):
                 limits: Source) -> tuple[Tensor, ...]:  # fmt: skip
         made = compute_sparse((points, offsets, features), grid, options, limits)
         remember_sparse(ctx, features, options[0], made)
-        ctx.mark_non_differentiable(*made[:4], *made[5:])
+        ctx.mark_non_differentiable(*made[1:])
         return tuple(made)
 
     @staticmethod
@@ -199,17 +199,18 @@ class SparseGradient(torch.autograd.Function):
 
 def remember_sparse(ctx: Any, features: Any, mode: str, made: Sequence[Tensor]) -> None:
     extreme = mode in EXTREMES and features is not None
-    ctx.save_for_backward(made[2], made[1], features if extreme else None, made[4] if extreme else None)
+    counts, voxel = made[2:4] if features is not None else (None, None)
+    ctx.save_for_backward(voxel, counts, features if extreme else None, made[0] if extreme else None)
     ctx.dtype = None if features is None else features.dtype
     ctx.mode = mode
     ctx.set_materialize_grads(False)
 
 
 def sparse_gradient(ctx: Any, grads: Sequence[Tensor | None]) -> Tensor | None:
-    if len(grads) < 5 or grads[4] is None:
+    if ctx.dtype is None or grads[0] is None:
         return None
     voxel, counts, features, values = ctx.saved_tensors
-    return sparse_backward(grads[4], voxel, counts, ctx.mode, features, values).to(ctx.dtype)
+    return sparse_backward(grads[0], voxel, counts, ctx.mode, features, values).to(ctx.dtype)
 
 
 # ---- the operators ---------------------------------------------------------------------------------------------------
@@ -266,6 +267,8 @@ def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -
     points, features, offsets, *ctx.grid, mode, _fill, _deterministic, _check, _dtype, _info, _refusal = inputs
     remember(ctx, points, features, offsets, mode, output)
     ctx.mode = mode
+    # not those of points: where they differ, the operator says so when it runs
+    ctx.num_rows = 0 if features is None else features.shape[0]
 
 
 def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
@@ -273,14 +276,14 @@ def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     if grads[0] is not None and ctx.needs_input_grad[1]:
         points, offsets, features, values = ctx.saved_tensors
         result = torch.ops.robocache.voxelize_backward(
-            grads[0], values, points, features, offsets, *ctx.grid, ctx.mode, ctx.dtype
+            grads[0], values, points, features, offsets, *ctx.grid, ctx.mode, ctx.num_rows, ctx.dtype
         )
     return None, result, *(None,) * 11
 
 
 def voxelize_backward(
     grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, dtype: torch.dtype,
+    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
     grid, options = (origin, size, shape), (mode, None, 0.0, False, False)
     return compute_backward(grad, values, (points, offsets, features), grid, options, dtype)
@@ -288,9 +291,9 @@ def voxelize_backward(
 
 def voxelize_backward_fake(
     grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, dtype: torch.dtype,
+    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    return torch.empty((points.shape[0], grad.shape[-1]), dtype=dtype, device=points.device)
+    return torch.empty((num_rows, grad.shape[-1]), dtype=dtype, device=points.device)
 
 
 def refuse_second_order(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
@@ -308,7 +311,7 @@ def voxelize_sparse(
     raise_refusal(refusal)
     grid = (origin, size, None if list(shape) == [0, 0, 0] else shape)
     options = (mode, None, fill, deterministic, check)
-    return compute_sparse((points, offsets, features), grid, options, (max_voxels, max_points, padded))
+    return compute_sparse((points, offsets, features), grid, options, (max_voxels, max_points, padded, True))
 
 
 def voxelize_sparse_fake(
@@ -327,10 +330,9 @@ def voxelize_sparse_fake(
     def make(sizes: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.empty(tuple(sizes), dtype=dtype, device=points.device)
 
-    made = [make((capacity, 4), torch.int32), make((capacity,), torch.int32), make((num_points,), torch.int64)]
+    made = [] if features is None else [make((capacity, features.shape[-1]), grid_dtype(features, "mean"))]
+    made += [make((capacity, 4), torch.int32), make((capacity,), torch.int32), make((num_points,), torch.int64)]
     made += [make((2,), torch.int64)]
-    if features is not None:
-        made += [make((capacity, features.shape[-1]), grid_dtype(features, "mean"))]
     if max_points is not None:
         made += [make((capacity, max_points), torch.int64)]
     return made
@@ -376,7 +378,7 @@ library = torch.library.Library("robocache", "FRAGMENT")  # type: ignore[no-unty
 for schema, call, fake in (
     (f"voxelize({CLOUD}, {OPTIONS}, str? dtype, bool info, str? refusal) -> Tensor[]", voxelize, voxelize_fake),
     (f"voxelize_backward(Tensor grad, Tensor? values, {CLOUD}, float[] origin, float[] size, SymInt[] shape, str mode, "
-     "ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
+     "SymInt num_rows, ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
     (f"voxelize_sparse({CLOUD}, {OPTIONS}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
      "-> Tensor[]", voxelize_sparse, voxelize_sparse_fake),
     (f"voxelize_depth(Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, {OPTIONS}, str? dtype, "

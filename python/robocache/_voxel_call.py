@@ -82,7 +82,7 @@ def run_sparse(
     from ._voxelize import finish_sparse
 
     op = "voxelize_sparse"
-    max_voxels, max_points, padded = limits
+    max_voxels, max_points, padded, _ = limits
     rows: Any
     found: Any
     source = _moved(op, source, 3, device)
@@ -195,7 +195,7 @@ def refusal_of(op: str, named: Named, differentiable: bool) -> str | None:
         elif differentiable:
             continue
         else:
-            why = "its features have a gradient only with backend='torch'"
+            why = f"{op} has a gradient only with backend='torch'"
         return (
             f"{op}: {name} must not require grad, {why}: "
             "detach it, or call under torch.no_grad(); got requires_grad=True"

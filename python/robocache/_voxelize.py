@@ -155,7 +155,7 @@ def voxelize_sparse(
     source = (points, offsets, features)
     grid = (grid_min, voxel_size, grid_size)
     options = (mode, None, 0.0, _deterministic(deterministic), check)
-    limits = (max_voxels, max_points, bool(padded))
+    limits = (max_voxels, max_points, bool(padded), bool(padded))
     if backend is None and device is None and not wants_op():
         made = _core.voxelize_sparse_tensors("voxelize_sparse", source, grid, options, limits)
         if made is not None:

@@ -52,14 +52,15 @@ public:
     void write(std::int64_t bucket, Accumulators<Word>& accumulators) const {
         const std::int64_t first = bucket << shift_;
         const std::int64_t num_cells = std::min(std::int64_t{1} << shift_, plan_.total_cells() - first);
-        const Item* items = buckets_.items(bucket);
-        const std::int64_t count = buckets_.num_items(bucket);
         accumulators.clear(num_cells);
         Word* counts = accumulators.counts();
-        for (std::int64_t k = 0; k < count; ++k) ++counts[local_of(items[k])];
+        const auto each_part = [&](const auto& body) { buckets_.each_part(bucket, body); };
+        each_part([&](std::span<const Item> items) {
+            for (const Item& item : items) ++counts[local_of(item)];
+        });
         char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
         if constexpr (std::is_same_v<Item, Entry<Word>>) {
-            accumulators.add({items, count, rows_});
+            accumulators.add(each_part, rows_);
             accumulators.finish(out, plan_.out_dtype, plan_.fill);
         } else {
             write_counts(plan_, counts, num_cells, out);
@@ -82,16 +83,15 @@ private:
 
 template <class Word, class Item>
 void run(const DensePlan& plan, const KeySpace& space, int shift) {
-    const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Item> buckets(keys, space.last(), shift);
+    const KeyReader<Word> keys(plan, space, shift);
+    const Buckets<Word, Item> buckets(keys);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
     std::vector<Accumulators<Word>> accumulators;
     for (std::int64_t w = 0; w < workers; ++w) {
         accumulators.emplace_back(plan.reduction, plan.deterministic, plan.features.num_channels,
                                   std::min(std::int64_t{1} << shift, plan.total_cells()));
     }
-    if (plan.dropped != nullptr) std::fill_n(plan.dropped, plan.num_clouds, 0);
-    buckets.fill({plan.dropped, true, nullptr});
+    if (plan.dropped != nullptr) std::copy_n(buckets.dropped(), plan.num_clouds, plan.dropped);
     const DenseWriter<Word, Item> writer(plan, buckets, shift);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         writer.write(bucket, accumulators[static_cast<std::size_t>(worker)]);

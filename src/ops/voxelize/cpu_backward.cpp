@@ -20,24 +20,24 @@ void with_floating(DType dtype, const Body& body) {
 /// Every point of a cell gets the cell's gradient, divided by `counts` where there are any.
 template <class Word, class Grad>
 void share_out(const BackwardPlan& plan, const KeySpace& space, const std::int64_t* counts) {
-    const KeyReader<Word> keys(plan, space);
+    const KeyReader<Word> keys(plan, space, dense_shift(space.last(), 1));
+    const auto none = static_cast<std::uint32_t>(keys.num_buckets());
     const std::int64_t channels = plan.features.num_channels;
     const Grad* gradient = static_cast<const Grad*>(plan.out_gradient);
     parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
-        keys.each_block(
-            begin, end,
-            [&](std::int64_t first, std::int64_t count, std::int64_t, const Word* key, const std::uint32_t* status) {
-                for (std::int64_t k = 0; k < count; ++k) {
-                    float* to = plan.gradient + (first + k) * plan.gradient_row_stride;
-                    const bool is_inside = status[k] == inside;
-                    const std::int64_t cell = is_inside ? static_cast<std::int64_t>(key[k]) : 0;
-                    const Grad* from = gradient + cell * channels;
-                    const float n = is_inside && counts != nullptr ? static_cast<float>(counts[cell]) : 1.0F;
-                    for (std::int64_t c = 0; c < channels; ++c) {
-                        to[c * plan.gradient_channel_stride] = is_inside ? widen(from[c]) / n : 0.0F;
-                    }
-                }
-            });
+        const Scratch<Word> key(end - begin);
+        const Scratch<std::uint32_t> bucket(end - begin);
+        keys.read(begin, end, key.get(), bucket.get(), [](std::int64_t, std::int64_t) {});
+        for (std::int64_t k = 0; k < end - begin; ++k) {
+            float* to = plan.gradient + (begin + k) * plan.gradient_row_stride;
+            const bool is_inside = bucket[k] != none;
+            const std::int64_t cell = is_inside ? static_cast<std::int64_t>(key[k]) : 0;
+            const Grad* from = gradient + cell * channels;
+            const float n = is_inside && counts != nullptr ? static_cast<float>(counts[cell]) : 1.0F;
+            for (std::int64_t c = 0; c < channels; ++c) {
+                to[c * plan.gradient_channel_stride] = is_inside ? widen(from[c]) / n : 0.0F;
+            }
+        }
     });
 }
 
@@ -72,15 +72,15 @@ float feature_at(const FeatureRows& rows, const char* row, std::int64_t c) {
 
 /// The first point of a cell that has its extreme takes the gradient. Entries are in input order.
 template <class Word, class Grad, class Value>
-void give_to_first(const BackwardPlan& plan, const Entry<Word>* entries, std::int64_t count, std::int64_t first_cell,
+void give_to_first(const BackwardPlan& plan, std::span<const Entry<Word>> entries, std::int64_t first_cell,
                    std::uint8_t* taken) {
     const std::int64_t channels = plan.features.num_channels;
     const FeatureRows rows = feature_rows(plan.features, nullptr);
     const Grad* gradient = static_cast<const Grad*>(plan.out_gradient) + first_cell * channels;
     const Value* values = static_cast<const Value*>(plan.values) + first_cell * channels;
-    for (std::int64_t k = 0; k < count; ++k) {
-        const auto i = static_cast<std::int64_t>(entries[k].index);
-        const std::int64_t at = static_cast<std::int64_t>(entries[k].local) * channels;
+    for (const Entry<Word>& entry : entries) {
+        const auto i = static_cast<std::int64_t>(entry.index);
+        const std::int64_t at = static_cast<std::int64_t>(entry.local) * channels;
         float* to = plan.gradient + i * plan.gradient_row_stride;
         const char* row = rows.row(i);
         for (std::int64_t c = 0; c < channels; ++c) {
@@ -105,21 +105,21 @@ template <class Word>
 void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
     const std::int64_t channels = plan.features.num_channels;
     const int shift = dense_shift(space.last(), channels * 9);
-    const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Entry<Word>> buckets(keys, space.last(), shift);
+    const KeyReader<Word> keys(plan, space, shift);
+    const Buckets<Word, Entry<Word>> buckets(keys);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
     const std::int64_t most_values = std::min(std::int64_t{1} << shift, plan.total_cells()) * channels;
     std::vector<Scratch<std::uint8_t>> taken;
     for (std::int64_t w = 0; w < workers; ++w) taken.emplace_back(most_values);
     clear(plan);
-    buckets.fill({});
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         std::uint8_t* flags = taken[static_cast<std::size_t>(worker)].get();
         std::memset(flags, 0, static_cast<std::size_t>(most_values));
         with_floating(plan.out_gradient_dtype, [&]<class Grad>(Grad) {
             with_floating(plan.values_dtype, [&]<class Value>(Value) {
-                give_to_first<Word, Grad, Value>(plan, buckets.items(bucket), buckets.num_items(bucket),
-                                                 bucket << shift, flags);
+                buckets.each_part(bucket, [&](std::span<const Entry<Word>> entries) {
+                    give_to_first<Word, Grad, Value>(plan, entries, bucket << shift, flags);
+                });
             });
         });
     });

@@ -2,16 +2,20 @@
 //
 // Note [Buckets]
 // Bucket b has the points whose key >> shift is b, in input order. That order is the same for every number of threads,
-// and so is every sum made in it. Two passes over the points: chunks of them are counted bucket by bucket, then each
-// chunk knows where its points go.
+// and so is every sum made in it. Each chunk of points is sorted by buckets on its own, in memory that fits a cache, so
+// a bucket has a part in every chunk.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "core/thread_pool.hpp"
 #include "ops/voxelize/cpu_keys.hpp"
@@ -20,24 +24,34 @@
 
 namespace robocache::voxelize_detail {
 
-/// Memory of the host for the time of a call, not initialised.
+/// Memory of the host for the time of a call, not initialised. Large blocks are made of large pages where the system
+/// has them: it is a new one for every call, and thousands of page faults would cost more than the work in it.
 template <class T>
 class Scratch {
 public:
     Scratch() = default;
     explicit Scratch(std::int64_t count) {
-        constexpr std::int64_t most = INT64_MAX / static_cast<std::int64_t>(sizeof(T));
-        if (count <= most) data_.reset(new (std::nothrow) T[static_cast<std::size_t>(count)]);
+        constexpr std::size_t page = std::size_t{1} << 21;
+        std::size_t bytes = 0;
+        if (!__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes) && bytes < SIZE_MAX / 2) {
+            const bool large = bytes >= page;
+            const std::size_t rounded = large ? (bytes + page - 1) / page * page : (bytes + 64) / 64 * 64;
+            data_.reset(static_cast<T*>(std::aligned_alloc(large ? page : 64, rounded)));
+            if (large && data_ != nullptr) (void)madvise(data_.get(), rounded, MADV_HUGEPAGE);
+        }
         if (data_ == nullptr) {
-            throw OutOfMemory("voxelize: " + std::to_string(count) + " times " + std::to_string(sizeof(T)) +
-                              " bytes of host memory are not to be had");
+            throw OutOfMemory("voxelize: no " + std::to_string(count) + " times " + std::to_string(sizeof(T)) +
+                              " bytes of host memory left");
         }
     }
     [[nodiscard]] T* get() const { return data_.get(); }
-    T& operator[](std::int64_t i) const { return data_[static_cast<std::size_t>(i)]; }
+    T& operator[](std::int64_t i) const { return data_.get()[i]; }
 
 private:
-    std::unique_ptr<T[]> data_;
+    struct Free {
+        void operator()(T* data) const { std::free(data); }
+    };
+    std::unique_ptr<T, Free> data_;
 };
 
 /// Calls body(worker, item) for every item of [0, count), from at most `workers` threads with numbers of their own.
@@ -51,15 +65,7 @@ void each_item(std::int64_t count, std::int64_t workers, const Body& body) {
     });
 }
 
-/// What happens to points that are in no cell.
-struct Outsiders {
-    std::int64_t* dropped = nullptr;  // by cloud, or one number for all; set to 0 by the caller
-    bool by_cloud = false;
-    std::int64_t* voxel = nullptr;  // by point: set to -1
-};
-
 constexpr std::int64_t serial_points = 16384;  // fewer are not worth waking a thread for
-constexpr std::int64_t most_chunks = 64;
 
 template <class Word>
 void put_entry(Entry<Word>& entry, Word local, std::int64_t index) {
@@ -77,100 +83,81 @@ void put_entry(Word& entry, Word local, std::int64_t) {
     entry = local;
 }
 
-/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for.
+/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for. Writes to memory of its own only.
 template <class Word, class Item>
 class Buckets {
 public:
-    Buckets(const KeyReader<Word>& keys, std::uint64_t last_key, int shift)
-        : keys_(keys), shift_(shift), num_buckets_(static_cast<std::int64_t>(last_key >> shift) + 1) {
-        num_chunks_ = std::clamp<std::int64_t>(keys.num_points() / serial_points, 1, most_chunks);
-        chunk_size_ = (keys.num_points() + num_chunks_ - 1) / num_chunks_;
-        places_ = Scratch<Word>(num_chunks_ * num_buckets_);
-        begin_ = Scratch<std::int64_t>(num_buckets_ + 1);
-        count();
-        items_ = Scratch<Item>(begin_[num_buckets_]);
-    }
-
-    /// Puts every point in its place. Until here nothing was written outside.
-    void fill(const Outsiders& outsiders) {
-        parallel_for(num_chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t chunk = begin; chunk < end; ++chunk) fill_chunk(chunk, outsiders);
+    explicit Buckets(const KeyReader<Word>& keys) : keys_(keys), num_buckets_(keys.num_buckets()) {
+        // Parts of a bucket are long enough to be read in one go.
+        chunk_size_ = std::clamp(num_buckets_ * 128, serial_points, 8 * serial_points);
+        num_chunks_ = (keys.num_points() + chunk_size_ - 1) / chunk_size_;
+        part_ends_ = Scratch<std::uint32_t>(num_chunks_ * (num_buckets_ + 1));
+        items_ = Scratch<Item>(keys.num_points());
+        dropped_ = Scratch<std::int64_t>(keys.num_clouds());
+        std::fill_n(dropped_.get(), keys.num_clouds(), 0);
+        const std::int64_t workers = std::min<std::int64_t>(num_threads(), num_chunks_);
+        const Scratch<Word> key_space(workers * chunk_size_);
+        const Scratch<std::uint32_t> bucket_space(workers * chunk_size_);
+        each_item(num_chunks_, workers, [&](std::int64_t worker, std::int64_t chunk) {
+            split(chunk, key_space.get() + worker * chunk_size_, bucket_space.get() + worker * chunk_size_);
         });
     }
 
     [[nodiscard]] std::int64_t size() const { return num_buckets_; }
-    [[nodiscard]] std::int64_t num_items() const { return begin_[num_buckets_]; }
-    [[nodiscard]] Item* items(std::int64_t bucket) const { return items_.get() + begin_[bucket]; }
-    [[nodiscard]] std::int64_t num_items(std::int64_t bucket) const { return begin_[bucket + 1] - begin_[bucket]; }
-    [[nodiscard]] std::int64_t most_items() const {
-        std::int64_t most = 0;
-        for (std::int64_t b = 0; b < num_buckets_; ++b) most = std::max(most, num_items(b));
-        return most;
+    /// Points outside the grid or not finite, by cloud.
+    [[nodiscard]] const std::int64_t* dropped() const { return dropped_.get(); }
+
+    [[nodiscard]] std::int64_t num_items(std::int64_t bucket) const {
+        std::int64_t total = 0;
+        for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) total += part(chunk, bucket).size();
+        return total;
+    }
+
+    /// Calls body(items) for the parts of a bucket, in input order.
+    template <class Body>
+    void each_part(std::int64_t bucket, const Body& body) const {
+        for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+            const std::span<const Item> items = part(chunk, bucket);
+            if (!items.empty()) body(items);
+        }
     }
 
 private:
-    void count() {
-        parallel_for(num_chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t chunk = begin; chunk < end; ++chunk) count_chunk(chunk);
-        });
-        std::int64_t total = 0;
-        for (std::int64_t bucket = 0; bucket < num_buckets_; ++bucket) {
-            begin_[bucket] = total;
-            for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
-                Word& place = places_[chunk * num_buckets_ + bucket];
-                const auto here = static_cast<std::int64_t>(place);
-                place = static_cast<Word>(total);
-                total += here;
-            }
-        }
-        begin_[num_buckets_] = total;
+    [[nodiscard]] std::span<const Item> part(std::int64_t chunk, std::int64_t bucket) const {
+        const std::uint32_t* ends = part_ends_.get() + chunk * (num_buckets_ + 1);
+        const std::uint32_t begin = bucket == 0 ? 0 : ends[bucket - 1];
+        return {items_.get() + chunk * chunk_size_ + begin, ends[bucket] - begin};
     }
 
-    void count_chunk(std::int64_t chunk) {
-        Word* counts = places_.get() + chunk * num_buckets_;
-        std::memset(counts, 0, static_cast<std::size_t>(num_buckets_) * sizeof(Word));
-        each_block(chunk,
-                   [&](std::int64_t, std::int64_t count, std::int64_t, const Word* keys, const std::uint32_t* status) {
-                       for (std::int64_t k = 0; k < count; ++k) {
-                           if (status[k] == inside) ++counts[keys[k] >> shift_];
-                       }
-                   });
-    }
-
-    void fill_chunk(std::int64_t chunk, const Outsiders& outsiders) {
-        Word* places = places_.get() + chunk * num_buckets_;
-        const Word mask = static_cast<Word>((Word{1} << shift_) - 1);
-        Item* items = items_.get();
-        each_block(chunk, [&](std::int64_t first, std::int64_t count, std::int64_t cloud, const Word* keys,
-                              const std::uint32_t* status) {
-            std::int64_t outside = 0;
-            for (std::int64_t k = 0; k < count; ++k) {
-                if (status[k] == inside) {
-                    put_entry(items[places[keys[k] >> shift_]++], static_cast<Word>(keys[k] & mask), first + k);
-                } else {
-                    outside += status[k] == dropped ? 1 : 0;
-                    if (outsiders.voxel != nullptr) outsiders.voxel[first + k] = -1;
-                }
-            }
-            if (outside > 0 && outsiders.dropped != nullptr) {
-                std::atomic_ref(outsiders.dropped[outsiders.by_cloud ? cloud : 0]) += outside;
-            }
-        });
-    }
-
-    template <class Body>
-    void each_block(std::int64_t chunk, const Body& body) const {
+    /// Sorts the points of a chunk by buckets; those in no cell come last, in a bucket of their own.
+    void split(std::int64_t chunk, Word* keys, std::uint32_t* buckets) {
         const std::int64_t begin = chunk * chunk_size_;
-        keys_.each_block(begin, std::min(begin + chunk_size_, keys_.num_points()), body);
+        const std::int64_t count = std::min(chunk_size_, keys_.num_points() - begin);
+        keys_.read(begin, begin + count, keys, buckets,
+                   [&](std::int64_t cloud, std::int64_t dropped) { std::atomic_ref(dropped_[cloud]) += dropped; });
+        std::uint32_t* places = part_ends_.get() + chunk * (num_buckets_ + 1);
+        std::memset(places, 0, static_cast<std::size_t>(num_buckets_ + 1) * sizeof(std::uint32_t));
+        for (std::int64_t k = 0; k < count; ++k) ++places[buckets[k]];
+        std::uint32_t total = 0;
+        for (std::int64_t b = 0; b <= num_buckets_; ++b) total += std::exchange(places[b], total);
+        scatter(keys, buckets, count, begin, keys_.shift(), places, items_.get() + begin);
+    }
+
+    /// Leaves in places where each bucket ends.
+    static void scatter(const Word* __restrict keys, const std::uint32_t* __restrict buckets, std::int64_t count,
+                        std::int64_t first, int shift, std::uint32_t* __restrict places, Item* __restrict items) {
+        const Word mask = static_cast<Word>((Word{1} << shift) - 1);
+        for (std::int64_t k = 0; k < count; ++k) {
+            put_entry(items[places[buckets[k]]++], static_cast<Word>(keys[k] & mask), first + k);
+        }
     }
 
     const KeyReader<Word>& keys_;
-    int shift_;
     std::int64_t num_buckets_;
     std::int64_t num_chunks_;
     std::int64_t chunk_size_;
-    Scratch<Word> places_;  // (chunks, buckets): how many points, then where the next one goes
-    Scratch<std::int64_t> begin_;
+    Scratch<std::uint32_t> part_ends_;  // (chunks, buckets + 1)
+    Scratch<std::int64_t> dropped_;
     Scratch<Item> items_;
 };
 
@@ -240,15 +227,24 @@ public:
         zero(fixed_sums_, num_cells * channels_);
     }
 
-    /// Features of points whose counts are there already.
-    void add(const RowJob<Word>& job) {
+    /// Features of points whose counts are there already; each_part(body) calls body(entries) for parts of them.
+    template <class EachPart>
+    void add(const EachPart& each_part, const FeatureRows& rows) {
+        const auto each = [&](const auto& body) {
+            each_part([&](std::span<const Entry<Word>> entries) {
+                body(RowJob<Word>{entries.data(), static_cast<std::int64_t>(entries.size()), rows});
+            });
+        };
         if (fixed_) {
-            kernels_.keep_magnitudes(job, bits_.get());
-            kernels_.add_fixed(job, counts_.get(), bits_.get(), fixed_sums_.get());
+            each([&](const RowJob<Word>& job) { kernels_.keep_magnitudes(job, bits_.get()); });
+            each([&](const RowJob<Word>& job) {
+                kernels_.add_fixed(job, counts_.get(), bits_.get(), fixed_sums_.get());
+            });
         } else if (reduction_ <= Reduction::mean) {
-            kernels_.add(job, sums_.get());
+            each([&](const RowJob<Word>& job) { kernels_.add(job, sums_.get()); });
         } else {
-            kernels_.keep_extremes(job, reduction_ == Reduction::max, bits_.get());
+            const bool want_max = reduction_ == Reduction::max;
+            each([&](const RowJob<Word>& job) { kernels_.keep_extremes(job, want_max, bits_.get()); });
         }
     }
 

@@ -9,19 +9,18 @@
 
 namespace robocache::voxelize_detail {
 
-/// What a point turned out to be.
-enum Status : std::uint32_t { dropped = 0, inside = 1, nothing = 2 };
-
-/// Keys for `count` points of one cloud; of points that are not inside, keys mean nothing.
+/// Keys and buckets for `count` points of one cloud. Of points in no cell, keys mean nothing.
 template <class Word>
 struct KeyJob {
     CellGrid<float> cells;
     Word first;     // the key of cell (0, 0, 0); wraps around where that cell is not one of the grid
     Word x_stride;  // from a cell to the next along x
     Word y_stride;
+    int shift;           // bucket = key >> shift
+    std::uint32_t none;  // the bucket of points in no cell
     std::int64_t count;
     Word* keys;
-    std::uint32_t* status;
+    std::uint32_t* buckets;
 };
 
 /// Contiguous pixels of a row of a depth image, the first being (v, u).
@@ -84,10 +83,10 @@ struct FinishJob {
 
 template <class Word>
 struct CpuKernels {
-    /// xyz: contiguous rows; cells and limits of the grid fit 31 bits.
-    void (*keys_of_points)(const float* xyz, const KeyJob<Word>& job);
-    void (*keys_of_u16)(const PixelRow& row, const KeyJob<Word>& job);
-    void (*keys_of_f32)(const PixelRow& row, const KeyJob<Word>& job);
+    /// All three return how many points were dropped. xyz: contiguous rows; the grid's limits fit 31 bits.
+    std::int64_t (*keys_of_points)(const float* xyz, const KeyJob<Word>& job);
+    std::int64_t (*keys_of_u16)(const PixelRow& row, const KeyJob<Word>& job);
+    std::int64_t (*keys_of_f32)(const PixelRow& row, const KeyJob<Word>& job);
     void (*bounds_of_points)(const float* xyz, std::int64_t count, const CellGrid<float>& cells, Bounds& bounds);
 
     void (*add)(const RowJob<Word>& job, float* sums);

@@ -23,70 +23,79 @@ class KeyReader {
 public:
     static constexpr std::int64_t block_size = 1024;
 
-    KeyReader(const DensePlan& plan, const KeySpace& space)
-        : KeyReader(plan.points, plan.num_clouds, plan.num_points, plan.grid, space) {
-        if (plan.from_depth) depth_ = &plan.depth;
-    }
     template <class Plan>
-    KeyReader(const Plan& plan, const KeySpace& space)
-        : KeyReader(plan.points, plan.num_clouds, plan.num_points, plan.grid, space) {}
+    KeyReader(const Plan& plan, const KeySpace& space, int shift)
+        : points_(plan.points),
+          clouds_(clouds_of(plan.points, plan.num_clouds, plan.num_points)),
+          grid_(plan.grid),
+          space_(space),
+          shift_(shift),
+          x_stride_(space.extent[1] * space.extent[2]) {
+        for (int a = 0; a < 3; ++a) {
+            fits_ = fits_ && grid_.f32.limit[a] <= 0x1p31F && grid_.f32.low[a] >= -0x1p31F;
+        }
+        packed_ = points_.dtype == DType::f32 && points_.axis_stride == 4 && points_.row_stride == 12;
+        if constexpr (requires { plan.from_depth; }) {
+            if (plan.from_depth) depth_ = &plan.depth;
+        }
+    }
 
     [[nodiscard]] std::int64_t num_points() const { return clouds_.num_points; }
+    [[nodiscard]] std::int64_t num_clouds() const { return clouds_.num_clouds; }
+    [[nodiscard]] int shift() const { return shift_; }
+    [[nodiscard]] std::int64_t num_buckets() const { return static_cast<std::int64_t>(space_.last() >> shift_) + 1; }
 
-    /// Calls body(first point, count, cloud, keys, status) for stretches of [begin, end) that lie in one cloud.
-    template <class Body>
-    void each_block(std::int64_t begin, std::int64_t end, const Body& body) const {
-        alignas(64) Word keys[block_size];
-        alignas(64) std::uint32_t status[block_size];
+    /// Keys and buckets of the points [begin, end) go to keys[0] and buckets[0] and so on; points in no cell have
+    /// bucket num_buckets(). Calls on_dropped(cloud, count) for stretches in which points were dropped.
+    template <class OnDropped>
+    void read(std::int64_t begin, std::int64_t end, Word* keys, std::uint32_t* buckets,
+              const OnDropped& on_dropped) const {
         std::int64_t cloud = -1;
         for (std::int64_t i = begin; i < end;) {
             std::int64_t count = std::min(block_size, end - i);
+            std::int64_t dropped = 0;
             if (depth_ != nullptr) {
                 const Pixel at = pixel_of(*depth_, i);
                 count = std::min(count, depth_->width - at.u);
                 cloud = at.cloud;
-                KeyJob<Word> job = job_of(cloud, count, keys, status);
-                read_pixels(at, job);
+                dropped = read_pixels(at, job_of(cloud, count, keys + (i - begin), buckets + (i - begin)));
             } else {
-                if (cloud < 0 || (cloud + 1 < clouds_.num_clouds && clouds_.begin(cloud + 1) <= i))
-                    cloud = clouds_.of(i);
+                if (cloud < 0 || is_past(cloud, i)) cloud = clouds_.of(i);
                 if (cloud + 1 < clouds_.num_clouds) {
                     // Offsets nobody checked may run backwards: go on by at least one point.
                     count = std::clamp<std::int64_t>(clouds_.begin(cloud + 1) - i, 1, count);
                 }
-                KeyJob<Word> job = job_of(cloud, count, keys, status);
-                read_points(i, job);
+                dropped = read_points(i, job_of(cloud, count, keys + (i - begin), buckets + (i - begin)));
             }
-            body(i, count, cloud, keys, status);
+            if (dropped > 0) on_dropped(cloud, dropped);
             i += count;
         }
     }
 
 private:
-    KeyReader(const PointsPlan& points, std::int64_t num_clouds, std::int64_t num_points, const GridPlan& grid,
-              const KeySpace& space)
-        : points_(points), clouds_(clouds_of(points, num_clouds, num_points)), grid_(grid), space_(space) {
-        x_stride_ = space.extent[1] * space.extent[2];
-        fits_ = true;
-        for (int a = 0; a < 3; ++a) fits_ = fits_ && grid.f32.limit[a] <= 0x1p31F && grid.f32.low[a] >= -0x1p31F;
-        packed_ = points.dtype == DType::f32 && points.axis_stride == 4 && points.row_stride == 12;
+    [[nodiscard]] bool is_past(std::int64_t cloud, std::int64_t i) const {
+        return cloud + 1 < clouds_.num_clouds && clouds_.begin(cloud + 1) <= i;
     }
 
-    KeyJob<Word> job_of(std::int64_t cloud, std::int64_t count, Word* keys, std::uint32_t* status) const {
+    KeyJob<Word> job_of(std::int64_t cloud, std::int64_t count, Word* keys, std::uint32_t* buckets) const {
         std::uint64_t first = static_cast<std::uint64_t>(cloud) * space_.extent[0] * x_stride_;
         first -= static_cast<std::uint64_t>(space_.low[0]) * x_stride_ +
                  static_cast<std::uint64_t>(space_.low[1]) * space_.extent[2] +
                  static_cast<std::uint64_t>(space_.low[2]);
-        return {grid_.f32,
-                static_cast<Word>(first),
-                static_cast<Word>(x_stride_),
-                static_cast<Word>(space_.extent[2]),
-                count,
-                keys,
-                status};
+        KeyJob<Word> job;
+        job.cells = grid_.f32;
+        job.first = static_cast<Word>(first);
+        job.x_stride = static_cast<Word>(x_stride_);
+        job.y_stride = static_cast<Word>(space_.extent[2]);
+        job.shift = shift_;
+        job.none = static_cast<std::uint32_t>(num_buckets());
+        job.count = count;
+        job.keys = keys;
+        job.buckets = buckets;
+        return job;
     }
 
-    void read_points(std::int64_t i, const KeyJob<Word>& job) const {
+    std::int64_t read_points(std::int64_t i, const KeyJob<Word>& job) const {
         if (packed_ && fits_) {
             return kernels_.keys_of_points(reinterpret_cast<const float*>(points_.data + i * 12), job);
         }
@@ -97,7 +106,7 @@ private:
         }
     }
 
-    void read_pixels(const Pixel& at, const KeyJob<Word>& job) const {
+    std::int64_t read_pixels(const Pixel& at, const KeyJob<Word>& job) const {
         const std::int64_t element = size_bytes(depth_->dtype);
         if (depth_->strides[3] == element && fits_) {
             const PixelRow row{depth_->data + pixel_offset(depth_->strides, at),
@@ -113,23 +122,28 @@ private:
         if (depth_->dtype == DType::u16) {
             return read_each(DepthReader<std::uint16_t>{*depth_, {}, 1, 0}, grid_.f32, i, job);
         }
-        read_each(DepthReader<float>{*depth_, {}, 1, 0}, grid_.f32, i, job);
+        return read_each(DepthReader<float>{*depth_, {}, 1, 0}, grid_.f32, i, job);
     }
 
     template <class Source>
-    static void read_each(const Source& source, const CellGrid<typename Source::Scalar>& grid, std::int64_t first,
-                          const KeyJob<Word>& job) {
+    static std::int64_t read_each(const Source& source, const CellGrid<typename Source::Scalar>& grid,
+                                  std::int64_t first, const KeyJob<Word>& job) {
+        std::int64_t dropped = 0;
         for (std::int64_t k = 0; k < job.count; ++k) {
             typename Source::Scalar p[3];
             Cell cell;
-            job.status[k] = nothing;
+            job.keys[k] = 0;
+            job.buckets[k] = job.none;
             if (!source.read(first + k, p)) continue;
-            job.status[k] = dropped;
-            if (!find_cell(grid, p, cell)) continue;
-            job.status[k] = inside;
+            if (!find_cell(grid, p, cell)) {
+                ++dropped;
+                continue;
+            }
             job.keys[k] = job.first + static_cast<Word>(cell.x) * job.x_stride +
                           static_cast<Word>(cell.y) * job.y_stride + static_cast<Word>(cell.z);
+            job.buckets[k] = static_cast<std::uint32_t>(job.keys[k] >> job.shift);
         }
+        return dropped;
     }
 
     PointsPlan points_;
@@ -137,9 +151,10 @@ private:
     Clouds clouds_;
     const GridPlan& grid_;
     KeySpace space_;
+    int shift_;
     std::uint64_t x_stride_;
-    bool fits_;    // cells fit 31 bits
-    bool packed_;  // points are contiguous float32
+    bool fits_ = true;     // cells fit 31 bits
+    bool packed_ = false;  // points are contiguous float32
     const CpuKernels<Word>& kernels_ = cpu_kernels<Word>();
 };
 

@@ -14,52 +14,70 @@ ROBOCACHE_HD std::int32_t floor_of_small(float at) {
     return cut - (at < static_cast<float>(cut) ? 1 : 0);
 }
 
-/// As find_cell and linear_index, without a branch. `is_point` is false for a pixel without a measurement.
+/// x, or 0 where mask is 0 and not all ones.
+ROBOCACHE_HD float masked(float x, std::uint32_t mask) {
+    return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) & mask);
+}
+
+/// As find_cell and linear_index, without a branch. is_point is 0 for a pixel without a measurement, else 1.
+/// Returns 1 for a point that is dropped, else 0.
 template <class Word>
-ROBOCACHE_HD void put_key(const KeyJob<Word>& job, std::int64_t k, float px, float py, float pz, bool is_point) {
+ROBOCACHE_HD std::int32_t put_key(const KeyJob<Word>& job, std::int64_t k, float px, float py, float pz,
+                                  std::uint32_t is_point) {
     const CellGrid<float>& grid = job.cells;
     const float x = place(px, grid.origin[0], grid.size[0]);
     const float y = place(py, grid.origin[1], grid.size[1]);
     const float z = place(pz, grid.origin[2], grid.size[2]);
-    const int in_x = is_within(x, grid.low[0], grid.limit[0]);
-    const int in_y = is_within(y, grid.low[1], grid.limit[1]);
-    const int in_z = is_within(z, grid.low[2], grid.limit[2]);
-    const int in = in_x & in_y & in_z & static_cast<int>(is_point);
-    // 0 for what is outside: a number that does not fit must not be converted.
-    const auto cx = static_cast<Word>(floor_of_small(in != 0 ? x : 0.0F));
-    const auto cy = static_cast<Word>(floor_of_small(in != 0 ? y : 0.0F));
-    const auto cz = static_cast<Word>(floor_of_small(in != 0 ? z : 0.0F));
-    job.keys[k] = job.first + cx * job.x_stride + cy * job.y_stride + cz;
-    job.status[k] = static_cast<std::uint32_t>(in) | (is_point ? 0U : static_cast<std::uint32_t>(nothing));
+    const std::uint32_t in = static_cast<std::uint32_t>(is_within(x, grid.low[0], grid.limit[0])) &
+                             static_cast<std::uint32_t>(is_within(y, grid.low[1], grid.limit[1])) &
+                             static_cast<std::uint32_t>(is_within(z, grid.low[2], grid.limit[2])) & is_point;
+    // What is outside becomes 0: a number that does not fit must not be converted.
+    const std::uint32_t mask = 0U - in;
+    const auto cx = static_cast<Word>(floor_of_small(masked(x, mask)));
+    const auto cy = static_cast<Word>(floor_of_small(masked(y, mask)));
+    const auto cz = static_cast<Word>(floor_of_small(masked(z, mask)));
+    const Word key = job.first + cx * job.x_stride + cy * job.y_stride + cz;
+    job.keys[k] = key;
+    job.buckets[k] = (static_cast<std::uint32_t>(key >> job.shift) & mask) | (job.none & ~mask);
+    return static_cast<std::int32_t>(is_point - in);
 }
 
 template <class Word>
-void keys_of_points(const float* __restrict xyz, const KeyJob<Word>& given) {
+std::int64_t keys_of_points(const float* __restrict xyz, const KeyJob<Word>& given) {
     const KeyJob<Word> job = given;
-    Word* __restrict keys = job.keys;
-    std::uint32_t* __restrict status = job.status;
-    KeyJob<Word> local = job;
-    local.keys = keys;
-    local.status = status;
+    std::int32_t dropped = 0;
+    const auto count = static_cast<std::int32_t>(job.count);
 #pragma GCC ivdep
-    for (std::int64_t k = 0; k < job.count; ++k) {
-        put_key(local, k, xyz[3 * k], xyz[3 * k + 1], xyz[3 * k + 2], true);
+    for (std::int32_t k = 0; k < count; ++k) {
+        dropped += put_key(job, k, xyz[3 * k], xyz[3 * k + 1], xyz[3 * k + 2], 1);
     }
+    return dropped;
+}
+
+template <bool has_pose, class Word, class Raw>
+ROBOCACHE_HD std::int64_t keys_of_row(const PixelRow& given_row, const KeyJob<Word>& given) {
+    const KeyJob<Word> job = given;
+    PixelRow row = given_row;
+    row.camera.has_pose = has_pose;
+    const Raw* __restrict raw = static_cast<const Raw*>(row.raw);
+    const auto u = static_cast<std::int32_t>(row.u);
+    const auto v = static_cast<float>(static_cast<std::int32_t>(row.v));
+    std::int32_t dropped = 0;
+    const auto count = static_cast<std::int32_t>(job.count);
+#pragma GCC ivdep
+    for (std::int32_t k = 0; k < count; ++k) {
+        const float depth = depth_of(raw[k], row.unit);
+        float p[3];
+        point_of_pixel(row.camera, static_cast<float>(u + k), v, depth, p);
+        dropped += put_key(job, k, p[0], p[1], p[2], static_cast<std::uint32_t>(is_measured(depth, row.max_depth)));
+    }
+    return dropped;
 }
 
 template <class Word, class Raw>
-void keys_of_pixels(const PixelRow& given_row, const KeyJob<Word>& given) {
-    const KeyJob<Word> job = given;
-    const PixelRow row = given_row;
-    const Raw* __restrict raw = static_cast<const Raw*>(row.raw);
-#pragma GCC ivdep
-    for (std::int64_t k = 0; k < job.count; ++k) {
-        const float depth = depth_of(raw[k], row.unit);
-        float p[3];
-        point_of_pixel(row.camera, static_cast<float>(static_cast<std::int32_t>(row.u + k)),
-                       static_cast<float>(static_cast<std::int32_t>(row.v)), depth, p);
-        put_key(job, k, p[0], p[1], p[2], is_measured(depth, row.max_depth));
-    }
+std::int64_t keys_of_pixels(const PixelRow& row, const KeyJob<Word>& job) {
+    if (row.camera.has_pose) return keys_of_row<true, Word, Raw>(row, job);
+    return keys_of_row<false, Word, Raw>(row, job);
 }
 
 /// Whatever is not inside does not count; bounds keep what they are where nothing is.

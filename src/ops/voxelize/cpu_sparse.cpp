@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/voxelize/cpu_buckets.hpp"
@@ -52,7 +53,7 @@ void widen_box(const SparsePlan& plan, std::int64_t begin, std::int64_t end, std
 
 /// The box around all cells that have points, so that keys are as short as can be.
 KeySpace box_of(const SparsePlan& plan) {
-    const std::int64_t num_chunks = std::clamp<std::int64_t>(plan.num_points / serial_points, 1, most_chunks);
+    const std::int64_t num_chunks = std::clamp<std::int64_t>(plan.num_points / serial_points, 1, 256);
     const std::int64_t chunk_size = (plan.num_points + num_chunks - 1) / num_chunks;
     struct Box {
         std::int64_t low[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
@@ -82,6 +83,38 @@ KeySpace box_of(const SparsePlan& plan) {
     }
     return space;
 }
+
+// ---- whole buckets --------------------------------------------------------------------------------------------------
+
+/// Buckets in one piece each.
+template <class Word>
+class JoinedBuckets {
+public:
+    explicit JoinedBuckets(const Buckets<Word, Entry<Word>>& buckets) : begin_(buckets.size() + 1) {
+        begin_[0] = 0;
+        for (std::int64_t b = 0; b < buckets.size(); ++b) {
+            const std::int64_t count = buckets.num_items(b);
+            begin_[b + 1] = begin_[b] + count;
+            most_items_ = std::max(most_items_, count);
+        }
+        entries_ = Scratch<Entry<Word>>(begin_[buckets.size()]);
+        parallel_for(buckets.size(), 1, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t b = first; b < last; ++b) {
+                Entry<Word>* to = items(b);
+                buckets.each_part(
+                    b, [&](std::span<const Entry<Word>> part) { to = std::copy(part.begin(), part.end(), to); });
+            }
+        });
+    }
+    [[nodiscard]] Entry<Word>* items(std::int64_t bucket) const { return entries_.get() + begin_[bucket]; }
+    [[nodiscard]] std::int64_t num_items(std::int64_t bucket) const { return begin_[bucket + 1] - begin_[bucket]; }
+    [[nodiscard]] std::int64_t most_items() const { return most_items_; }
+
+private:
+    Scratch<std::int64_t> begin_;
+    Scratch<Entry<Word>> entries_;
+    std::int64_t most_items_ = 0;
+};
 
 // ---- the cells of a bucket ------------------------------------------------------------------------------------------
 
@@ -226,7 +259,9 @@ public:
             for (std::int64_t m = 0; m < room; ++m) plan_.counts[first_row + m] = static_cast<std::int32_t>(counts[m]);
         }
         if (plan_.out == nullptr) return;
-        accumulators.add({entries, count, rows_});
+        accumulators.add(
+            [&](const auto& body) { body(std::span<const Entry<Word>>(entries, static_cast<std::size_t>(count))); },
+            rows_);
         const std::int64_t row_bytes = plan_.features.num_channels * size_bytes(plan_.out_dtype);
         accumulators.finish(static_cast<char*>(plan_.out) + first_row * row_bytes, plan_.out_dtype, 0);
     }
@@ -292,10 +327,11 @@ int sparse_shift(std::uint64_t last_key, std::int64_t num_points, int word_bits)
 template <class Word>
 void run(const SparsePlan& plan, const KeySpace& space) {
     const int shift = sparse_shift(space.last(), plan.num_points, 8 * static_cast<int>(sizeof(Word)));
-    const KeyReader<Word> keys(plan, space);
-    Buckets<Word, Entry<Word>> buckets(keys, space.last(), shift);
+    const KeyReader<Word> keys(plan, space, shift);
+    const Buckets<Word, Entry<Word>> buckets(keys);
+    const JoinedBuckets<Word> joined(buckets);
     const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
-    const std::int64_t most_items = buckets.most_items();
+    const std::int64_t most_items = joined.most_items();
     const std::int64_t most_cells = shift < 62 ? std::min(most_items, std::int64_t{1} << shift) : most_items;
     const Reduction reduction = plan.out != nullptr ? plan.reduction : Reduction::count;
     std::vector<Worker<Word>> pool;
@@ -304,21 +340,24 @@ void run(const SparsePlan& plan, const KeySpace& space) {
                         Accumulators<Word>(reduction, plan.deterministic, plan.features.num_channels, most_cells)});
     }
     Scratch<std::int64_t> first_rows(buckets.size() + 1);
-    std::int64_t outside = 0;
-    buckets.fill({&outside, false, plan.voxel});
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         first_rows[bucket + 1] =
-            pool[static_cast<std::size_t>(worker)].finder.count(buckets.items(bucket), buckets.num_items(bucket));
+            pool[static_cast<std::size_t>(worker)].finder.count(joined.items(bucket), joined.num_items(bucket));
     });
     first_rows[0] = 0;
     for (std::int64_t b = 0; b < buckets.size(); ++b) first_rows[b + 1] += first_rows[b];
+    if (plan.voxel != nullptr) {
+        parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
+            std::fill(plan.voxel + begin, plan.voxel + end, -1);
+        });
+    }
     const SparseWriter<Word> writer(plan, space, shift);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
-        writer.write(bucket, buckets.items(bucket), buckets.num_items(bucket), first_rows[bucket],
+        writer.write(bucket, joined.items(bucket), joined.num_items(bucket), first_rows[bucket],
                      first_rows[bucket + 1] - first_rows[bucket], pool[static_cast<std::size_t>(worker)]);
     });
     plan.found[0] = first_rows[buckets.size()];
-    plan.found[1] = outside;
+    plan.found[1] = std::accumulate(buckets.dropped(), buckets.dropped() + plan.num_clouds, std::int64_t{0});
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ ROBOCACHE_HD float depth_of(std::uint16_t raw, float unit) {
 
 /// Whether there is a point at all; max_depth is the largest float where there is no limit, which stops infinity.
 ROBOCACHE_HD bool is_measured(float depth, float max_depth) {
-    return depth > 0.0F && depth <= max_depth;
+    return static_cast<bool>(static_cast<int>(depth > 0.0F) & static_cast<int>(depth <= max_depth));
 }
 
 ROBOCACHE_HD void point_of_pixel(const Camera& camera, float u, float v, float depth, float p[3]) {
