@@ -55,13 +55,13 @@ public:
         accumulators.clear(num_cells);
         Word* counts = accumulators.counts();
         const auto each_part = [&](const auto& body) { buckets_.each_part(bucket, body); };
-        each_part([&](std::span<const Item> items) {
+        each_part([&](std::span<const Item> items, std::span<const Item>) {
             for (const Item& item : items) ++counts[local_of(item)];
         });
         char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
         if constexpr (std::is_same_v<Item, Entry<Word>>) {
             accumulators.add(each_part, rows_);
-            accumulators.finish(out, plan_.out_dtype, plan_.fill);
+            accumulators.finish(out, plan_.out_dtype, plan_.fill, plan_.total_cells());
         } else {
             write_counts(plan_, counts, num_cells, out);
         }

@@ -117,7 +117,7 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
         std::memset(flags, 0, static_cast<std::size_t>(most_values));
         with_floating(plan.out_gradient_dtype, [&]<class Grad>(Grad) {
             with_floating(plan.values_dtype, [&]<class Value>(Value) {
-                buckets.each_part(bucket, [&](std::span<const Entry<Word>> entries) {
+                buckets.each_part(bucket, [&](std::span<const Entry<Word>> entries, auto) {
                     give_to_first<Word, Grad, Value>(plan, entries, bucket << shift, flags);
                 });
             });
