@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import robocache
+import torch
 import voxel_oracle as oracle
 from arrays import BFLOAT16, DEVICE, KIND, array_of, to_numpy
 from cuda_tools import assert_same_bits
@@ -185,6 +186,22 @@ def images_of(rng, leading=(), dtype=np.uint16, fdtype=FEATURES[3], width=3, eac
     pose[..., :3, :] += rng.uniform(-0.1, 0.1, (*num, 3, 4))
     colour = features_of(rng, int(np.prod(shape)), width, np.dtype(fdtype)).reshape(*shape, width)
     return Images(depth, intrinsics, pose if posed else None, colour, views)
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+def sample(case, backend):
+    """The arguments of a call as tensors where the backend computes; features want a gradient, if they can."""
+    given = case.given(backend, "torch")
+    if given["features"] is not None and given["features"].is_floating_point():
+        given["features"] = given["features"].detach().clone().requires_grad_()
+    return given
+
+
+def up_of(x):
+    """Some gradient of x, the same on every device."""
+    return torch.arange(1.0, x.numel() + 1, device=x.device).reshape(x.shape).sin().to(x.dtype)
 
 
 # ---- agreeing with the oracle ----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Sparse(NamedTuple):
 
 
 def cells_of(points, origin, size):
-    """The cells ``(N, 3)`` as floats: whole, infinite or NaN. Computed in float64 for float64 points, else in float32."""
+    """The cells ``(N, 3)`` as floats: whole, infinite or NaN. Of float64 points in float64, of others in float32."""
     real = np.float64 if points.dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
         return np.floor((points.astype(real) - np.array(origin, real)) / np.array(size, real))
