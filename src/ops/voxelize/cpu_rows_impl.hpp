@@ -87,9 +87,8 @@ void add_fixed(const RowJob<Word>& job, const Word* counts, const std::uint32_t*
         const std::uint32_t magnitude = magnitudes[at];
         if (magnitude >= not_finite) {
             sums[at] |= special_of(x);
-        } else if (magnitude > 0) {
-            const int shift = fixed_shift(magnitude, static_cast<std::int64_t>(counts[cell]));
-            sums[at] += to_fixed(x, power_of_two(shift));
+        } else {
+            sums[at] += to_fixed(x, power_of_two(fixed_shift(magnitude, static_cast<std::int64_t>(counts[cell]))));
         }
     });
 }
@@ -145,17 +144,28 @@ ROBOCACHE_HD void write_by_dtype(const FinishJob<Word>& job, const Prepare& prep
 
 /// The number of points of the cell that each value of a block belongs to, at least 1: where there are none, sums are
 /// 0.
+template <int width, class Word>
+ROBOCACHE_HD void repeat_counts_of(const FinishJob<Word>& job, std::int64_t begin, std::int64_t count, float* counts) {
+    const std::int64_t channels = width > 0 ? width : job.channels;
+    std::int64_t cell = begin / channels;
+    std::int64_t k = cell * channels - begin;  // of the cell's first channel; the first cell may begin before the block
+    for (; k < count; k += channels, ++cell) {
+        const auto n = static_cast<float>(job.counts[cell] > 0 ? job.counts[cell] : Word{1});
+        if (k >= 0 && k + channels <= count) {
+            for (std::int64_t c = 0; c < channels; ++c) counts[k + c] = n;
+        } else {
+            for (std::int64_t c = k < 0 ? -k : 0; c < channels && k + c < count; ++c) counts[k + c] = n;
+        }
+    }
+}
+
 template <class Word>
 ROBOCACHE_HD void repeat_counts(const FinishJob<Word>& job, std::int64_t begin, std::int64_t count, float* counts) {
-    std::int64_t cell = begin / job.channels;
-    std::int64_t channel = begin % job.channels;
-    for (std::int64_t k = 0; k < count;) {
-        const auto n = static_cast<float>(job.counts[cell] > 0 ? job.counts[cell] : Word{1});
-        const std::int64_t here = job.channels - channel < count - k ? job.channels - channel : count - k;
-        for (std::int64_t c = 0; c < here; ++c) counts[k + c] = n;
-        k += here;
-        channel = 0;
-        ++cell;
+    switch (job.channels) {
+        case 1: return repeat_counts_of<1>(job, begin, count, counts);
+        case 3: return repeat_counts_of<3>(job, begin, count, counts);
+        case 4: return repeat_counts_of<4>(job, begin, count, counts);
+        default: return repeat_counts_of<0>(job, begin, count, counts);
     }
 }
 
