@@ -8,6 +8,7 @@ import pytest
 import robocache
 import torch
 from cuda_tools import DEVICE, assert_same_bits, needs_cuda, tensor
+from voxel_calls import check, check_images, moved
 from voxel_cases import (
     FEATURES,
     GRID_DTYPES,
@@ -21,7 +22,6 @@ from voxel_cases import (
     ragged,
     spoiled,
 )
-from voxel_cuda_tools import check, check_images, moved
 
 pytestmark = [needs_cuda, pytest.mark.sanitize]
 

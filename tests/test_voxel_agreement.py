@@ -127,8 +127,8 @@ def test_features_that_are_no_numbers_agree(mode, deterministic, backend, rng):
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100])
 @of_features
 def test_every_number_of_channels_agrees(mode, width, backend, rng):
-    for fdtype, num_points in zip(FEATURES, (30, 31, 33, 40), strict=True):
-        case = one_cloud(rng, POINTS[0], fdtype, width, num_points)
+    for fdtype in FEATURES:
+        case = one_cloud(rng, POINTS[0], fdtype, width, 20)
         got = case.dense(backend, mode, deterministic=True)
         assert_dense(got, case.expected(mode), str(fdtype))
 
@@ -320,7 +320,7 @@ SETS = {
 @pytest.mark.parametrize("depth_dtype", [np.uint16, np.float32], ids=["uint16", "float32"])
 @pytest.mark.parametrize("which", SETS)
 def test_depth_images_agree(which, depth_dtype, mode, backend, rng):
-    for fdtype in FEATURES if mode in OF_FEATURES else FEATURES[:1]:
+    for fdtype in FEATURES if mode in OF_FEATURES and which == "batch" else FEATURES[3:]:
         images = images_of(rng, dtype=depth_dtype, fdtype=fdtype, **SETS[which])
         for options in ({}, {"deterministic": True, "max_depth": 2.5, "fill": 3.0}):
             got = images.dense(backend, mode, **options)
