@@ -64,6 +64,7 @@ test-gpu-cpp: $(READY)
 
 bench: build/.wheel
 	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
+	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
 
 lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)

@@ -12,8 +12,6 @@ import torch
 from robocache._workload import READS, WINDOWS, make_times, make_values, size_of, touched_rows
 from torch import Tensor
 
-TOLERANCE = {"float32": 2e-5, "bfloat16": 2**-7}  # absolute + relative; values are of order 1
-
 
 @dataclass
 class Case:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 
 import align_rivals as rivals
 import robocache
 import torch
-from cuda_timing import Call, Inputs
+from cuda_measure import Bars, CudaCase
+from cuda_timing import Inputs
 from robocache._workload import (
     as_times,
     make_fractions,
@@ -22,7 +22,6 @@ from robocache._workload import (
 from torch import Tensor
 
 Shape = tuple[int, int, int, int]
-Bars = dict[str, float]  # the most asked: "us" of our call, or a ratio: "floor", "addcmul", "float32 times"
 
 ORDERS = ("ramp", "random")
 SMALL: Shape = (256, 500, 250, 32)
@@ -43,22 +42,6 @@ LONG: Shape = (1, 1_000_000, 100_000, 14)
 RAGGED: Shape = (65536, 128, 64, 7)  # episodes, mean rows of one, targets, channels
 SWEEP = (1, 4, 16, 64, 256, 1024, 4096)
 QUICK_SWEEP = (1, 64, 4096)
-
-
-@dataclass
-class CudaCase:
-    """`ours` and every rival take the inputs and return the same tensor. `beside` is timed with them and not compared:
-    {name: (call, inputs)}."""
-
-    name: str
-    axes: dict[str, str]
-    inputs: Inputs
-    ours: Call
-    rivals: dict[str, Call]
-    size_bytes: int
-    bars: Bars = field(default_factory=dict)
-    beside: dict[str, tuple[Call, Inputs]] = field(default_factory=dict)
-    compiled: str | None = "gather"  # the rival that torch.compile gets, too
 
 
 def axes(shape: str, values: str, times: str, order: str) -> dict[str, str]:

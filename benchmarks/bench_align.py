@@ -15,7 +15,8 @@ from typing import Any
 
 import harness
 import torch
-from align_cases import TOLERANCE, Case, all_cases
+from align_cases import Case, all_cases
+from harness import TOLERANCE
 from torch import Tensor
 
 BYTES = "bytes = different source rows touched + output + source times + target times, each once"

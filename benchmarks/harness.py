@@ -30,6 +30,9 @@ WARM_S = 0.03  # by then the rival's OpenMP threads sleep, and ours are spread o
 IDLE_S = 0.02
 QUIET_CORES, ATTEMPTS, PATIENCE_S = 0.15, 3, 120.0
 _waited_s = 0.0
+TOLERANCE = {  # absolute + relative; values are of order 1, whole numbers are equal
+    "float32": 2e-5, "bfloat16": 2**-7, "float16": 2**-10, **dict.fromkeys(("uint8", "int32", "int64", "bool"), 1e-6)
+}  # fmt: skip
 COPY_BYTES = 512 << 20  # one copy buffer: far larger than any cache, so that the figure is one of memory
 
 

@@ -18,13 +18,14 @@ README, DOCS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 PICTURE = "pictures/align_cuda.png"
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/align_cuda.json`."
 TORCH = ("gather", "rows", "bag", "compiled")
-BAR_NAMES = {"us": "µs", "floor": "x floor", "addcmul": "x addcmul", "float32 times": "x float32 times"}
+BAR_NAMES = {"us": "µs", "floor": "x floor", "addcmul": "x addcmul", "float32 times": "x float32 times",
+             "atomic mean": "x atomic mean"}  # fmt: skip
 
 Result = dict[str, Any]
 
 
-def load(device: str) -> Result | None:
-    path = RESULTS / f"align_{device}.json"
+def load(device: str, benchmark: str = "align") -> Result | None:
+    path = RESULTS / f"{benchmark}_{device}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -231,7 +232,12 @@ def documents(cpu: Result, cuda: Result | None) -> dict[pathlib.Path, str]:
     """What each document should be."""
     docs = fill(DOCS.read_text(), "bench:cuda", NOT_MEASURED if cuda is None else cuda_full(cuda))
     docs = fill(docs, "bench:cpu", f"{cpu_full(cpu)}\n\n{outcome(cpu)}")
-    return {README: fill(README.read_text(), "bench", readme(cpu, cuda)), DOCS: docs}
+    import voxelize_tables  # which is made of the functions above
+
+    for block, content in voxelize_tables.blocks().items():
+        docs = fill(docs, block, content)
+    front = fill(README.read_text(), "bench", readme(cpu, cuda))
+    return {README: fill(front, "bench:voxelize", voxelize_tables.committed_readme()), DOCS: docs}
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import align_cuda  # noqa: E402
 import align_cuda_cases as cases  # noqa: E402
+import cuda_measure  # noqa: E402
 import cuda_timing as timing  # noqa: E402
 import harness  # noqa: E402
 import plots  # noqa: E402
@@ -164,9 +165,9 @@ def test_other_values_fail_the_run_and_are_not_timed():
 
 def test_nan_never_agrees():
     x = torch.zeros(2, 3, 4)
-    assert align_cuda.largest_error(x, x, "float32") == 0
-    assert align_cuda.largest_error(x * torch.nan, x, "float32") == np.inf
-    assert align_cuda.largest_error(x[:1], x, "float32") == np.inf
+    assert cuda_measure.largest_error(x, x, "float32") == 0
+    assert cuda_measure.largest_error(x * torch.nan, x, "float32") == np.inf
+    assert cuda_measure.largest_error(x[:1], x, "float32") == np.inf
 
 
 def test_compiled_rivals_are_timed_and_their_failures_are_written_down(monkeypatch):
@@ -198,7 +199,7 @@ def test_the_rivals_can_be_traced_without_a_break(make):
     case = make()
     call = case.rivals[case.compiled]
     traced = torch.compile(call, backend="aot_eager", dynamic=False, fullgraph=True)
-    assert align_cuda.largest_error(traced(*case.inputs), call(*case.inputs), case.axes["values"]) <= 1
+    assert cuda_measure.largest_error(traced(*case.inputs), call(*case.inputs), case.axes["values"]) <= 1
 
 
 # ---- formulas --------------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def test_both_dtypes_of_times_ask_for_the_same_rows():
     case = cases.resample((3, 50, 20, 4), "bfloat16", "int64", "random", {}, "cpu", both_times=True)
     call, inputs = case.beside["float32 times"]
     assert inputs[1].dtype == torch.float32
-    assert align_cuda.largest_error(call(*inputs), case.ours(*case.inputs), "bfloat16") <= 2
+    assert cuda_measure.largest_error(call(*inputs), case.ours(*case.inputs), "bfloat16") <= 2
 
 
 def test_the_commit_is_the_one_the_environment_names(monkeypatch):

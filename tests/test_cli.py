@@ -249,3 +249,31 @@ def test_the_watched_process_takes_the_arguments_that_profile_gives(tmp_path):
     assert done.returncode == 1  # torch cannot make tensors on a GPU that is not there
     assert "CUDA" in done.stderr
     assert not pathlib.Path(args[1]).exists()
+
+
+@pytest.mark.parametrize("mode", ["count", "mean"])
+def test_a_voxelize_workload_counts_points_features_and_the_grid(mode):
+    dtype = "int32" if mode == "count" else "float32"
+    spec = _profile.VoxelSpec("lidar", 1000, 8, mode, dtype, 5, False, calls=2)
+    result = _workload.run_voxelize(_profile.dataclasses.asdict(spec), "cpu")
+    channels = 0 if mode == "count" else 5
+    assert result["read_bytes"] == 1000 * (3 + channels) * 4
+    assert result["written_bytes"] == 8**3 * max(channels, 1) * 4
+
+
+def test_voxelize_has_a_profile_of_its_own(monkeypatch, capsys):
+    specs = []
+    monkeypatch.setattr(_cli, "profile", lambda spec, out: specs.append(spec) or {"files": [], "device": "x"})
+    monkeypatch.setattr(_cli, "table", lambda result: "table")
+    assert _cli.main(["profile", "voxelize", "--mode", "mean", "--points", "77", "--deterministic"]) == 0
+    assert specs == [_profile.VoxelSpec("uniform", 77, 128, "mean", "float32", 16, True)]
+    assert "77 uniform points x 16 features to 128^3, deterministic mean, float32" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        _cli.main(["profile", "voxelize", "--points", "0"])
+    assert "must be a whole number from 1, got '0'" in capsys.readouterr().err
+
+
+def test_the_clouds_of_the_command_line_are_those_that_can_be_made():
+    from robocache import _clouds
+
+    assert _cli.CLOUDS == _clouds.CLOUDS

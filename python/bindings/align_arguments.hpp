@@ -33,6 +33,7 @@ public:
     [[nodiscard]] std::span<const StreamView> streams() const { return streams_; }
     [[nodiscard]] const Query& query() const { return query_; }
     [[nodiscard]] DType out_dtype(std::size_t i) const { return out_dtypes_[i]; }
+    [[nodiscard]] TensorReader& reader() { return reader_; }
     [[nodiscard]] const TensorReader& reader() const { return reader_; }
 
 private:

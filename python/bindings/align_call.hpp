@@ -10,21 +10,12 @@
 
 #include "align_arguments.hpp"
 #include "core/cuda_memory.hpp"
-#include "memory.hpp"
 #include "ops/align/backward.hpp"
+#include "outputs.hpp"
 
 namespace nb = nanobind;
 
 namespace robocache::python {
-
-/// `view`'s strides as those of an array without gaps.
-inline void make_contiguous(TensorView& view) {
-    std::int64_t stride = 1;
-    for (int d = view.rank - 1; d >= 0; --d) {
-        view.strides[d] = stride;
-        stride *= view.shape[d];
-    }
-}
 
 /// Reads the arguments and speaks the contract; then computes into outputs given or made, without the GIL.
 class AlignCall {
@@ -39,7 +30,7 @@ public:
         nb::list result;
         for (std::size_t i = 0; i < num_streams(); ++i) {
             const TensorView out = expected(i);
-            result.append(nb::make_tuple(shape_of(out, 0), name(out.dtype)));
+            result.append(nb::make_tuple(shape_of(out), name(out.dtype)));
         }
         return result;
     }
@@ -196,35 +187,8 @@ private:
         return arguments_.query().times && arguments_.query().times->rank == 1;
     }
 
-    static nb::object shape_of(const TensorView& view, int first) {
-        nb::object shape = nb::steal(PyTuple_New(view.rank - first));
-        if (!shape.is_valid()) throw nb::python_error();
-        for (int d = first; d < view.rank; ++d) {
-            PyObject* extent = PyLong_FromLongLong(view.shape[d]);
-            if (extent == nullptr || PyTuple_SetItem(shape.ptr(), d - first, extent) != 0) throw nb::python_error();
-        }
-        return shape;
-    }
-
-    /// A tensor without gaps of the shape of `view`, which becomes a view of it; without the first dimension (of size
-    /// 1) for Python if `drop`.
     nb::object new_tensor(nb::handle like, TensorView& view, bool drop) {
-        make_contiguous(view);
-        const nb::object shape = shape_of(view, drop ? 1 : 0);
-        nb::object tensor;
-        if (view.dtype == arguments_.streams()[0].values.dtype) {
-            tensor = like.attr("new_empty")(shape);
-        } else {
-            static const nb::handle torch = nb::module_::import_("torch").release();
-            tensor = like.attr("new_empty")(shape, nb::arg("dtype") = torch.attr(name(view.dtype)));
-        }
-        const TensorView made = arguments_.tensor(tensor, "out", Access::write);
-        view.data = made.data;
-        view.device = made.device;
-        if (made.device.type == DeviceType::cpu) {
-            prefer_huge_pages(view.data, static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
-        }
-        return tensor;
+        return python::new_tensor(like, arguments_.streams()[0].values.dtype, view, arguments_.reader(), drop);
     }
 
     AlignArguments arguments_;

@@ -8,9 +8,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +27,18 @@ namespace nb = nanobind;
 
 namespace robocache::python {
 namespace {
+
+/// What this process may use at most: the machine's memory and swap, or what its control group grants.
+std::int64_t host_memory_bytes() {
+    struct sysinfo info{};
+    std::int64_t limit = INT64_MAX;
+    if (sysinfo(&info) == 0) limit = static_cast<std::int64_t>((info.totalram + info.totalswap) * info.mem_unit);
+    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+        std::int64_t granted = 0;  // the file may say "max"
+        if (std::ifstream(path) >> granted && granted > 0) limit = std::min(limit, granted);
+    }
+    return limit;
+}
 
 nb::dlpack::dtype dlpack_dtype(DType dtype) {
     const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
@@ -76,6 +91,17 @@ void prefer_huge_pages(void* data, std::size_t bytes) {
     const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
     const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
     (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // advice: it may be declined
+}
+
+void require_memory(std::string_view op, std::string_view what, const TensorView& view) {
+    static const std::int64_t limit = host_memory_bytes();
+    std::int64_t bytes = size_bytes(view.dtype);
+    bool too_large = false;
+    for (int d = 0; d < view.rank; ++d) too_large = __builtin_mul_overflow(bytes, view.shape[d], &bytes) || too_large;
+    if (!too_large && (view.device.type == DeviceType::cuda || bytes <= limit)) return;
+    throw OutOfMemory(std::string(op) + ": no memory for " + std::string(what) + " of " + robocache::shape_text(view) +
+                      " " + name(view.dtype) + ", " + (too_large ? "more than 2^63" : std::to_string(bytes)) +
+                      " bytes");
 }
 
 void bind_memory(nb::module_& m) {

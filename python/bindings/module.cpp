@@ -54,4 +54,6 @@ NB_MODULE(_core, m) {
     python::bind_memory(m);
     python::bind_align(m);
     python::bind_align_backward(m);
+    python::bind_voxelize(m);
+    python::bind_voxelize_sparse(m);
 }

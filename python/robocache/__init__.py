@@ -4,14 +4,17 @@ from ._align import align, fuse_multimodal, resample_trajectories
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
 from ._install import check_installation, print_installation_info, self_test
-from ._types import Aligned, Stream
+from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
+from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 
 __version__: str = _version()
 
 __all__ = [
     "Aligned",
     "FormatError",
+    "SparseVoxels",
     "Stream",
+    "VoxelInfo",
     "__version__",
     "align",
     "check_installation",
@@ -21,4 +24,7 @@ __all__ = [
     "resample_trajectories",
     "self_test",
     "set_num_threads",
+    "voxelize_depth",
+    "voxelize_pointcloud",
+    "voxelize_sparse",
 ]

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from . import _core
 from ._arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
-from ._backend import needs_torch, on_device, refuse_arrays, refuse_foreign_outputs, run_torch, select_backend
+from ._backend import (
+    needs_torch,
+    on_device,
+    refuse_arrays,
+    refuse_foreign_outputs,
+    run_torch,
+    select_backend,
+    wants_op,
+)
 from ._types import Aligned, Array, Method, Outside, Query, Stream
 
 Fields = tuple[Any, ...]
@@ -73,7 +80,7 @@ def align(
     """
     rebuild, items = _flatten(streams)
     results: Sequence[tuple[Any, ...]] | None = None
-    if out is None and backend is None and device is None and not _wants_op():
+    if out is None and backend is None and device is None and not wants_op():
         fields = [_fields(s) for s in items if isinstance(s, Stream)]
         if len(fields) == len(items):
             query = (times, episode, anchor, deltas)
@@ -133,7 +140,7 @@ def resample_trajectories(
     """
     name = None if dtype is None else dtype_name(dtype)
     fields = (source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, name)
-    if backend is None and device is None and not _wants_op():
+    if backend is None and device is None and not wants_op():
         query = (target_times, None, None, None)
         made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)
         if made is not None:
@@ -192,7 +199,7 @@ def fuse_multimodal(
     fields, target_times, names = _fuse_arguments(args, arrays, options)
     if dtype is not None:
         fields = [(*f[:-1], dtype_name(dtype)) for f in fields]
-    if backend is None and device is None and not _wants_op():
+    if backend is None and device is None and not wants_op():
         made = _core.fuse_tensors(names, fields, (target_times, None, None, None), bool(return_valid), check)
         if made is not None:
             return made if return_valid else made[0]
@@ -266,16 +273,6 @@ def _fields(s: Stream) -> Fields:
         s.values, s.times, s.offsets, s.method, s.latency, s.max_gap,
         s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype),
     )  # fmt: skip
-
-
-def _wants_op() -> bool:
-    """Whether torch has to see this call as an operation of its own, so that the direct way into C++ is closed.
-
-    The direct way is for plain torch tensors: one call into C++, which makes the outputs too. C++ answers None where an
-    array is anything else, requires a gradient, or breaks the contract; the general way then says what is wrong.
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
 
 
 def require_fusible(names: Names, shapes: Shapes) -> None:
@@ -362,7 +359,7 @@ def _run(
     specs = [_spec(op, i, s) for i, s in enumerate(streams)]
     kind = kind_of(streams[0].values) if streams else "numpy"
     targets = tuple(None if x is None else native(x) for x in query)
-    chosen = select_backend(op, backend, streams)
+    chosen = select_backend(op, backend, streams[0].values if streams else None)
     refuse_arrays(op, names, streams, query, chosen)
     if check is None:  # reading times back from a GPU would stop the queue of work there
         check = not streams or device_type(streams[0].values) == "cpu"

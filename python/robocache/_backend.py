@@ -16,8 +16,8 @@ from ._types import Array, Query, Stream
 Backend = Literal["cpu", "cuda", "torch"]
 
 
-def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> Backend:
-    """The backend that was asked for, or the one where the tensors live; an error if it cannot serve them."""
+def select_backend(op: str, backend: str | None, first: Array | None) -> Backend:
+    """The backend that was asked for, or the one where the first array lives; an error if it cannot serve it."""
     if backend in ("torch", "pytorch"):
         if sys.modules.get("torch") is None:
             try:
@@ -27,7 +27,7 @@ def select_backend(op: str, backend: str | None, streams: Sequence[Stream]) -> B
         return "torch"
     if backend not in (None, "cpu", "cuda"):
         raise ValueError(f"{op}: backend must be None, 'cpu', 'cuda', 'torch' or 'pytorch', got {backend!r}")
-    where = device_type(streams[0].values) if streams else "cpu"
+    where = "cpu" if first is None else device_type(first)
     if where not in ("cpu", "cuda"):
         raise NotImplementedError(f"{op}: no native backend for tensors on {where}; pass backend='torch'")
     if backend == "cpu" and where != "cpu":
@@ -53,6 +53,16 @@ def needs_torch(streams: Sequence[Any], backend: str | None) -> bool:
     return any(type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for x in tensors)
 
 
+def wants_op() -> bool:
+    """Whether torch has to see this call as an operation of its own, so that the direct way into C++ is closed.
+
+    The direct way is for plain torch tensors: one call into C++, which makes the outputs too. C++ answers None where an
+    array is anything else, requires a gradient, or breaks the contract; the general way then says what is wrong.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str | None:
     """What to say of a tensor that wants a gradient and cannot have one; None if there is no such tensor."""
     torch = sys.modules.get("torch")
@@ -70,11 +80,16 @@ def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str
 
 
 def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, backend: Backend) -> None:
-    """What the C++ contract cannot see: DLPack does not tell gradients, lazy negations and NumPy's "not a time"."""
-    torch = sys.modules.get("torch")
+    """What the C++ contract cannot see of a call of align."""
     if backend != "torch" and (refusal := gradient_refusal(names, streams, query)) is not None:
         raise NotImplementedError(refusal)
-    for name, array in _named_arrays(names, streams, query):
+    refuse_unseen(op, _named_arrays(names, streams, query), backend)
+
+
+def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend) -> None:
+    """What DLPack does not tell: lazy negations and NumPy's "not a time"."""
+    torch = sys.modules.get("torch")
+    for name, array in named:
         if isinstance(array, np.ndarray):
             if array.dtype.kind in "mM" and np.isnat(array).any():
                 raise ValueError(f"{op}: {name} must be finite, got NaT at {np.argwhere(np.isnat(array))[0].tolist()}")
@@ -106,21 +121,26 @@ def _named_times(names: Any, streams: Sequence[Stream], query: Query) -> Iterabl
 
 
 def on_device(op: str, streams: Sequence[Stream], query: Query, device: Any) -> tuple[list[Stream], Query]:
-    """Everything on the device that was asked for: torch tensors are moved, other arrays must be there already."""
+    """Everything on the device that was asked for."""
 
     def move(array: Array | None) -> Array | None:
-        if array is None:
-            return None
-        if kind_of(array) == "torch":
-            return array.to(device)
-        if str(device) != device_type(array):
-            raise ValueError(f"{op}: device must be where the arrays are ({device_type(array)}), got {device!r}")
-        return array
+        return move_to(op, array, device)
 
     moved = [
         dataclasses.replace(s, values=move(s.values), times=move(s.times), offsets=move(s.offsets)) for s in streams
     ]
     return moved, Query(*(move(x) for x in query))
+
+
+def move_to(op: str, array: Array | None, device: Any) -> Array | None:
+    """An array on a device: torch tensors are moved, other arrays must be there already."""
+    if array is None:
+        return None
+    if kind_of(array) == "torch":
+        return array.to(device)
+    if str(device) != device_type(array):
+        raise ValueError(f"{op}: device must be where the arrays are ({device_type(array)}), got {device!r}")
+    return array
 
 
 def run_torch(

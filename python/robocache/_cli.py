@@ -9,11 +9,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ._install import check_installation, print_installation_info
-from ._profile import ProfileError, Spec, profile, table
+from ._profile import ProfileError, Spec, VoxelSpec, profile, table
 
 METHODS = (
     "linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max",
 )  # fmt: skip
+MODES = ("occupancy", "count", "sum", "mean", "min", "max")
+CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")  # _clouds.CLOUDS, which needs torch
+
+
+def positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return number
 
 
 def shape(text: str) -> tuple[int, int, int, int]:
@@ -46,6 +58,18 @@ def make_parser() -> argparse.ArgumentParser:
     align.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="files go here")
     align.add_argument("--json", action="store_true", help="print JSON instead of a table")
     align.set_defaults(run=run_profile_align)
+
+    voxelize = ops.add_parser("voxelize", help="voxelize_pointcloud on made-up clouds, under Nsight Compute")
+    voxelize.add_argument("--cloud", choices=CLOUDS, default="uniform")
+    voxelize.add_argument("--points", type=positive, default=1_000_000, metavar="N", help="1000000")
+    voxelize.add_argument("--cells", type=positive, default=128, metavar="N", help="of each axis: 128")
+    voxelize.add_argument("--mode", choices=MODES, default="occupancy")
+    voxelize.add_argument("--dtype", help="of the grid: int32, for features float32")
+    voxelize.add_argument("--channels", type=positive, default=16, metavar="F", help="features of a point: 16")
+    voxelize.add_argument("--deterministic", action="store_true")
+    voxelize.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="files go here")
+    voxelize.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    voxelize.set_defaults(run=run_profile_voxelize)
     return parser
 
 
@@ -58,11 +82,21 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def run_profile_align(args: argparse.Namespace) -> int:
-    spec = Spec(args.case, args.dtype, args.times_dtype, args.method, args.order)
+    return run_profile(Spec(args.case, args.dtype, args.times_dtype, args.method, args.order), args)
+
+
+def run_profile_voxelize(args: argparse.Namespace) -> int:
+    dtype = args.dtype or ("int32" if args.mode in ("occupancy", "count") else "float32")
+    return run_profile(
+        VoxelSpec(args.cloud, args.points, args.cells, args.mode, dtype, args.channels, args.deterministic), args
+    )
+
+
+def run_profile(spec: Spec | VoxelSpec, args: argparse.Namespace) -> int:
     try:
         result = profile(spec, args.out)
     except ProfileError as error:
-        print(f"robocache profile align: {error}", file=sys.stderr)
+        print(f"robocache profile {spec.op}: {error}", file=sys.stderr)
         return 2
     print(json.dumps(result, indent=1) if args.json else f"{spec}, {result['device']}\n\n{table(result)}")
     print("\n".join(f"wrote {path}" for path in result["files"]), file=sys.stderr)

@@ -56,3 +56,84 @@ def fuse_tensors(
     valid: bool,
     check: bool | None,
 ) -> tuple[Any, Any] | None: ...
+def voxelize(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+    allocate: Callable[..., Any],
+    queue: tuple[int, type | None] | None = None,
+) -> None: ...
+def voxelize_tensors(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+) -> tuple[Any, Any, Any] | None: ...
+def check_voxelize(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+    queue: tuple[int, type | None] | None = None,
+) -> list[tuple[tuple[int, ...], str]]: ...
+def voxelize_depth(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+    allocate: Callable[..., Any],
+    queue: tuple[int, type | None] | None = None,
+) -> None: ...
+def voxelize_depth_tensors(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+) -> tuple[Any, Any, Any] | None: ...
+def check_voxelize_depth(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    info: bool,
+    queue: tuple[int, type | None] | None = None,
+) -> list[tuple[tuple[int, ...], str]]: ...
+def voxelize_sparse(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    limits: tuple[Any, Any, bool, bool],
+    allocate: Callable[..., Any],
+    queue: tuple[int, type | None] | None = None,
+) -> None: ...
+def voxelize_sparse_tensors(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    limits: tuple[Any, Any, bool, bool],
+) -> tuple[Any, ...] | None: ...
+def check_voxelize_sparse(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    limits: tuple[Any, Any, bool, bool],
+    queue: tuple[int, type | None] | None = None,
+) -> None: ...
+def voxelize_backward(
+    op: str,
+    source: tuple[Any, ...],
+    grid: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    gradient: tuple[Any, Any, Any],
+    allocate: Callable[..., Any],
+) -> None: ...
+def check_offsets(op: str, offsets: Any, num_points: int) -> None: ...

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from . import _core
 
@@ -43,9 +43,8 @@ COLUMNS = (
     "of at most", "registers", "issue %",
 )  # fmt: skip
 NOTE = (
-    "Medians of the launches, each with caches flushed before it (ncu's way). Formula: different rows read, all times "
-    "and targets, the output, each once. An output that fits the L2 cache may reach DRAM after its kernel has ended, "
-    "and then counts less than the formula."
+    "Medians of the launches, each with caches flushed before it (ncu's way). Formula: {formula}, each once. An output "
+    "that fits the L2 cache may reach DRAM after its kernel has ended, and then counts less than the formula."
 )
 
 
@@ -67,9 +66,36 @@ class Spec:
     order: str
     calls: int = 5
 
+    op: ClassVar[str] = "align"
+    kernels: ClassVar[str] = "^align_"
+    formula: ClassVar[str] = "different rows read, all times and targets, the output"
+
     def __str__(self) -> str:
         shape = ",".join(map(str, self.case))
         return f"{shape} {self.dtype} values, {self.times_dtype} times, {self.method}, {self.order}"
+
+
+@dataclasses.dataclass(frozen=True)
+class VoxelSpec:
+    """One call of ``voxelize_pointcloud``, profiled ``calls`` times. ``num_channels``: of features."""
+
+    cloud: str
+    num_points: int
+    num_cells: int
+    mode: str
+    dtype: str
+    num_channels: int
+    deterministic: bool
+    calls: int = 5
+
+    op: ClassVar[str] = "voxelize"
+    kernels: ClassVar[str] = "."  # with those of libraries that a call launches
+    formula: ClassVar[str] = "points and features, the grid"
+
+    def __str__(self) -> str:
+        features = f" x {self.num_channels} features" if self.mode in ("sum", "mean", "min", "max") else ""
+        mode = f"deterministic {self.mode}" if self.deterministic else self.mode
+        return f"{self.num_points} {self.cloud} points{features} to {self.num_cells}^3, {mode}, {self.dtype}"
 
 
 def find_ncu() -> str:
@@ -96,16 +122,17 @@ def require_tools() -> str:
     return ncu
 
 
-def profile(spec: Spec, folder: Path, kernels: str = "^align_") -> dict[str, Any]:
-    """Runs ncu on the case and writes ``align.json``, ``align.txt``, ``align.png`` and ncu's own ``align.csv``."""
+def profile(spec: Spec | VoxelSpec, folder: Path) -> dict[str, Any]:
+    """Runs ncu on the case and writes ``<op>.json``, ``<op>.txt``, ``<op>.png`` and ncu's own ``<op>.csv``."""
     ncu = require_tools()
     folder.mkdir(parents=True, exist_ok=True)
-    log, facts = folder / "align.csv", folder / "align.case.json"
+    op = spec.op
+    log, facts = folder / f"{op}.csv", folder / f"{op}.case.json"
     facts.unlink(missing_ok=True)
-    child = [sys.executable, "-m", "robocache._workload", json.dumps(dataclasses.asdict(spec)), str(facts)]
+    child = [sys.executable, "-m", "robocache._workload", json.dumps(dataclasses.asdict(spec) | {"op": op}), str(facts)]
     command = [
         ncu, "--clock-control", "none", "--target-processes", "all", "--profile-from-start", "off",
-        "--kernel-name", f"regex:{kernels}",
+        "--kernel-name", f"regex:{spec.kernels}",
         "--metrics", ",".join(METRICS.values()), "--csv", "--page", "raw", "--print-units", "base",
         "--log-file", str(log), *child,
     ]  # fmt: skip
@@ -115,15 +142,16 @@ def profile(spec: Spec, folder: Path, kernels: str = "^align_") -> dict[str, Any
         raise ProfileError(f"ncu ended with code {done.returncode}:\n{last_words(text, done.stdout, done.stderr)}")
     launches = parse_ncu(text)
     if not launches:
-        raise ProfileError(f"ncu saw no kernel named {kernels}:\n{last_words(text, done.stdout, done.stderr)}")
+        raise ProfileError(f"ncu saw no kernel named {spec.kernels}:\n{last_words(text, done.stdout, done.stderr)}")
     moved = json.loads(facts.read_text())
     facts.unlink()
-    result = summarise(launches, moved) | {"case": dataclasses.asdict(spec), "command": shlex.join(command)}
-    (folder / "align.json").write_text(json.dumps(result, indent=1) + "\n")
-    (folder / "align.txt").write_text(f"{spec}, {moved['device']}\n\n{table(result)}\n")
-    result["files"] = [str(folder / f"align.{kind}") for kind in ("txt", "json", "csv")]
-    picture = draw(result, str(spec), folder / "align.png")
-    result["files" if picture is None else "notes"] += [str(folder / "align.png") if picture is None else picture]
+    result = summarise(launches, moved, spec.formula)
+    result |= {"case": dataclasses.asdict(spec), "command": shlex.join(command)}
+    (folder / f"{op}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{op}.txt").write_text(f"{spec}, {moved['device']}\n\n{table(result)}\n")
+    result["files"] = [str(folder / f"{op}.{kind}") for kind in ("txt", "json", "csv")]
+    picture = draw(result, str(spec), folder / f"{op}.png")
+    result["files" if picture is None else "notes"] += [str(folder / f"{op}.png") if picture is None else picture]
     return result
 
 
@@ -188,7 +216,7 @@ def short_name(name: str) -> str:
     return re.split(r"::|\s", head)[-1] + angle + re.sub(r"\(\w+\)", "", arguments)
 
 
-def summarise(launches: Iterable[dict[str, Any]], moved: dict[str, Any]) -> dict[str, Any]:
+def summarise(launches: Iterable[dict[str, Any]], moved: dict[str, Any], what: str = Spec.formula) -> dict[str, Any]:
     """Medians per kernel, and their DRAM bytes against the bytes that must move."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for launch in launches:
@@ -203,7 +231,7 @@ def summarise(launches: Iterable[dict[str, Any]], moved: dict[str, Any]) -> dict
         dram = [kernel["dram_read_bytes"], kernel["dram_written_bytes"]]
         kernel["of_formula"] = None if None in dram else sum(dram) / formula
         kernels.append(kernel)
-    return {**moved, "formula_bytes": formula, "kernels": kernels, "notes": [NOTE]}
+    return {**moved, "formula_bytes": formula, "kernels": kernels, "notes": [NOTE.format(formula=what)]}
 
 
 def table(result: dict[str, Any]) -> str:

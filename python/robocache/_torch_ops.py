@@ -59,7 +59,7 @@ def run(
     Compilers trace this. So what is wrong with a call is said by the operator, when it runs.
     """
     traced = torch.compiler.is_compiling() or any(is_traced(s.values) for s in streams)
-    where = select_backend(names[0], backend, streams)
+    where = select_backend(names[0], backend, streams[0].values)
     if traced:
         refusal = gradient_refusal(names, streams, query)
     else:

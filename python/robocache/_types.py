@@ -59,3 +59,36 @@ class Aligned(NamedTuple):
     values: Any
     valid: Any
     index: Any
+
+
+class VoxelInfo(NamedTuple):
+    """What a dense grid leaves out. [B] where there is a batch."""
+
+    counts: Array
+    """``([B,] X, Y, Z)`` int32: points in each cell."""
+    dropped: Array
+    """``([B])`` int64: points outside the grid or not finite."""
+
+
+class SparseVoxels(NamedTuple):
+    """Occupied cells in ascending order of (cloud, x, y, z): row m of each array belongs to the same cell.
+
+    ``M`` is the number of cells, or ``max_voxels`` with ``padded=True``.
+    """
+
+    coordinates: Array
+    """``(M, 4)`` int32: cloud, x, y, z."""
+    features: Array | None
+    """``(M, F)``: the features of the points in the cell, reduced."""
+    counts: Array
+    """``(M,)`` int32: points in the cell."""
+    voxel: Array
+    """``(N,)`` int64: the row of each point's cell; -1 where a point was dropped or its cell did not fit."""
+    first_points: Array | None
+    """``(M, max_points)`` int64: rows of the first points of the cell, in input order, then -1."""
+    num_voxels: Any
+    """How many rows are in use."""
+    dropped: Any
+    """How many points are outside or not finite."""
+    overflow: Any
+    """How many cells did not fit into ``max_voxels``."""

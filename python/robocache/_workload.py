@@ -1,4 +1,4 @@
-"""Made-up trajectories, and the bytes a call on them must move: what the profiler and the benchmarks run on.
+"""Made-up inputs, and the bytes a call on them must move: what the profiler and the benchmarks run on.
 
 ``python -m robocache._workload SPEC RESULT`` is the process that ``robocache profile`` watches.
 """
@@ -82,6 +82,28 @@ def moved_bytes(values: Tensor, times: Tensor, targets: Tensor, method: str = "l
     return rows * row_bytes + size_of(times, targets), targets.numel() * row_bytes
 
 
+def run_voxelize(spec: dict[str, Any], device: str) -> dict[str, Any]:
+    """The same for ``voxelize_pointcloud``."""
+    import robocache
+
+    from ._clouds import grid_of, make_cloud
+
+    torch.manual_seed(0)
+    points = make_cloud(spec["cloud"], spec["num_points"], device)
+    of_features = spec["mode"] not in ("occupancy", "count")
+    num_channels = spec["num_channels"] if of_features else 1
+    features = torch.randn(len(points), num_channels, device=device) if of_features else None
+    options = {"mode": spec["mode"], "dtype": spec["dtype"], "deterministic": spec["deterministic"]}
+    where = grid_of(spec["num_cells"])
+
+    def call() -> None:
+        robocache.voxelize_pointcloud(points, features, **where, **options)
+
+    read = size_of(points) + (0 if features is None else size_of(features))
+    written = spec["num_cells"] ** 3 * num_channels * getattr(torch, spec["dtype"]).itemsize
+    return _watched(call, spec["calls"], device, read, written)
+
+
 def run(spec: dict[str, Any], device: str) -> dict[str, Any]:
     """Makes the case of ``spec``, calls it ``spec["calls"]`` times inside a profiler range; says what must move."""
     import robocache
@@ -92,9 +114,13 @@ def run(spec: dict[str, Any], device: str) -> dict[str, Any]:
     def call() -> None:
         robocache.resample_trajectories(values, times, targets, method=spec["method"])
 
+    return _watched(call, spec["calls"], device, read, written)
+
+
+def _watched(call: Callable[[], None], num_calls: int, device: str, read: int, written: int) -> dict[str, Any]:
     for _ in range(WARM_CALLS):
         call()
-    _profiled(call, spec["calls"], device)
+    _profiled(call, num_calls, device)
     name = torch.cuda.get_device_name() if device == "cuda" else device
     return {"read_bytes": read, "written_bytes": written, "device": name, "torch": torch.__version__}
 
@@ -112,4 +138,6 @@ def _profiled(call: Callable[[], None], num_calls: int, device: str) -> None:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(sys.argv[1]), "cuda")))
+    given = json.loads(sys.argv[1])
+    op = run_voxelize if given.get("op") == "voxelize" else run
+    Path(sys.argv[2]).write_text(json.dumps(op(given, "cuda")))

@@ -37,7 +37,9 @@ std::string choices(std::initializer_list<DType> dtypes) {
 void require_one_of(const Names& names, const ArgumentName& argument, DType given,
                     std::initializer_list<DType> dtypes) {
     if (std::find(dtypes.begin(), dtypes.end(), given) != dtypes.end()) return;
-    fail(names.op, argument, "have dtype " + choices(dtypes), name(given));
+    // dtype= of Python is a dtype, an array has one
+    const char* rule = !names.dtype.empty() && argument.name == names.dtype ? "be " : "have dtype ";
+    fail(names.op, argument, rule + choices(dtypes), name(given));
 }
 
 using Shape = std::vector<std::int64_t>;
@@ -169,7 +171,7 @@ void plan_matrices(const TensorView& matrices, const std::string_view argument, 
     const int leading = depth.rank - 2;
     Shape each(depth.shape.begin(), depth.shape.begin() + leading);
     each.insert(each.end(), {size, size});
-    const bool shared = matrices.rank == 2;
+    const bool shared = matrices.rank == 2 || leading == 0;
     if (shared) {
         require_shape(names, argument, matrices, {size, size});
     } else if (matrices.rank != depth.rank || !std::equal(each.begin(), each.end(), matrices.shape.begin())) {
@@ -326,7 +328,7 @@ void require_bytes(const GridPlan& grid, std::int64_t num_clouds, std::int64_t c
 // ---- dense outputs --------------------------------------------------------------------------------------------------
 
 void require_grid_dtype(const DensePlan& plan, DType given, const Names& names) {
-    const std::string argument = field(names.output, "grid");
+    const std::string argument = names.dtype.empty() ? field(names.output, "grid") : std::string(names.dtype);
     switch (plan.reduction) {
         case Reduction::occupancy:
             return require_one_of(names, argument, given, {DType::boolean, DType::u8, DType::i32, DType::f32});

@@ -55,13 +55,13 @@ public:
         accumulators.clear(num_cells);
         Word* counts = accumulators.counts();
         const auto each_part = [&](const auto& body) { buckets_.each_part(bucket, body); };
-        each_part([&](std::span<const Item> items) {
+        each_part([&](std::span<const Item> items, std::span<const Item>) {
             for (const Item& item : items) ++counts[local_of(item)];
         });
         char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
         if constexpr (std::is_same_v<Item, Entry<Word>>) {
             accumulators.add(each_part, rows_);
-            accumulators.finish(out, plan_.out_dtype, plan_.fill);
+            accumulators.finish(out, plan_.out_dtype, plan_.fill, plan_.total_cells());
         } else {
             write_counts(plan_, counts, num_cells, out);
         }
@@ -85,7 +85,8 @@ template <class Word, class Item>
 void run(const DensePlan& plan, const KeySpace& space, int shift) {
     const KeyReader<Word> keys(plan, space, shift);
     const Buckets<Word, Item> buckets(keys);
-    const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
+    const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
+    const std::int64_t workers = num_workers(buckets.size(), (plan.num_points + plan.total_cells()) * channels);
     std::vector<Accumulators<Word>> accumulators;
     for (std::int64_t w = 0; w < workers; ++w) {
         accumulators.emplace_back(plan.reduction, plan.deterministic, plan.features.num_channels,

@@ -67,6 +67,11 @@ void each_item(std::int64_t count, std::int64_t workers, const Body& body) {
 
 constexpr std::int64_t serial_points = 16384;  // fewer are not worth waking a thread for
 
+/// Threads for `num_items` pieces of a call that touches this many points and values.
+inline std::int64_t num_workers(std::int64_t num_items, std::int64_t work) {
+    return work <= 2 * serial_points ? 1 : std::min<std::int64_t>(num_threads(), num_items);
+}
+
 template <class Word>
 void put_entry(Entry<Word>& entry, Word local, std::int64_t index) {
     entry.local = local;
@@ -113,12 +118,11 @@ public:
         return total;
     }
 
-    /// Calls body(items) for the parts of a bucket, in input order.
+    /// Calls body(items, those of the next part) for the parts of a bucket, in input order.
     template <class Body>
     void each_part(std::int64_t bucket, const Body& body) const {
         for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
-            const std::span<const Item> items = part(chunk, bucket);
-            if (!items.empty()) body(items);
+            body(part(chunk, bucket), chunk + 1 < num_chunks_ ? part(chunk + 1, bucket) : std::span<const Item>());
         }
     }
 
@@ -227,12 +231,13 @@ public:
         zero(fixed_sums_, num_cells * channels_);
     }
 
-    /// Features of points whose counts are there already; each_part(body) calls body(entries) for parts of them.
+    /// Features of points whose counts are there already; each_part(body) calls body(entries, the next ones) for
+    /// parts of them.
     template <class EachPart>
     void add(const EachPart& each_part, const FeatureRows& rows) {
         const auto each = [&](const auto& body) {
-            each_part([&](std::span<const Entry<Word>> entries) {
-                body(RowJob<Word>{entries.data(), static_cast<std::int64_t>(entries.size()), rows});
+            each_part([&](std::span<const Entry<Word>> entries, std::span<const Entry<Word>> next) {
+                body(RowJob<Word>{entries.data(), std::ssize(entries), next.data(), std::ssize(next), rows});
             });
         };
         if (fixed_) {
@@ -248,8 +253,11 @@ public:
         }
     }
 
-    void finish(void* out, DType out_dtype, float fill) const {
-        const FinishJob<Word> job{reduction_, counts_.get(), num_cells_, channels_, fill, out, out_dtype};
+    /// `total_cells` are in the whole output.
+    void finish(void* out, DType out_dtype, float fill, std::int64_t total_cells) const {
+        constexpr std::int64_t cache_bytes = 1 << 24;
+        const bool past_caches = total_cells * channels_ * size_bytes(out_dtype) > cache_bytes;
+        const FinishJob<Word> job{reduction_, counts_.get(), num_cells_, channels_, fill, out, out_dtype, past_caches};
         if (fixed_) {
             kernels_.finish_fixed(job, bits_.get(), fixed_sums_.get());
         } else if (reduction_ <= Reduction::mean) {

@@ -66,6 +66,8 @@ template <class Word>
 struct RowJob {
     const Entry<Word>* entries;
     std::int64_t count;
+    const Entry<Word>* next;  // entries of the job after this one, whose features may be fetched ahead
+    std::int64_t num_next;
     FeatureRows features;
 };
 
@@ -79,6 +81,7 @@ struct FinishJob {
     float fill;
     void* out;
     DType out_dtype;
+    bool past_caches;  // the whole output is too large for them
 };
 
 template <class Word>

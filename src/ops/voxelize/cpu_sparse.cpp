@@ -102,7 +102,7 @@ public:
             for (std::int64_t b = first; b < last; ++b) {
                 Entry<Word>* to = items(b);
                 buckets.each_part(
-                    b, [&](std::span<const Entry<Word>> part) { to = std::copy(part.begin(), part.end(), to); });
+                    b, [&](std::span<const Entry<Word>> part, auto) { to = std::copy(part.begin(), part.end(), to); });
             }
         });
     }
@@ -259,11 +259,10 @@ public:
             for (std::int64_t m = 0; m < room; ++m) plan_.counts[first_row + m] = static_cast<std::int32_t>(counts[m]);
         }
         if (plan_.out == nullptr) return;
-        accumulators.add(
-            [&](const auto& body) { body(std::span<const Entry<Word>>(entries, static_cast<std::size_t>(count))); },
-            rows_);
+        const std::span<const Entry<Word>> all(entries, static_cast<std::size_t>(count));
+        accumulators.add([&](const auto& body) { body(all, std::span<const Entry<Word>>()); }, rows_);
         const std::int64_t row_bytes = plan_.features.num_channels * size_bytes(plan_.out_dtype);
-        accumulators.finish(static_cast<char*>(plan_.out) + first_row * row_bytes, plan_.out_dtype, 0);
+        accumulators.finish(static_cast<char*>(plan_.out) + first_row * row_bytes, plan_.out_dtype, 0, 0);
     }
 
 private:
@@ -330,7 +329,7 @@ void run(const SparsePlan& plan, const KeySpace& space) {
     const KeyReader<Word> keys(plan, space, shift);
     const Buckets<Word, Entry<Word>> buckets(keys);
     const JoinedBuckets<Word> joined(buckets);
-    const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
+    const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (plan.features.num_channels + 1));
     const std::int64_t most_items = joined.most_items();
     const std::int64_t most_cells = shift < 62 ? std::min(most_items, std::int64_t{1} << shift) : most_items;
     const Reduction reduction = plan.out != nullptr ? plan.reduction : Reduction::count;

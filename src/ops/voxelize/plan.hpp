@@ -27,6 +27,7 @@ struct Names {
     std::string_view reduction = "reduction";
     std::string_view fill = "fill";
     std::string_view output = "output";  ///< "output.grid", "output.counts", ...
+    std::string_view dtype = {};         ///< not empty: where the dtype of "output.grid" comes from
     std::string_view gradient = "gradient";
     std::string_view workspace = "workspace";
 };

@@ -1,0 +1,93 @@
+"""Made-up point clouds and depth images, and the bytes a call on them must move: for the profiler and the benchmarks.
+
+All of them are in a box of BOX_M metres around the origin, where a sensor stands in a room.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BOX_M = 12.8
+CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")
+ROOM_M = (12.0, 9.0, 3.0)
+BOXES = (  # furniture: the lower and the upper corner
+    ((1.5, 1.0, -1.5), (3.0, 2.2, -0.6)),
+    ((-4.0, -3.5, -1.5), (-3.2, -1.5, 0.8)),
+    ((2.0, -3.0, -1.5), (2.6, -2.4, 1.5)),
+)
+RINGS = 64
+
+
+def make_cloud(kind: str, num_points: int, device: str = "cpu") -> Tensor:
+    """(N, 3) float32. lidar: the order of a spinning sensor, ring by ring at each heading; shuffled: those points."""
+    if kind == "uniform":
+        return (torch.rand(num_points, 3, device=device) - 0.5) * BOX_M
+    if kind == "sphere":
+        direction = torch.nn.functional.normalize(torch.randn(num_points, 3, device=device), dim=1)
+        return direction * (0.45 * BOX_M)
+    if kind == "one voxel":
+        return torch.rand(num_points, 3, device=device) * 1e-3 + 0.01
+    scan = scan_room(num_points, device)
+    if kind == "lidar":
+        return scan
+    assert kind == "shuffled", kind
+    return scan[torch.randperm(num_points, device=device)]
+
+
+def scan_room(num_points: int, device: str = "cpu") -> Tensor:
+    """What a spinning LiDAR of RINGS beams sees of a room with furniture, with 5 mm of noise."""
+    number = torch.arange(num_points, device=device)
+    headings = math.ceil(num_points / RINGS)
+    heading = (number // RINGS).float() * (2 * math.pi / headings)
+    pitch = (number % RINGS).float() / (RINGS - 1) * 0.9 - 0.55
+    rays = torch.stack([pitch.cos() * heading.cos(), pitch.cos() * heading.sin(), pitch.sin()], 1)
+    distance = hit_distance(rays, torch.zeros(3, device=device))
+    return rays * (distance + 0.005 * torch.randn(num_points, device=device))[:, None]
+
+
+def hit_distance(rays: Tensor, eye: Tensor) -> Tensor:
+    """How far each ray (N, 3) goes from the eye until a wall or a box stops it."""
+    half = torch.tensor(ROOM_M, device=rays.device) / 2
+    walls = torch.where(rays > 0, half - eye, -half - eye) / torch.where(rays == 0, -1e-9, rays)
+    nearest = walls.amin(1)
+    for low, high in BOXES:
+        corners = torch.tensor([low, high], device=rays.device) - eye
+        times = corners[:, None, :] / torch.where(rays == 0, -1e-9, rays)
+        enter, leave = times.amin(0).amax(1), times.amax(0).amin(1)
+        nearest = torch.where((enter > 0) & (enter < leave), torch.minimum(nearest, enter), nearest)
+    return nearest
+
+
+def make_depth(num_views: int, height: int, width: int, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+    """Views of the room from its middle, turned step by step: depth (V, H, W) uint16 millimetres with some pixels not
+    measured, intrinsics (3, 3), pose (V, 4, 4), camera to room."""
+    focal = 0.9 * width
+    intrinsics = torch.tensor([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], device=device)
+    v, u = torch.meshgrid(torch.arange(height, device=device), torch.arange(width, device=device), indexing="ij")
+    beam = torch.stack([(u - width / 2) / focal, (v - height / 2) / focal, torch.ones_like(u).float()], -1)
+    depth = torch.empty(num_views, height, width, dtype=torch.int32, device=device)
+    pose = torch.eye(4, device=device).repeat(num_views, 1, 1)
+    for i in range(num_views):
+        a = 2 * math.pi * i / num_views
+        forward, right, down = (math.cos(a), math.sin(a), 0.0), (math.sin(a), -math.cos(a), 0.0), (0.0, 0.0, -1.0)
+        turn = torch.tensor([right, down, forward], device=device).T
+        pose[i, :3, :3] = turn
+        rays = beam.reshape(-1, 3) @ turn.T  # length 1 along the axis of the camera: distance is depth
+        metres = hit_distance(rays, torch.zeros(3, device=device)).reshape(height, width)
+        depth[i] = (metres * 1000).int()
+    depth[torch.rand(depth.shape, device=device) < 0.02] = 0
+    return depth.to(torch.uint16), intrinsics, pose
+
+
+def grid_of(num_cells: int) -> dict[str, Any]:
+    """The box as a cube of cells: arguments of ``voxelize_pointcloud``."""
+    low = -BOX_M / 2
+    return {"grid_min": (low, low, low), "voxel_size": BOX_M / num_cells, "grid_size": (num_cells,) * 3}
+
+
+def size_of(*tensors: Tensor | None) -> int:
+    return sum(x.numel() * x.element_size() for x in tensors if x is not None)
