@@ -280,7 +280,7 @@ def test_a_cloud_that_is_dropped_as_a_whole(bounded, backend):
 @pytest.mark.parametrize("num_clouds", [1, 2, 3, 4, 5, 16, 17, 300])
 def test_the_ends_of_an_unbounded_grid(num_clouds, backend):
     """2^20 cells to both sides of the origin for up to two clouds, then fewer."""
-    num_bits = min(21, (64 - (num_clouds - 1).bit_length()) // 3)
+    num_bits = min(21, (63 - (num_clouds - 1).bit_length()) // 3)
     end = 2 ** (num_bits - 1)
     places = [-end - 1, -end, -end + 1, -1, 0, 1, end - 2, end - 1, end]
     points = np.array([np.roll([x, 0.5, -0.5], axis) for axis in range(3) for x in places])
