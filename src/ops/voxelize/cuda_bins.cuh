@@ -281,7 +281,7 @@ __device__ __forceinline__ void write_counts_as(DType dtype, const std::uint32_t
     }
 }
 
-__global__ __launch_bounds__(bin_threads, 3) void count_bins(const __grid_constant__ CountArguments args) {
+static __global__ __launch_bounds__(bin_threads, 3) void count_bins(const __grid_constant__ CountArguments args) {
     extern __shared__ __align__(16) std::uint32_t counters[];
     for (int c = static_cast<int>(threadIdx.x); c < bin_cells / 4; c += bin_threads) {
         reinterpret_cast<uint4*>(counters)[c] = make_uint4(0, 0, 0, 0);

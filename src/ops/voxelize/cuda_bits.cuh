@@ -201,7 +201,7 @@ struct WriteArguments {
     DType out_dtype;
 };
 
-__global__ __launch_bounds__(write_threads) void write_marks(const __grid_constant__ WriteArguments args) {
+static __global__ __launch_bounds__(write_threads) void write_marks(const __grid_constant__ WriteArguments args) {
     wait_for_earlier_work();
     const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * write_threads + threadIdx.x;
     write_cells_as(
