@@ -94,8 +94,8 @@ struct SparseOutput {
     TensorView found;                        ///< (2,) i64: occupied cells, dropped points
 };
 
-/// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides of
-/// the origin and fewer for many clouds (each doubling of 2 clouds takes a bit from 64).
+/// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides
+/// of the origin and fewer for many clouds (each doubling of 2 clouds takes a bit from 64).
 void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
                      const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
 [[nodiscard]] std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid& grid,

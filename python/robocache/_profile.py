@@ -77,7 +77,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class VoxelSpec:
-    """One call of ``voxelize_pointcloud``, profiled ``calls`` times. ``num_channels`` is of features, if there are any."""
+    """One call of ``voxelize_pointcloud``, profiled ``calls`` times. ``num_channels``: of features."""
 
     cloud: str
     num_points: int

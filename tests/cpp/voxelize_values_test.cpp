@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <ostream>
 
 #include "robocache/threads.hpp"
 #include "voxelize_reference.hpp"
@@ -83,6 +84,11 @@ struct Case {
     std::int64_t clouds;
     bool specials;
 };
+
+std::ostream& operator<<(std::ostream& to, const Case& c) {
+    return to << c.points << " points, " << c.channels << " channels, " << c.clouds << " clouds"
+              << (c.specials ? ", special features" : "");
+}
 
 class VoxelizeValues : public testing::TestWithParam<Case> {
 protected:

@@ -171,7 +171,7 @@ void plan_matrices(const TensorView& matrices, const std::string_view argument, 
     const int leading = depth.rank - 2;
     Shape each(depth.shape.begin(), depth.shape.begin() + leading);
     each.insert(each.end(), {size, size});
-    const bool shared = matrices.rank == 2;
+    const bool shared = matrices.rank == 2 || leading == 0;
     if (shared) {
         require_shape(names, argument, matrices, {size, size});
     } else if (matrices.rank != depth.rank || !std::equal(each.begin(), each.end(), matrices.shape.begin())) {

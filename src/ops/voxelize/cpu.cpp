@@ -85,7 +85,8 @@ template <class Word, class Item>
 void run(const DensePlan& plan, const KeySpace& space, int shift) {
     const KeyReader<Word> keys(plan, space, shift);
     const Buckets<Word, Item> buckets(keys);
-    const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
+    const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
+    const std::int64_t workers = num_workers(buckets.size(), (plan.num_points + plan.total_cells()) * channels);
     std::vector<Accumulators<Word>> accumulators;
     for (std::int64_t w = 0; w < workers; ++w) {
         accumulators.emplace_back(plan.reduction, plan.deterministic, plan.features.num_channels,

@@ -107,7 +107,7 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
     const int shift = dense_shift(space.last(), channels * 9);
     const KeyReader<Word> keys(plan, space, shift);
     const Buckets<Word, Entry<Word>> buckets(keys);
-    const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
+    const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (channels + 1));
     const std::int64_t most_values = std::min(std::int64_t{1} << shift, plan.total_cells()) * channels;
     std::vector<Scratch<std::uint8_t>> taken;
     for (std::int64_t w = 0; w < workers; ++w) taken.emplace_back(most_values);

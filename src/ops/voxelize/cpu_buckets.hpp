@@ -67,6 +67,11 @@ void each_item(std::int64_t count, std::int64_t workers, const Body& body) {
 
 constexpr std::int64_t serial_points = 16384;  // fewer are not worth waking a thread for
 
+/// Threads for `num_items` pieces of a call that touches this many points and values.
+inline std::int64_t num_workers(std::int64_t num_items, std::int64_t work) {
+    return work <= 2 * serial_points ? 1 : std::min<std::int64_t>(num_threads(), num_items);
+}
+
 template <class Word>
 void put_entry(Entry<Word>& entry, Word local, std::int64_t index) {
     entry.local = local;

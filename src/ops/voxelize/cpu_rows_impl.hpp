@@ -87,9 +87,8 @@ void add_fixed(const RowJob<Word>& job, const Word* counts, const std::uint32_t*
         const std::uint32_t magnitude = magnitudes[at];
         if (magnitude >= not_finite) {
             sums[at] |= special_of(x);
-        } else if (magnitude > 0) {
-            const int shift = fixed_shift(magnitude, static_cast<std::int64_t>(counts[cell]));
-            sums[at] += to_fixed(x, power_of_two(shift));
+        } else {
+            sums[at] += to_fixed(x, power_of_two(fixed_shift(magnitude, static_cast<std::int64_t>(counts[cell]))));
         }
     });
 }
@@ -143,19 +142,37 @@ ROBOCACHE_HD void write_by_dtype(const FinishJob<Word>& job, const Prepare& prep
     }
 }
 
+/// Calls put(cell, first channel, last channel, where in the block the first goes) for the cells of a block of values.
+/// `width` 0: known at run time.
+template <int width, class Word, class Put>
+ROBOCACHE_HD void each_cell(const FinishJob<Word>& job, std::int64_t begin, std::int64_t count, const Put& put) {
+    const std::int64_t channels = width > 0 ? width : job.channels;
+    std::int64_t cell = begin / channels;
+    std::int64_t k = cell * channels - begin;  // of the cell's first channel; the first cell may begin before the block
+    for (; k < count; k += channels, ++cell) {
+        if (k >= 0 && k + channels <= count) {
+            put(cell, 0, channels, k);
+        } else {
+            const std::int64_t first = k < 0 ? -k : 0;
+            put(cell, first, k + channels <= count ? channels : count - k, k + first);
+        }
+    }
+}
+
 /// The number of points of the cell that each value of a block belongs to, at least 1: where there are none, sums are
 /// 0.
 template <class Word>
 ROBOCACHE_HD void repeat_counts(const FinishJob<Word>& job, std::int64_t begin, std::int64_t count, float* counts) {
-    std::int64_t cell = begin / job.channels;
-    std::int64_t channel = begin % job.channels;
-    for (std::int64_t k = 0; k < count;) {
-        const auto n = static_cast<float>(job.counts[cell] > 0 ? job.counts[cell] : Word{1});
-        const std::int64_t here = job.channels - channel < count - k ? job.channels - channel : count - k;
-        for (std::int64_t c = 0; c < here; ++c) counts[k + c] = n;
-        k += here;
-        channel = 0;
-        ++cell;
+    const Word* points = job.counts;
+    const auto put = [=](std::int64_t cell, std::int64_t first, std::int64_t last, std::int64_t k) {
+        const auto n = static_cast<float>(points[cell] > 0 ? points[cell] : Word{1});
+        for (std::int64_t c = first; c < last; ++c, ++k) counts[k] = n;
+    };
+    switch (job.channels) {
+        case 1: return each_cell<1>(job, begin, count, put);
+        case 3: return each_cell<3>(job, begin, count, put);
+        case 4: return each_cell<4>(job, begin, count, put);
+        default: return each_cell<0>(job, begin, count, put);
     }
 }
 
@@ -180,21 +197,29 @@ void finish_extremes(const FinishJob<Word>& job, const std::uint32_t* __restrict
         [=](std::int64_t i, std::int64_t) { return keys[i] == 0 ? fill : extreme_value(keys[i], want_max); });
 }
 
+/// The sum or mean of a channel of a cell with n > 0 points. Note [Fixed point].
+ROBOCACHE_HD float fixed_value(std::uint32_t magnitude, std::int64_t sum, std::int64_t n, bool mean) {
+    if (magnitude == 0) return 0.0F;
+    if (magnitude >= not_finite) return special_sum(static_cast<std::uint32_t>(sum));
+    const int shift = fixed_shift(magnitude, n);
+    return mean ? fixed_mean(sum, shift, n) : fixed_sum(sum, shift);
+}
+
 template <class Word>
 void finish_fixed(const FinishJob<Word>& job, const std::uint32_t* __restrict magnitudes,
                   const std::int64_t* __restrict sums) {
     const bool mean = job.reduction == Reduction::mean;
-    const Word* counts = job.counts;
-    const std::int64_t channels = job.channels;
+    alignas(64) float values[block_values];
+    const auto put = [&](std::int64_t cell, std::int64_t first, std::int64_t last, std::int64_t k) {
+        const auto n = static_cast<std::int64_t>(job.counts[cell]);
+        const std::int64_t at = cell * job.channels;
+        for (std::int64_t c = first; c < last; ++c, ++k) {
+            values[k] = n == 0 ? 0.0F : fixed_value(magnitudes[at + c], sums[at + c], n, mean);
+        }
+    };
     write_by_dtype(
-        job, [](std::int64_t, std::int64_t) {},
-        [=](std::int64_t i, std::int64_t) {
-            if (magnitudes[i] == 0) return 0.0F;
-            if (magnitudes[i] >= not_finite) return special_sum(static_cast<std::uint32_t>(sums[i]));
-            const auto n = static_cast<std::int64_t>(counts[i / channels]);
-            const int shift = fixed_shift(magnitudes[i], n);
-            return mean ? fixed_mean(sums[i], shift, n) : fixed_sum(sums[i], shift);
-        });
+        job, [&](std::int64_t begin, std::int64_t count) { each_cell<0>(job, begin, count, put); },
+        [&](std::int64_t, std::int64_t k) { return values[k]; });
 }
 
 }  // namespace

@@ -329,7 +329,7 @@ void run(const SparsePlan& plan, const KeySpace& space) {
     const KeyReader<Word> keys(plan, space, shift);
     const Buckets<Word, Entry<Word>> buckets(keys);
     const JoinedBuckets<Word> joined(buckets);
-    const std::int64_t workers = std::min<std::int64_t>(num_threads(), buckets.size());
+    const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (plan.features.num_channels + 1));
     const std::int64_t most_items = joined.most_items();
     const std::int64_t most_cells = shift < 62 ? std::min(most_items, std::int64_t{1} << shift) : most_items;
     const Reduction reduction = plan.out != nullptr ? plan.reduction : Reduction::count;

@@ -3,6 +3,10 @@
 
 #include <cstdint>
 
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
+
 #include "core/numeric.hpp"
 
 namespace robocache::voxelize_detail {
@@ -213,7 +217,7 @@ ROBOCACHE_HD std::uint32_t magnitude_of(float x) {
 
 constexpr std::uint32_t not_finite = 0x7f800000U;
 
-/// The shift of a cell's channel; magnitude is not 0 and finite, n >= 1.
+/// The shift of a cell's channel; magnitude is finite, n >= 1.
 ROBOCACHE_HD int fixed_shift(std::uint32_t magnitude, std::int64_t n) {
     // magnitude as a float is f * 2^e with 0.5 <= f < 1.
     const int e = magnitude >= 0x800000U ? static_cast<int>(magnitude >> 23) - 126
@@ -229,8 +233,10 @@ ROBOCACHE_HD double power_of_two(int shift) {
 /// x in units of 2^-shift, to nearest even; `scale` is power_of_two(shift).
 ROBOCACHE_HD std::int64_t to_fixed(float x, double scale) {
     const double scaled = static_cast<double>(x) * scale;
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__)
     return __double2ll_rn(scaled);
+#elif defined(__x86_64__)
+    return _mm_cvtsd_si64(_mm_set_sd(scaled));  // llrint is a call into libm
 #else
     return __builtin_llrint(scaled);
 #endif
