@@ -193,6 +193,23 @@ def test_deterministic_sums_are_the_integers_of_the_specification(num_points, sc
     assert_dense(case.dense(backend, mode, deterministic=True), case.expected(mode))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("num_points", [3, 4, 5, 8, 9, 64, 65])
+def test_what_is_left_when_large_values_cancel_shows_the_unit_and_its_rounding(num_points, mode, backend, rng):
+    """Halves and other parts of the unit, rounded to nearest even and not cut off."""
+    k = 61 - (num_points - 1).bit_length()  # 1 = 0.5 * 2^1
+    parts = rng.integers(1, 64, 40) + rng.choice([0.5, 0.6, 0.4, 0.99, 0.25], 40)
+    features = np.zeros((num_points, 40), np.float32)
+    features[0], features[1], features[2] = 1, -1, parts * 2.0**-k * rng.choice([-1, 1], 40)
+    case = Case(np.zeros((num_points, 3), np.float32), features, None, (0, 0, 0), (1, 1, 1), (1, 1, 1))
+    want = case.expected(mode)
+    if mode == "sum":
+        assert (np.ldexp(want.grid.astype(np.float64), k) == np.rint(features[2].astype(np.float64) * 2.0**k)).all()
+    assert_dense(case.dense(backend, mode, deterministic=True), want)
+    voxels = case.sparse(backend, mode, deterministic=True)
+    assert_values(voxels.features, want.grid.reshape(1, 40), np.zeros(1))
+
+
 def test_a_deterministic_sum_keeps_what_cancels(backend):
     """In float32 from left to right this is 0; the unit of the cell, 2^-34, also holds the 1."""
     features = np.array([2.0**24, 1.0, -(2.0**24), 2.0**-30, 2.0**-40], np.float32)[:, None]

@@ -62,7 +62,14 @@ class Aligned(NamedTuple):
 
 
 class VoxelInfo(NamedTuple):
-    """What a dense grid leaves out. [B] where there is a batch."""
+    """What a dense grid leaves out. [B] where there is a batch.
+
+    >>> import numpy as np, robocache
+    >>> points = np.array([[0.5, 0.5, 0.5], [0.6, 0.5, 0.5], [-9.0, 0.0, np.nan]], np.float32)
+    >>> _, info = robocache.voxelize_pointcloud(points, grid_min=(0, 0, 0), grid_size=(8, 8, 8), return_info=True)
+    >>> int(info.counts.sum()), int(info.dropped)
+    (2, 1)
+    """
 
     counts: Array
     """``([B,] X, Y, Z)`` int32: points in each cell."""
@@ -74,6 +81,13 @@ class SparseVoxels(NamedTuple):
     """Occupied cells in ascending order of (cloud, x, y, z): row m of each array belongs to the same cell.
 
     ``M`` is the number of cells, or ``max_voxels`` with ``padded=True``.
+
+    >>> import numpy as np, robocache
+    >>> points = np.array([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5], [0.6, 0.5, 0.5]], np.float32)
+    >>> voxels = robocache.voxelize_sparse(points, voxel_size=1.0, max_points=2)
+    >>> voxels.counts, voxels.first_points, voxels.num_voxels
+    (array([2, 1], dtype=int32), array([[ 0,  2],
+           [ 1, -1]]), 2)
     """
 
     coordinates: Array

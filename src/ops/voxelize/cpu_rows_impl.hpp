@@ -54,9 +54,13 @@ ROBOCACHE_HD void each_value(const RowJob<Word>& job, const Put& put) {
         default: break;
     }
     const bool packed = job.features.channel_stride == std::int64_t{sizeof(float)};
-    if (packed && job.features.channels == 3) return each_value_of<float, 3>(job, put);
-    if (packed && job.features.channels == 4) return each_value_of<float, 4>(job, put);
-    each_value_of<float, 0>(job, put);
+    switch (packed ? job.features.channels : 0) {
+        case 3: return each_value_of<float, 3>(job, put);
+        case 4: return each_value_of<float, 4>(job, put);
+        case 8: return each_value_of<float, 8>(job, put);
+        case 16: return each_value_of<float, 16>(job, put);
+        default: return each_value_of<float, 0>(job, put);
+    }
 }
 
 template <class Word>
@@ -172,6 +176,8 @@ ROBOCACHE_HD void repeat_counts(const FinishJob<Word>& job, std::int64_t begin, 
         case 1: return each_cell<1>(job, begin, count, put);
         case 3: return each_cell<3>(job, begin, count, put);
         case 4: return each_cell<4>(job, begin, count, put);
+        case 8: return each_cell<8>(job, begin, count, put);
+        case 16: return each_cell<16>(job, begin, count, put);
         default: return each_cell<0>(job, begin, count, put);
     }
 }
