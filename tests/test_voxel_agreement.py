@@ -377,6 +377,25 @@ def test_the_deepest_depth_is_still_a_point(backend):
         assert int(info.counts.sum()) + int(info.dropped) == points
 
 
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("posed", [True, False], ids=["posed", "in the camera"])
+def test_the_points_of_pixels_are_right_to_the_last_bit(posed, axis, backend, rng):
+    """Cells as wide as the last place of float32 in [0.5, 1): another order of operations or an fma is another one."""
+    images = images_of(rng, dtype=np.float32, posed=posed)
+    images.depth = rng.uniform(0.55, 0.9, (12, 40)).astype(np.float32)
+    images.intrinsics = np.array([[83.7, 0, -70.3], [0, 81.1, -68.9], [0, 0, 1]], np.float32)
+    if posed:
+        images.pose[:3, 3] -= 0.01
+    images.features = None
+    images.origin, images.size, images.shape = [-4.0] * 3, [8.0] * 3, [1] * 3
+    images.origin[axis], images.size[axis], images.shape[axis] = 0.5, 2.0**-24, 2**23
+    want = images.expected("occupancy", dtype="bool")
+    assert want.grid.sum() > 200
+    got = images.dense(backend, "occupancy", dtype="bool")
+    assert np.flatnonzero(to_numpy(got[0])).tolist() == np.flatnonzero(want.grid).tolist()
+    assert int(got[2]) == want.dropped
+
+
 def test_images_without_pixels_are_empty_grids(backend):
     for shape in ((0, 5), (5, 0), (2, 0, 5), (0, 4, 5)):
         images = images_of(np.random.default_rng(0))

@@ -33,10 +33,10 @@ def test_counts(mode, shape, backend, rng):
 
 
 @native
-@pytest.mark.parametrize("width", [1, 3, 4, 6, 16, 33, 100])
+@pytest.mark.parametrize("width", [1, 3, 4, 8, 16, 33])
 @pytest.mark.parametrize("mode", OF_FEATURES)
 def test_features(mode, width, backend, rng):
-    for _ in range(3):
+    for _ in range(2):
         given = some_call(rng, width=width, shape=some(rng, SHAPES[:5]))
         options = {"dtype": some(rng, (None, "float32")), "fill": 1.5, "deterministic": True}
         check(robocache.voxelize_pointcloud, given, backend, f"{options}", mode=mode, return_info=True, **options)
@@ -46,7 +46,7 @@ def test_features(mode, width, backend, rng):
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "unbounded"])
 @pytest.mark.parametrize("mode", OF_FEATURES)
 def test_voxels(mode, bounded, backend, rng):
-    for _ in range(8):
+    for _ in range(5):
         given = some_call(rng, width=some(rng, WIDTHS[:9]))
         given["grid_size"] = given["grid_size"] if bounded else None
         options = {"max_points": some(rng, (None, 1, 5, 32)), "max_voxels": some(rng, (None, None, 1, 100, 10**6))}

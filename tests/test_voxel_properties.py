@@ -15,7 +15,8 @@ MODE = st.sampled_from(MODES)
 POINT = st.sampled_from(POINTS)
 FEATURE = st.sampled_from(FEATURES)
 NUM_POINTS = st.sampled_from([0, 1, 2, 5, 17, 100, 400])
-few = settings(max_examples=20)
+few = settings(max_examples=10)
+enough = settings(max_examples=25)
 
 
 def some_case(rng, dtype, fdtype, num_points, width=3):
@@ -36,6 +37,7 @@ def dense(case, backend, mode, **options):
 # ---- counts ----------------------------------------------------------------------------------------------------------
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, num_points=NUM_POINTS, num_clouds=st.integers(1, 5))
 def test_every_point_is_counted_once_or_dropped(rng, dtype, num_points, num_clouds, backend):
     case = cut(rng, some_case(rng, dtype, FEATURES[0], num_points), num_clouds)
@@ -50,6 +52,7 @@ def test_every_point_is_counted_once_or_dropped(rng, dtype, num_points, num_clou
     assert np.bincount(voxel[voxel >= 0], minlength=int(voxels.num_voxels)).tolist() == to_numpy(voxels.counts).tolist()
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, fdtype=FEATURE, mode=st.sampled_from(OF_FEATURES), num_points=NUM_POINTS,
        num_clouds=st.integers(1, 4))  # fmt: skip
 def test_voxels_are_the_occupied_cells_of_the_grid_in_order(rng, dtype, fdtype, mode, num_points, num_clouds, backend):
@@ -64,6 +67,7 @@ def test_voxels_are_the_occupied_cells_of_the_grid_in_order(rng, dtype, fdtype, 
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, fdtype=FEATURE, mode=MODE, num_points=NUM_POINTS)
 def test_the_order_of_the_points_changes_no_bit(rng, dtype, fdtype, mode, num_points, backend):
     case = some_case(rng, dtype, fdtype, num_points)
@@ -78,6 +82,7 @@ def test_the_order_of_the_points_changes_no_bit(rng, dtype, fdtype, mode, num_po
         assert to_numpy(got.voxel).tolist() == to_numpy(want.voxel)[order].tolist()
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, fdtype=FEATURE, mode=MODE, num_clouds=st.integers(1, 5), num_points=NUM_POINTS)
 def test_a_batch_is_a_loop_over_its_clouds(rng, dtype, fdtype, mode, num_clouds, num_points, backend):
     case = cut(rng, some_case(rng, dtype, fdtype, num_points), num_clouds)
@@ -100,6 +105,7 @@ def test_a_batch_is_a_loop_over_its_clouds(rng, dtype, fdtype, mode, num_clouds,
         before += int(one.num_voxels)
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, max_points=st.integers(1, 9), bounded=st.booleans())
 def test_the_first_points_are_the_first_in_input_order(rng, dtype, max_points, bounded, backend):
     case = cut(rng, some_case(rng, dtype, FEATURES[0], 200), 3)
@@ -114,6 +120,7 @@ def test_the_first_points_are_the_first_in_input_order(rng, dtype, max_points, b
 # ---- place -----------------------------------------------------------------------------------------------------------
 
 
+@enough
 @given(rng=SEEDS, fdtype=FEATURE, mode=MODE, shift=st.tuples(*[st.integers(-9, 9)] * 3), origin_too=st.booleans(),
        exponent=st.integers(-3, 2))  # fmt: skip
 def test_a_shift_by_whole_voxels_shifts_the_grid(rng, fdtype, mode, shift, origin_too, exponent, backend):
@@ -140,6 +147,7 @@ def test_a_shift_by_whole_voxels_shifts_the_grid(rng, fdtype, mode, shift, origi
     assert (got - [0, *shift]).tolist() == want.tolist()
 
 
+@enough
 @given(rng=SEEDS, dtype=POINT, mode=MODE)
 def test_a_larger_grid_has_the_smaller_one_in_it(rng, dtype, mode, backend):
     case = some_case(rng, dtype, FEATURES[0], 100)
@@ -154,6 +162,7 @@ def test_a_larger_grid_has_the_smaller_one_in_it(rng, dtype, mode, backend):
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
+@enough
 @given(rng=SEEDS, fdtype=st.sampled_from(FEATURES[:3]), num_points=NUM_POINTS)
 def test_min_is_max_of_the_opposite(rng, fdtype, num_points, backend):
     case = some_case(rng, POINTS[0], fdtype, num_points)
@@ -164,6 +173,7 @@ def test_min_is_max_of_the_opposite(rng, fdtype, num_points, backend):
     assert bits(np.where(nan, 0, low).astype(low.dtype)) == bits(np.where(nan, 0, -high).astype(low.dtype))
 
 
+@enough
 @given(rng=SEEDS, num_points=NUM_POINTS, exponent=st.integers(-20, 20), mode=st.sampled_from(["sum", "mean"]))
 def test_a_power_of_two_scales_deterministic_sums_to_the_bit(rng, num_points, exponent, mode, backend):
     case = one_cloud(rng, POINTS[0], FEATURES[0], 3, num_points)
@@ -172,6 +182,7 @@ def test_a_power_of_two_scales_deterministic_sums_to_the_bit(rng, num_points, ex
     assert bits(got) == bits(want * np.float32(2.0**exponent))
 
 
+@enough
 @given(rng=SEEDS, num_points=NUM_POINTS, fdtype=FEATURE)
 def test_the_mean_is_between_min_and_max(rng, num_points, fdtype, backend):
     case = one_cloud(rng, POINTS[0], fdtype, 3, num_points)
