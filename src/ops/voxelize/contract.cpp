@@ -128,6 +128,7 @@ void plan_output(DensePlan& plan, const VoxelGrid& grid, const VoxelOutput& outp
         require_dtype(names.op, field(names.output, "counts"), *output.counts, DType::i32);
         require_output(names, field(names.output, "counts"), *output.counts, cells, plan.device);
         plan.counts = static_cast<std::int32_t*>(output.counts->data);
+        plan.wants_counts = true;
     }
     if (output.dropped) {
         require_dtype(names.op, field(names.output, "dropped"), *output.dropped, DType::i64);

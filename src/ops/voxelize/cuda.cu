@@ -9,14 +9,17 @@
 namespace robocache::voxelize_detail {
 namespace {
 
-constexpr std::int64_t own_bytes = 200 * 1024;  // of shared memory, for the bits of one cloud
-constexpr std::int64_t own_clouds = 64;         // fewer leave multiprocessors without work
-constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into smaller tiles
+constexpr std::int64_t own_bytes = 200 * 1024;   // of shared memory, for the bits of one cloud
+constexpr std::int64_t own_clouds = 64;          // fewer leave multiprocessors without work
+constexpr std::int64_t own_blocks = 4 * 132;     // that share the clouds
+constexpr std::int64_t small_cloud = 2 << 20;    // points; fewer are cut into smaller tiles
+constexpr std::int64_t most_segments = 4 << 20;  // of tiles and bins: short ones cost more than they hold
+constexpr std::int64_t large_bin = 1 << 14;      // cells, from which on a block has more threads
 
 enum class Way { bins, own, marks };
 
 Way way_of(const DensePlan& plan) {
-    if (plan.reduction != Reduction::occupancy || plan.counts != nullptr) return Way::bins;
+    if (plan.reduction != Reduction::occupancy || plan.wants_counts) return Way::bins;
     if (plan.from_depth) return Way::marks;
     const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
     return plan.num_clouds >= own_clouds && bytes <= own_bytes ? Way::own : Way::bins;
@@ -29,13 +32,26 @@ struct BinSpace {
     std::int64_t num_bins = 0;  // in all
 };
 
+/// Occupancy without counts.
+bool has_marks_only(const DensePlan& plan) {
+    return plan.reduction == Reduction::occupancy && !plan.wants_counts;
+}
+
 BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     BinSpace space;
     SortedTiles& tiles = space.tiles;
-    const int per_thread = plan.num_points <= small_cloud ? 4 : 16;
+    const int per_thread = plan.num_points <= small_cloud ? 8 : 16;
     tiles.tile = per_thread * sort_threads;
     tiles.num_tiles = (plan.num_points + tiles.tile - 1) / tiles.tile;
-    space.num_bins = (plan.total_cells() + bin_cells - 1) / bin_cells;
+    const int most_bits = has_marks_only(plan) ? 16 : (plan.has_features() ? 14 : most_bin_bits);
+    const std::int64_t most =
+        std::clamp<std::int64_t>(most_segments / std::max<std::int64_t>(tiles.num_tiles, 1), 256, max_bins);
+    tiles.bin_bits = least_bin_bits;
+    const auto num_bins = [&] {
+        return (plan.total_cells() + (std::int64_t{1} << tiles.bin_bits) - 1) >> tiles.bin_bits;
+    };
+    while (tiles.bin_bits < most_bits && num_bins() > most) ++tiles.bin_bits;
+    space.num_bins = num_bins();
     tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins, max_bins));
     const bool features = plan.has_features();
     tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.tile * (features ? 4 : 2));
@@ -65,19 +81,26 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
     const CountArguments args{tiles,      first_cell,     plan.total_cells(),
                               plan.out,   plan.out_dtype, plan.reduction == Reduction::occupancy,
                               plan.counts};
-    constexpr std::int64_t bytes = bin_cells * sizeof(std::uint32_t);
-    allow_shared(count_bins, bytes);
-    launch_overlapped(count_bins, static_cast<unsigned>(tiles.num_bins), bin_threads, bytes, stream, args,
-                      "voxelize: launching count_bins");
+    const std::int64_t cells = std::int64_t{1} << tiles.bin_bits;
+    const auto launch = [&](auto* kernel, int threads, std::int64_t bytes) {
+        allow_shared(kernel, bytes);
+        launch_overlapped(kernel, static_cast<unsigned>(tiles.num_bins), static_cast<unsigned>(threads),
+                          static_cast<std::size_t>(bytes), stream, args, "voxelize: launching a kernel of bins");
+    };
+    const bool large = cells >= large_bin;
+    if (has_marks_only(plan) && large) return launch(&mark_bins<large_bin_threads>, large_bin_threads, cells / 8);
+    if (has_marks_only(plan)) return launch(&mark_bins<bin_threads>, bin_threads, cells / 8);
+    if (large) return launch(&count_bins<large_bin_threads>, large_bin_threads, cells * 4);
+    launch(&count_bins<bin_threads>, bin_threads, cells * 4);
 }
 
 template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    constexpr std::int64_t bytes = bin_cells * sizeof(std::uint32_t);
+    const std::int64_t bytes = std::int64_t{4} << args.tiles.bin_bits;
     constexpr auto kernel = reduce_bins<In, sums, width>;
     allow_shared(kernel, bytes);
-    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_bins), bin_threads, bytes, stream, args,
-                      "voxelize: launching reduce_bins");
+    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_bins), bin_threads, static_cast<std::size_t>(bytes),
+                      stream, args, "voxelize: launching reduce_bins");
 }
 
 template <class In>
@@ -135,7 +158,7 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
     for (std::int64_t first_bin = 0; first_bin < space.num_bins; first_bin += max_bins) {
         SortedTiles tiles = space.tiles;
         tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins - first_bin, max_bins));
-        const std::int64_t first_cell = first_bin * bin_cells;
+        const std::int64_t first_cell = first_bin << tiles.bin_bits;
         if (features) {
             check_cuda(cudaMemsetAsync(tiles.bin_sizes, 0, static_cast<std::size_t>(tiles.num_bins) * 4, stream),
                        "voxelize: clearing the sizes of bins");
@@ -145,10 +168,10 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
                 using Source = std::decay_t<decltype(source)>;
                 const SortArguments<Source> args{Places<Source>(source, plan.grid), tiles, plan.num_points, first_cell,
                                                  first_bin == 0 ? plan.dropped : nullptr};
-                const bool small = tiles.tile == 4 * sort_threads;
-                if (features && small) return launch_sort<Source, 4, std::uint32_t>(args, stream);
+                const bool small = tiles.tile == 8 * sort_threads;
+                if (features && small) return launch_sort<Source, 8, std::uint32_t>(args, stream);
                 if (features) return launch_sort<Source, 16, std::uint32_t>(args, stream);
-                if (small) return launch_sort<Source, 4, std::uint16_t>(args, stream);
+                if (small) return launch_sort<Source, 8, std::uint16_t>(args, stream);
                 launch_sort<Source, 16, std::uint16_t>(args, stream);
             });
         }
@@ -163,18 +186,24 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
 void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
     with_points(plan, [&](const auto& source) {
         using Source = std::decay_t<decltype(source)>;
+        const std::int64_t all_words = (plan.grid.num_cells + 31) / 32;
+        const std::int64_t parts = std::clamp<std::int64_t>(own_blocks / plan.num_clouds, 1, 4);
+        const std::int64_t words = ((all_words + parts - 1) / parts + 3) / 4 * 4;
         const OwnArguments<Source> args{Places<Source>(source, plan.grid),
-                                        clouds_of(plan.points, plan.num_clouds, plan.num_points), plan.out,
-                                        plan.out_dtype, plan.dropped};
-        const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
+                                        clouds_of(plan.points, plan.num_clouds, plan.num_points),
+                                        static_cast<std::int32_t>((all_words + words - 1) / words),
+                                        static_cast<std::int32_t>(words),
+                                        plan.out,
+                                        plan.out_dtype,
+                                        plan.dropped};
         const auto launch = [&](auto* kernel) {
-            allow_shared(kernel, bytes);
-            launch_overlapped(kernel, blocks_for(plan.num_clouds, 1), own_threads, static_cast<std::size_t>(bytes),
-                              stream, args, "voxelize: launching mark_own_cloud");
+            allow_shared(kernel, 4 * words);
+            launch_overlapped(kernel, blocks_for(plan.num_clouds * args.parts, 1), own_threads,
+                              static_cast<std::size_t>(4 * words), stream, args, "voxelize: launching mark_own_cells");
         };
-        if constexpr (std::is_same_v<Source, PointReader<float>>) return launch(&mark_own_cloud<float>);
-        if constexpr (std::is_same_v<Source, PointReader<Half>>) return launch(&mark_own_cloud<Half>);
-        if constexpr (std::is_same_v<Source, PointReader<double>>) return launch(&mark_own_cloud<double>);
+        if constexpr (std::is_same_v<Source, PointReader<float>>) return launch(&mark_own_cells<float>);
+        if constexpr (std::is_same_v<Source, PointReader<Half>>) return launch(&mark_own_cells<Half>);
+        if constexpr (std::is_same_v<Source, PointReader<double>>) return launch(&mark_own_cells<double>);
     });
 }
 
@@ -182,21 +211,27 @@ template <class Raw>
 void launch_marks(const DensePlan& plan, std::uint32_t* bits, cudaStream_t stream) {
     const DepthPlan& depth = plan.depth;
     const std::int64_t images = plan.num_clouds * depth.num_views;
-    const std::int64_t bands = (depth.height + band_rows - 1) / band_rows;
-    const MarkArguments<Raw> args{
-        depth, DeviceGrid<float>(plan.grid), images, static_cast<std::int32_t>(bands), bits, plan.dropped};
-    constexpr int many = 4;
+    constexpr int many = 16 / static_cast<int>(sizeof(Raw));
     std::int64_t steps = depth.width * static_cast<std::int64_t>(sizeof(Raw));
     steps |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(depth.data));
     for (int d = 0; d < 3; ++d) steps |= depth.strides[d];
-    const bool by_four =
-        depth.strides[3] == sizeof(Raw) && steps % (many * static_cast<std::int64_t>(sizeof(Raw))) == 0;
-    const unsigned blocks = blocks_for(images * bands, 1);
-    if (by_four) {
-        launch_overlapped(mark_depth<Raw, many>, blocks, mark_threads, 0, stream, args,
-                          "voxelize: launching mark_depth");
+    const bool wide = depth.strides[3] == sizeof(Raw) && steps % 16 == 0;
+    const std::int64_t chunks = wide ? depth.width / many : depth.width;
+    const std::int64_t bands = (depth.height + band_rows - 1) / band_rows;
+    const std::int64_t blocks = (chunks * bands + mark_threads - 1) / mark_threads;
+    const MarkArguments<Raw> args{depth,
+                                  DeviceGrid<float>(plan.grid),
+                                  static_cast<std::int32_t>(chunks),
+                                  static_cast<std::int32_t>(bands),
+                                  static_cast<std::int32_t>(blocks),
+                                  bits,
+                                  plan.dropped};
+    const unsigned all = blocks_for(images * blocks, 1);
+    constexpr const char* what = "voxelize: launching mark_depth";
+    if (wide) {
+        launch_overlapped(mark_depth<Raw, many>, all, mark_threads, 0, stream, args, what);
     } else {
-        launch_overlapped(mark_depth<Raw, 1>, blocks, mark_threads, 0, stream, args, "voxelize: launching mark_depth");
+        launch_overlapped(mark_depth<Raw, 1>, all, mark_threads, 0, stream, args, what);
     }
 }
 

@@ -4,15 +4,16 @@
 // clearing, and the result does not depend on the order in which anything happens (but for sums of floats).
 #pragma once
 
-#include "ops/voxelize/cuda_places.cuh"
+#include "ops/voxelize/cuda_bits.cuh"
 
 namespace robocache::voxelize_detail {
 
-constexpr int bin_bits = 14;
-constexpr int bin_cells = 1 << bin_bits;
-constexpr int max_bins = 8192;  // of one pass; larger grids take several
-constexpr int sort_threads = 1024;
-constexpr int bin_threads = 512;
+constexpr int max_bins = 8192;      // of one pass; larger grids take several
+constexpr int least_bin_bits = 12;  // a bin has 2^bin_bits cells
+constexpr int most_bin_bits = 15;   // of counters; their keys have 16 bits
+constexpr int sort_threads = 512;
+constexpr int bin_threads = 256;  // of a block that makes a small bin
+constexpr int large_bin_threads = 1024;
 constexpr int warp_threads = 32;
 constexpr std::uint32_t no_key = 0xffffffffU;
 constexpr unsigned all_lanes = 0xffffffffU;
@@ -20,8 +21,9 @@ constexpr unsigned all_lanes = 0xffffffffU;
 /// The tiles of points after sorting: in tile t, what belongs to bin b is [starts[t][b], starts[t][b + 1]).
 struct SortedTiles {
     std::int64_t num_tiles;
-    std::int32_t tile;  // points, at most 16384
+    std::int32_t tile;  // points, at most 8192
     std::int32_t num_bins;
+    std::int32_t bin_bits;
     std::uint16_t* starts;     // [num_tiles][num_bins + 1]
     void* keys;                // [num_tiles][tile]: u16 cell in the bin, or u32 with the point in the tile above it
     std::uint32_t* bin_sizes;  // null: not asked for; points of each bin, zero before
@@ -78,9 +80,11 @@ __device__ __forceinline__ void read_four(const char* from, float p[4][3]) {
     for (int i = 0; i < 12; ++i) p[i / 3][i % 3] = all[i];
 }
 
-/// One block sorts one tile. Thread t has points 4t ... 4t + 3 of every 4096.
+/// One block sorts one tile. Thread t has points 4t ... 4t + 3 of every 2048.
 template <class Source, int per_thread, class Stored>
-__global__ __launch_bounds__(sort_threads) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
+__global__ __launch_bounds__(sort_threads,
+                             per_thread > 8 ? 2
+                                            : 3) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
     extern __shared__ __align__(16) char shared_memory[];
     __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
     constexpr int tile = per_thread * sort_threads;
@@ -94,6 +98,7 @@ __global__ __launch_bounds__(sort_threads) void sort_tiles(const __grid_constant
 
     const Places<Source>& places = args.places;
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * tile;
+    const std::int32_t bin_bits = args.tiles.bin_bits;
     const auto cells = static_cast<std::uint64_t>(num_bins) << bin_bits;
     std::uint32_t key[per_thread];
     std::uint16_t rank[per_thread];
@@ -174,7 +179,7 @@ __global__ __launch_bounds__(sort_threads) void sort_tiles(const __grid_constant
     for (int p = 0; p < per_thread; ++p) {
         if (key[p] == no_key) continue;
         const std::uint32_t at = sizes[key[p] >> bin_bits] + rank[p];
-        const std::uint32_t cell = key[p] & (bin_cells - 1);
+        const std::uint32_t cell = key[p] & ((1U << bin_bits) - 1);
         if constexpr (sizeof(Stored) == 2) {
             sorted[at] = static_cast<std::uint16_t>(cell);
         } else {
@@ -281,9 +286,11 @@ __device__ __forceinline__ void write_counts_as(DType dtype, const std::uint32_t
     }
 }
 
-static __global__ __launch_bounds__(bin_threads, 3) void count_bins(const __grid_constant__ CountArguments args) {
+template <int threads>
+__global__ __launch_bounds__(threads) void count_bins(const __grid_constant__ CountArguments args) {
     extern __shared__ __align__(16) std::uint32_t counters[];
-    for (int c = static_cast<int>(threadIdx.x); c < bin_cells / 4; c += bin_threads) {
+    const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
+    for (std::int32_t c = static_cast<std::int32_t>(threadIdx.x); c < bin_cells / 4; c += threads) {
         reinterpret_cast<uint4*>(counters)[c] = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
@@ -292,11 +299,30 @@ static __global__ __launch_bounds__(bin_threads, 3) void count_bins(const __grid
     for_keys_of_bin<std::uint16_t>(args.tiles, bin,
                                    [&](std::uint16_t key, std::int64_t) { atomicAdd(&counters[key], 1U); });
     __syncthreads();
-    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << bin_bits);
+    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << args.tiles.bin_bits);
     const std::int64_t left = args.num_cells - first;
     const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
     write_counts_as(args.out_dtype, counters, num, args.occupancy, args.out, first);
     if (args.counts != nullptr) write_counts(counters, num, false, args.counts + first);
+}
+
+/// Occupancy alone needs a bit for each cell, so that a bin may have all the cells that keys of 16 bits can tell apart.
+template <int threads>
+__global__ __launch_bounds__(threads) void mark_bins(const __grid_constant__ CountArguments args) {
+    extern __shared__ __align__(16) std::uint32_t bin_marks[];
+    const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
+    for (std::int32_t w = static_cast<std::int32_t>(threadIdx.x); w < bin_cells / 32; w += threads) bin_marks[w] = 0;
+    __syncthreads();
+    wait_for_earlier_work();
+    const auto bin = static_cast<std::int32_t>(blockIdx.x);
+    for_keys_of_bin<std::uint16_t>(
+        args.tiles, bin, [&](std::uint16_t key, std::int64_t) { atomicOr(&bin_marks[key >> 5], 1U << (key & 31)); });
+    __syncthreads();
+    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << args.tiles.bin_bits);
+    const std::int64_t left = args.num_cells - first;
+    write_cells_as(
+        args.out_dtype, [&](std::int64_t w) { return bin_marks[w]; }, left < bin_cells ? left : bin_cells, args.out,
+        first, threadIdx.x, threads);
 }
 
 }  // namespace robocache::voxelize_detail

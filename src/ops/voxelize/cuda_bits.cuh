@@ -7,7 +7,7 @@
 namespace robocache::voxelize_detail {
 
 constexpr int mark_threads = 256;
-constexpr int own_threads = 1024;
+constexpr int own_threads = 512;
 constexpr int write_threads = 256;
 
 /// Tested before: most points of a scan fall where a point has been. A stale answer costs a needless atomic, no more.
@@ -71,50 +71,56 @@ __device__ __forceinline__ void write_cells_as(DType dtype, Bits&& word_of, std:
     }
 }
 
-// ---- one block for each cloud ---------------------------------------------------------------------------------------
+// ---- a few blocks for each cloud ------------------------------------------------------------------------------------
 
 template <class Source>
 struct OwnArguments {
     Places<Source> places;
     Clouds clouds;
+    std::int32_t parts;  // blocks of a cloud
+    std::int32_t words;  // of each
     void* out;
     DType out_dtype;
     std::int64_t* dropped;
 };
 
+/// Every block of a cloud looks at all its points, and marks and writes its own part of the cells.
 template <class T>
-__global__ __launch_bounds__(own_threads) void mark_own_cloud(
+__global__ __launch_bounds__(own_threads) void mark_own_cells(
     const __grid_constant__ OwnArguments<PointReader<T>> args) {
     extern __shared__ __align__(16) std::uint32_t own_bits[];
     __shared__ unsigned long long num_dropped;
     const Places<PointReader<T>>& places = args.places;
-    const std::int64_t num_cells = places.grid.num_cells;
-    const auto words = static_cast<std::int32_t>((num_cells + 31) / 32);
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
-    for (std::int32_t w = thread; w < words; w += own_threads) own_bits[w] = 0;
+    for (std::int32_t w = thread; w < args.words; w += own_threads) own_bits[w] = 0;
     if (thread == 0) num_dropped = 0;
     __syncthreads();
     wait_for_earlier_work();
-    const std::int64_t begin = args.clouds.begin(blockIdx.x);
-    const std::int64_t end = args.clouds.begin(blockIdx.x + 1);
+    const std::int64_t cloud = blockIdx.x / args.parts;
+    const std::int64_t part = blockIdx.x - cloud * args.parts;
+    const std::int64_t first = part * args.words * 32;  // cell
+    const std::int64_t left = places.grid.num_cells - first;
+    const std::int64_t num = left < args.words * 32 ? left : args.words * 32;
+    const std::int64_t begin = args.clouds.begin(cloud);
+    const std::int64_t end = args.clouds.begin(cloud + 1);
     std::uint32_t dropped = 0;
 #pragma unroll 4
     for (std::int64_t i = begin + thread; i < end; i += own_threads) {
         typename PointReader<T>::Scalar p[3];
         (void)places.source.read(i, p);
         const std::int64_t cell = places.grid.index(p);
-        if (cell < 0) {
-            ++dropped;
-        } else {
-            atomicOr(&own_bits[cell >> 5], 1U << (cell & 31));
-        }
+        if (cell < 0) ++dropped;
+        const auto mine = static_cast<std::uint64_t>(cell - first);
+        if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
     }
     if (args.dropped != nullptr && dropped != 0) atomicAdd(&num_dropped, static_cast<unsigned long long>(dropped));
     __syncthreads();
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * num_cells;
     write_cells_as(
-        args.out_dtype, [&](std::int64_t w) { return own_bits[w]; }, num_cells, args.out, first, thread, own_threads);
-    if (args.dropped != nullptr && thread == 0) args.dropped[blockIdx.x] = static_cast<std::int64_t>(num_dropped);
+        args.out_dtype, [&](std::int64_t w) { return own_bits[w]; }, num, args.out,
+        cloud * places.grid.num_cells + first, thread, own_threads);
+    if (args.dropped != nullptr && thread == 0 && part == 0) {
+        args.dropped[cloud] = static_cast<std::int64_t>(num_dropped);
+    }
 }
 
 // ---- depth images: a global grid of bits ----------------------------------------------------------------------------
@@ -123,66 +129,76 @@ template <class Raw>
 struct MarkArguments {
     DepthPlan depth;
     DeviceGrid<float> grid;
-    std::int64_t num_images;
-    std::int32_t bands;  // of rows, in an image
+    std::int32_t chunks;  // of a row, per_thread pixels each
+    std::int32_t bands;   // of band_rows rows, in an image
+    std::int32_t blocks;  // of an image
     std::uint32_t* bits;
     std::int64_t* dropped;
 };
 
-constexpr int band_rows = 8;
+constexpr int band_rows = 4;
 
-/// A block takes a band of rows of one image; a thread the same pixels of every row, so that the camera is read once
-/// and the columns' part of the projection is computed once.
+/// A thread takes the same few pixels of the rows of a band, so that the columns' part of the projection is computed
+/// once; a block stays inside one image, so that the camera is read once.
 template <class Raw, int per_thread>
 __global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
     const DepthPlan& depth = args.depth;
     wait_for_earlier_work();
-    const std::int64_t image = blockIdx.x / args.bands;
-    const std::int64_t first_row = (blockIdx.x - image * args.bands) * static_cast<std::int64_t>(band_rows);
+    const std::int32_t image = static_cast<std::int32_t>(blockIdx.x) / args.blocks;
+    const std::int64_t item = static_cast<std::int64_t>(blockIdx.x - image * args.blocks) * mark_threads + threadIdx.x;
+    const std::int64_t band = item / args.chunks;
+    const std::int64_t u0 = (item - band * args.chunks) * per_thread;
     const std::int64_t cloud = image / depth.num_views;
     const std::int64_t view = image - cloud * depth.num_views;
     const Camera camera = camera_of(depth, cloud, view);
-    std::uint32_t dropped = 0;
-    std::uint32_t* bits = args.bits;
     const std::int64_t cloud_cells = cloud * args.grid.num_cells;
-    for (std::int64_t u0 = static_cast<std::int64_t>(threadIdx.x) * per_thread; u0 < depth.width;
-         u0 += mark_threads * per_thread) {
-        float column[per_thread];
+    const char* pixels = depth.data + cloud * depth.strides[0] + view * depth.strides[1] + u0 * depth.strides[3];
+    std::uint32_t dropped = 0;
+    float column[per_thread];
 #pragma unroll
-        for (int k = 0; k < per_thread; ++k) column[k] = (static_cast<float>(u0 + k) - camera.cx) / camera.fx;
-        std::int64_t last = -1;  // the cell marked last: neighbours often share it
-        for (int r = 0; r < band_rows; ++r) {
-            const std::int64_t v = first_row + r;
-            if (v >= depth.height) break;
-            const float row = (static_cast<float>(v) - camera.cy) / camera.fy;
-            struct alignas(per_thread * sizeof(Raw)) Some {
-                Raw values[per_thread];
-            };
-            const char* from = depth.data + cloud * depth.strides[0] + view * depth.strides[1] + v * depth.strides[2] +
-                               u0 * depth.strides[3];
-            const Some some = *reinterpret_cast<const Some*>(from);
+    for (int k = 0; k < per_thread; ++k) column[k] = (static_cast<float>(u0 + k) - camera.cx) / camera.fx;
+    struct alignas(per_thread * sizeof(Raw)) Some {
+        Raw values[per_thread];
+    };
+    for (int r = 0; r < band_rows && band < args.bands; ++r) {
+        const std::int64_t v = band * band_rows + r;
+        if (v >= depth.height) break;
+        const float row = (static_cast<float>(v) - camera.cy) / camera.fy;
+        const Some some = *reinterpret_cast<const Some*>(pixels + v * depth.strides[2]);
+        std::int64_t cell[per_thread];
 #pragma unroll
-            for (int k = 0; k < per_thread; ++k) {
-                const float metres = depth_of(some.values[k], depth.unit);
-                if (!is_measured(metres, depth.max_depth)) continue;
-                const float x = column[k] * metres;
-                const float y = row * metres;
-                float p[3] = {x, y, metres};
-                if (camera.has_pose) {
+        for (int k = 0; k < per_thread; ++k) {
+            cell[k] = no_point;
+            const float metres = depth_of(some.values[k], depth.unit);
+            if (!is_measured(metres, depth.max_depth)) continue;
+            const float x = column[k] * metres;
+            const float y = row * metres;
+            float p[3] = {x, y, metres};
+            if (camera.has_pose) {
 #pragma unroll
-                    for (int a = 0; a < 3; ++a) {
-                        const float* pose = camera.pose + 4 * a;
-                        p[a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
-                    }
-                }
-                const std::int64_t cell = args.grid.index(p);
-                if (cell < 0) {
-                    ++dropped;
-                } else if (cell != last) {
-                    set_bit(bits, cloud_cells + cell);
-                    last = cell;
+                for (int a = 0; a < 3; ++a) {
+                    const float* pose = camera.pose + 4 * a;
+                    p[a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
                 }
             }
+            cell[k] = args.grid.index(p);
+            if (cell[k] < 0) ++dropped;
+        }
+        // Neighbours often share a cell, and most cells are marked already: all are looked at before one is marked.
+        std::uint32_t word[per_thread];
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            if (k > 0 && cell[k] == cell[k - 1]) cell[k - 1] = no_point;
+            word[k] = 0xffffffffU;
+            if (cell[k] >= 0) {
+                word[k] = *static_cast<volatile std::uint32_t*>(args.bits + ((cloud_cells + cell[k]) >> 5));
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            const std::int64_t at = cloud_cells + cell[k];
+            const std::uint32_t bit = 1U << (at & 31);
+            if (cell[k] >= 0 && (word[k] & bit) == 0) atomicOr(args.bits + (at >> 5), bit);
         }
     }
     if (args.dropped != nullptr) {

@@ -6,7 +6,8 @@
 
 namespace robocache::voxelize_detail {
 
-constexpr std::uint32_t heavy_cell = 512;  // points, from which on the whole block works on a cell
+constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp works on a cell
+constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
 
 enum class Sums { plain, fixed, extreme };
 
@@ -160,21 +161,36 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
     }
 }
 
-/// Merges what the threads of a block have for the same channel; threads 0 ... channels - 1 get the result.
-/// Thread t has channel t % channels.
-template <class Part>
+// ---- cells with many points, by a group of threads: a warp or the block
+// ------------------------------------------------
+
+struct Warp {
+    static constexpr std::int32_t size = warp_threads;
+    __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x % warp_threads); }
+    __device__ static void sync() { __syncwarp(); }
+};
+
+struct Block {
+    static constexpr std::int32_t size = bin_threads;
+    __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x); }
+    __device__ static void sync() { __syncthreads(); }
+};
+
+/// Merges what the threads of a group have for the same channel: thread t has channel t % channels. All get the result.
+/// `scratch`: 8 bytes for each thread.
+template <class Group, class Part>
 __device__ __forceinline__ Part merge_parts(Part mine, std::int32_t channels, char* scratch) {
     auto* parts = reinterpret_cast<Part*>(scratch);
-    __syncthreads();
-    parts[threadIdx.x] = mine;
-    __syncthreads();
-    if (static_cast<std::int32_t>(threadIdx.x) < channels) {
-        for (std::int32_t t = static_cast<std::int32_t>(threadIdx.x) + channels;
-             t < static_cast<std::int32_t>(blockDim.x); t += channels) {
-            mine.merge(parts[t]);
-        }
+    const std::int32_t thread = Group::thread();
+    Group::sync();
+    parts[thread] = mine;
+    Group::sync();
+    if (thread < channels) {
+        for (std::int32_t t = thread + channels; t < Group::size; t += channels) mine.merge(parts[t]);
+        parts[thread] = mine;
     }
-    return mine;
+    Group::sync();
+    return parts[thread % channels];
 }
 
 struct FixedPart {
@@ -182,47 +198,40 @@ struct FixedPart {
     __device__ __forceinline__ void merge(const FixedPart& other) { sum += other.sum; }
 };
 
-/// A cell with many points, by the whole block.
-template <class In, Sums sums>
-__device__ void reduce_heavy_cell(const FeatureArguments& args, const std::uint32_t* points, std::uint32_t n,
-                                  std::int64_t out_cell, char* scratch) {
+template <class Group, class In, Sums sums>
+__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
+                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
-    const auto thread = static_cast<std::int32_t>(threadIdx.x);
-    for (std::int32_t first = 0; first < num_channels; first += bin_threads) {
-        const std::int32_t channels = num_channels - first < bin_threads ? num_channels - first : bin_threads;
-        const std::int32_t lanes = bin_threads / channels;  // points at once
+    const std::int32_t thread = Group::thread();
+    for (std::int32_t first = 0; first < num_channels; first += Group::size) {
+        const std::int32_t channels = num_channels - first < Group::size ? num_channels - first : Group::size;
+        const std::int32_t lanes = Group::size / channels;  // points at once
         const std::int32_t c = first + thread % channels;
-        const std::int32_t lane = thread / channels;
-        const bool works = lane < lanes;
+        const auto lane = static_cast<std::uint32_t>(thread / channels);
+        const std::uint32_t end = lane < static_cast<std::uint32_t>(lanes) ? n : 0;
         float x[1];
         float result[1] = {0.0F};
         if constexpr (sums == Sums::fixed) {
             Magnitude magnitude;
-            for (std::uint32_t k = lane; works && k < n; k += lanes) {
+            for (std::uint32_t k = lane; k < end; k += lanes) {
                 read_channels<In, 1>(args, points[k], c, x);
                 magnitude.add(x[0]);
             }
-            auto* shared_magnitudes = reinterpret_cast<Magnitude*>(scratch);
-            magnitude = merge_parts(magnitude, channels, scratch);
-            __syncthreads();
-            if (thread < channels) shared_magnitudes[thread] = magnitude;
-            __syncthreads();
-            const Magnitude whole = shared_magnitudes[thread % channels];
-            const double scale = whole.scale(n);
+            magnitude = merge_parts<Group>(magnitude, channels, scratch);
+            const double scale = magnitude.scale(n);
             FixedPart part;
-            for (std::uint32_t k = lane; works && scale != 0.0 && k < n; k += lanes) {
+            for (std::uint32_t k = lane; scale != 0.0 && k < end; k += lanes) {
                 read_channels<In, 1>(args, points[k], c, x);
                 part.sum += to_fixed(x[0], scale);
             }
-            part = merge_parts(part, channels, scratch);
-            result[0] = whole.result(part.sum, n, args.reduction);
+            result[0] = magnitude.result(merge_parts<Group>(part, channels, scratch).sum, n, args.reduction);
         } else {
             Channel<sums> channel;
-            for (std::uint32_t k = lane; works && k < n; k += lanes) {
+            for (std::uint32_t k = lane; k < end; k += lanes) {
                 read_channels<In, 1>(args, points[k], c, x);
                 channel.add(x[0], args);
             }
-            result[0] = merge_parts(channel, channels, scratch).result(n, args);
+            result[0] = merge_parts<Group>(channel, channels, scratch).result(n, args);
         }
         if (thread < channels) write_channels<In, 1>(args, out_cell * num_channels + c, result);
     }
@@ -230,13 +239,16 @@ __device__ void reduce_heavy_cell(const FeatureArguments& args, const std::uint3
 
 /// One block makes the cells of one bin. width: channels of a thread, 4 where memory allows.
 template <class In, Sums sums, int width>
-__global__ __launch_bounds__(bin_threads, 2) void reduce_bins(const __grid_constant__ FeatureArguments args) {
+__global__ __launch_bounds__(bin_threads, 3) void reduce_bins(const __grid_constant__ FeatureArguments args) {
     extern __shared__ __align__(16) std::uint32_t ends[];  // of each cell in the bin's list of points
     __shared__ std::uint32_t warp_sums[bin_threads / warp_threads];
     __shared__ __align__(16) char scratch[bin_threads * 8];
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
-    for (int c = thread; c < bin_cells / 4; c += bin_threads)
+    const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
+    const auto mask = static_cast<std::uint32_t>(bin_cells - 1);
+    for (std::int32_t c = thread; c < bin_cells / 4; c += bin_threads) {
         reinterpret_cast<uint4*>(ends)[c] = make_uint4(0, 0, 0, 0);
+    }
     __syncthreads();
     wait_for_earlier_work();
     const auto bin = static_cast<std::int32_t>(blockIdx.x);
@@ -246,38 +258,40 @@ __global__ __launch_bounds__(bin_threads, 2) void reduce_bins(const __grid_const
     std::uint32_t base = 0;
     (void)block_scan(before, warp_sums, base);
     std::uint32_t* list = args.points + base;
-
-    for_keys_of_bin<std::uint32_t>(
-        args.tiles, bin, [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & (bin_cells - 1)], 1U); });
-    __syncthreads();
-    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << bin_bits);
+    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << args.tiles.bin_bits);
     const std::int64_t left = args.num_cells - first;
     const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
-    if (args.counts != nullptr) write_counts(ends, num, false, args.counts + first);
-    __syncthreads();
-
-    // Counts become starts, thread by thread 32 cells; then every point takes a place, and starts become ends.
-    constexpr int share = bin_cells / bin_threads;
-    std::uint32_t mine = 0;
-    for (int k = 0; k < share; ++k) mine += ends[thread * share + k];
-    std::uint32_t total = 0;
-    std::uint32_t start = block_scan(mine, warp_sums, total);
-    for (int k = 0; k < share; ++k) {
-        const std::uint32_t size = ends[thread * share + k];
-        ends[thread * share + k] = start;
-        start += size;
+    if (args.tiles.bin_sizes[bin] != 0) {
+        for_keys_of_bin<std::uint32_t>(args.tiles, bin,
+                                       [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
+        __syncthreads();
     }
-    __syncthreads();
-    for_keys_of_bin<std::uint32_t>(args.tiles, bin, [&](std::uint32_t key, std::int64_t tile) {
-        const std::uint32_t at = atomicAdd(&ends[key & (bin_cells - 1)], 1U);
-        list[at] = static_cast<std::uint32_t>(tile * args.tiles.tile) + (key >> 16);
-    });
-    __syncthreads();
+    if (args.counts != nullptr) write_counts(ends, num, false, args.counts + first);
+    if (args.tiles.bin_sizes[bin] != 0) {
+        __syncthreads();
+        // Counts become starts; then every point takes a place, and starts become ends.
+        const std::int32_t share = bin_cells / bin_threads;
+        std::uint32_t mine = 0;
+        for (std::int32_t k = 0; k < share; ++k) mine += ends[thread * share + k];
+        std::uint32_t total = 0;
+        std::uint32_t start = block_scan(mine, warp_sums, total);
+        for (std::int32_t k = 0; k < share; ++k) {
+            const std::uint32_t size = ends[thread * share + k];
+            ends[thread * share + k] = start;
+            start += size;
+        }
+        __syncthreads();
+        for_keys_of_bin<std::uint32_t>(args.tiles, bin, [&](std::uint32_t key, std::int64_t tile) {
+            const std::uint32_t at = atomicAdd(&ends[key & mask], 1U);
+            list[at] = static_cast<std::uint32_t>(tile * args.tiles.tile) + (key >> 16);
+        });
+        __syncthreads();
+    }
 
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
     const auto parts = static_cast<std::uint32_t>(num_channels / width);  // of a cell
     const auto work = static_cast<std::uint32_t>(num) * parts;
-    bool heavy = false;
+    bool warm = false;
     const float empty = sums == Sums::extreme ? args.fill : 0.0F;
     for (std::uint32_t w = thread; w < work; w += bin_threads) {
         const std::uint32_t cell = w / parts;
@@ -288,19 +302,32 @@ __global__ __launch_bounds__(bin_threads, 2) void reduce_bins(const __grid_const
         if (n == 0) {
 #pragma unroll
             for (int u = 0; u < width; ++u) result[u] = empty;
-        } else if (n < heavy_cell) {
+        } else if (n < warm_cell) {
             reduce_channels<In, sums, width>(args, list + from, n, c, result);
         } else {
-            heavy = true;
+            warm = true;
             continue;
         }
         write_channels<In, width>(args, (first + cell) * num_channels + c, result);
+    }
+    if (!__syncthreads_or(warm ? 1 : 0)) return;
+    char* scratch_of_warp = scratch + thread / warp_threads * warp_threads * 8;
+    bool heavy = false;
+    for (std::int32_t some = thread / warp_threads * warp_threads; some < num; some += bin_threads) {
+        const std::int32_t cell = some + thread % warp_threads;
+        const std::uint32_t n = cell < num ? ends[cell] - (cell == 0 ? 0 : ends[cell - 1]) : 0;
+        heavy = heavy || n >= heavy_cell;
+        for (unsigned todo = __ballot_sync(all_lanes, n >= warm_cell && n < heavy_cell); todo != 0; todo &= todo - 1) {
+            const std::int32_t which = some + __ffs(static_cast<int>(todo)) - 1;
+            const std::uint32_t from = which == 0 ? 0 : ends[which - 1];
+            reduce_together<Warp, In, sums>(args, list + from, ends[which] - from, first + which, scratch_of_warp);
+        }
     }
     if (!__syncthreads_or(heavy ? 1 : 0)) return;
     for (std::int32_t cell = 0; cell < num; ++cell) {
         const std::uint32_t from = cell == 0 ? 0 : ends[cell - 1];
         const std::uint32_t n = ends[cell] - from;
-        if (n >= heavy_cell) reduce_heavy_cell<In, sums>(args, list + from, n, first + cell, scratch);
+        if (n >= heavy_cell) reduce_together<Block, In, sums>(args, list + from, n, first + cell, scratch);
     }
 }
 

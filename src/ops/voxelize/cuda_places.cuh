@@ -13,56 +13,46 @@ namespace robocache::voxelize_detail {
 constexpr std::int64_t no_point = -1;  // no depth was measured
 constexpr std::int64_t dropped_point = -2;
 
-__device__ __forceinline__ float place_on_device(float p, float origin, float size, float reciprocal) {
-    return place_quickly(p, origin, size, reciprocal);
-}
-__device__ __forceinline__ double place_on_device(double p, double origin, double size, double) {
-    return place(p, origin, size);
-}
-
 /// The grid as kernels see it.
 template <class Scalar>
 struct DeviceGrid {
+    static constexpr std::int64_t quick_limit = 1 << 22;  // cells of an axis, for floor_quickly
+
     CellGrid<Scalar> cells;
-    Scalar reciprocal[3];
+    float reciprocal[3];
     std::int64_t shape[3];
     std::int64_t num_cells;
+    bool is_quick;  // f32, and 32-bit numbers of cells suffice
 
-    explicit DeviceGrid(const GridPlan& grid) : cells(cells_of(grid, Scalar{})), num_cells(grid.num_cells) {
+    explicit DeviceGrid(const GridPlan& grid)
+        : cells(cells_of(grid, Scalar{})),
+          num_cells(grid.num_cells),
+          is_quick(sizeof(Scalar) == 4 && grid.num_cells > 0 && grid.num_cells <= INT32_MAX) {
         for (int a = 0; a < 3; ++a) {
             shape[a] = grid.shape[a];
-            reciprocal[a] = static_cast<Scalar>(reciprocal_of(static_cast<float>(cells.size[a])));
+            reciprocal[a] = reciprocal_of(static_cast<float>(cells.size[a]));
+            is_quick = is_quick && shape[a] <= quick_limit;
         }
     }
 
-    __device__ __forceinline__ bool find(const Scalar p[3], Cell& cell) const {
-        Scalar at[3];
-#pragma unroll
-        for (int a = 0; a < 3; ++a) {
-            at[a] = place_on_device(p[a], cells.origin[a], cells.size[a], reciprocal[a]);
-            if (!is_within(at[a], cells.low[a], cells.limit[a])) return false;
-        }
-        cell = {floor_of(at[0]), floor_of(at[1]), floor_of(at[2])};
-        return true;
-    }
+    __device__ __forceinline__ bool find(const Scalar p[3], Cell& cell) const { return find_cell(cells, p, cell); }
 
     /// The index of a point's cell in its cloud; dropped_point outside. Bounded grids only: cells begin at 0.
     __device__ __forceinline__ std::int64_t index(const Scalar p[3]) const {
-        Scalar at[3];
-        bool inside = true;
+        if constexpr (sizeof(Scalar) == 4) {
+            if (is_quick) {
+                std::int32_t at[3];
 #pragma unroll
-        for (int a = 0; a < 3; ++a) {
-            at[a] = place_on_device(p[a], cells.origin[a], cells.size[a], reciprocal[a]);
-            inside = inside && is_within(at[a], cells.low[a], cells.limit[a]);
+                for (int a = 0; a < 3; ++a) {
+                    at[a] = floor_quickly(p[a], cells.origin[a], cells.size[a], reciprocal[a], cells.limit[a]);
+                }
+                if ((at[0] | at[1] | at[2]) < 0) return dropped_point;
+                return (at[0] * static_cast<std::int32_t>(shape[1]) + at[1]) * static_cast<std::int32_t>(shape[2]) +
+                       at[2];
+            }
         }
-        if (!inside) return dropped_point;
-        if (num_cells <= INT32_MAX) {  // whole and not negative: cutting off is the floor
-            const auto x = static_cast<std::int32_t>(at[0]);
-            const auto y = static_cast<std::int32_t>(at[1]);
-            const auto z = static_cast<std::int32_t>(at[2]);
-            return (x * static_cast<std::int32_t>(shape[1]) + y) * static_cast<std::int32_t>(shape[2]) + z;
-        }
-        return linear_index(shape, 0, {floor_of(at[0]), floor_of(at[1]), floor_of(at[2])});
+        Cell cell{};
+        return find(p, cell) ? linear_index(shape, 0, cell) : dropped_point;
     }
 };
 

@@ -44,9 +44,9 @@ struct BitsBefore {
 
 struct IsFirst {
     const std::uint64_t* keys;  // sorted
-    std::uint64_t no_cell;
+    std::uint64_t no_key;
     __host__ __device__ std::uint32_t operator()(std::int64_t at) const {
-        return keys[at] != no_cell && (at == 0 || keys[at] != keys[at - 1]) ? 1 : 0;
+        return keys[at] != no_key && (at == 0 || keys[at] != keys[at - 1]) ? 1 : 0;
     }
 };
 
@@ -77,6 +77,7 @@ struct Space {
     std::uint32_t* starts = nullptr;
     char* scratch = nullptr;
     std::size_t scratch_bytes = 0;
+    std::int64_t to_clear = 0;  // bytes from counts on
 };
 
 struct Size {
@@ -113,6 +114,7 @@ Space cut(const SparsePlan& plan, Cutter& cutter) {
         note(cub::DeviceScan::InclusiveSum(nullptr, bytes, numbers(IsFirst{space.sorted_keys, 0}), space.ranks, n));
     }
     space.rows = cutter.take<std::uint32_t>(n);
+    const std::int64_t before_counts = cutter.used();
     space.counts = cutter.take<std::uint32_t>(size.rows);
     if (plan.out != nullptr || plan.features.num_channels > 0) {
         const std::int64_t channels = size.rows * plan.features.num_channels;
@@ -122,6 +124,7 @@ Space cut(const SparsePlan& plan, Cutter& cutter) {
             space.fixed = cutter.take<std::int64_t>(channels);
         }
     }
+    space.to_clear = cutter.used() - before_counts;
     if (!by_bits(plan) || plan.max_points > 0) {
         space.points = cutter.take<std::uint32_t>(n);
         space.sorted_points = cutter.take<std::uint32_t>(n);
@@ -146,7 +149,7 @@ struct FindArguments {
     std::int64_t num_points;
     KeyBits key_bits;
     bool bounded;
-    std::uint64_t no_cell;
+    std::uint64_t no_key;
     std::uint32_t* bits;
     const std::uint32_t* before;
     std::uint64_t* keys;
@@ -203,7 +206,7 @@ struct CoordinateArguments {
     std::int64_t num_points;
     KeyBits key_bits;
     bool bounded;
-    std::uint64_t no_cell;
+    std::uint64_t no_key;
     std::int64_t capacity;
     std::int32_t* coordinates;
     std::int64_t* found;
@@ -261,7 +264,7 @@ __global__ __launch_bounds__(sparse_threads) void make_keys(const __grid_constan
         const std::uint64_t key = args.bounded
                                       ? static_cast<std::uint64_t>(linear_index(places.grid.shape, cloud, cell))
                                       : pack_key(args.key_bits, cloud, cell);
-        args.keys[i] = dropped ? args.no_cell : key;
+        args.keys[i] = dropped ? args.no_key : key;
         args.points[i] = static_cast<std::uint32_t>(i);
     }
     count_dropped(dropped, args.found);
@@ -274,9 +277,9 @@ __global__ __launch_bounds__(sparse_threads) void list_keys(const __grid_constan
     const std::uint32_t rank = args.ranks[at];  // of the cell, from 1 on
     const std::uint64_t key = args.keys[at];
     if (at == args.num_points - 1) args.found[0] = rank;
-    args.rows[args.points[at]] = key == args.no_cell ? no_row : rank - 1;
+    args.rows[args.points[at]] = key == args.no_key ? no_row : rank - 1;
     const bool first = at == 0 || args.keys[at - 1] != key;
-    if (first && key != args.no_cell) write_coordinates(args, rank - 1, key);
+    if (first && key != args.no_key) write_coordinates(args, rank - 1, key);
 }
 
 // ---- points add to their rows ---------------------------------------------------------------------------------------
@@ -433,7 +436,7 @@ void launch_adding(const AddArguments& args, bool fixed, cudaStream_t stream) {
 }
 
 void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
-    const std::uint64_t no_cell = std::uint64_t{1} << bits_of_keys(plan);
+    const std::uint64_t no_key = std::uint64_t{1} << bits_of_keys(plan);
     const bool bits = by_bits(plan);
     const std::int64_t n = plan.num_points;
     if (bits) clear(space.bits, 4 * num_words(plan), stream);
@@ -450,7 +453,7 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
     list.num_points = n;
     list.key_bits = plan.grid.key_bits;
     list.bounded = plan.bounded();
-    list.no_cell = no_cell;
+    list.no_key = no_key;
     list.capacity = plan.capacity;
     list.coordinates = plan.coordinates;
     list.found = plan.found;
@@ -460,7 +463,7 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
                                          n,
                                          plan.grid.key_bits,
                                          plan.bounded(),
-                                         no_cell,
+                                         no_key,
                                          space.bits,
                                          space.before,
                                          space.keys,
@@ -479,7 +482,7 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
                                                space.points, space.sorted_points, n, 0, bits_of_keys(plan) + 1, stream),
                "voxelize_sparse: sorting keys");
     check_cuda(cub::DeviceScan::InclusiveSum(space.scratch, space.scratch_bytes,
-                                             numbers(IsFirst{space.sorted_keys, no_cell}), space.ranks, n, stream),
+                                             numbers(IsFirst{space.sorted_keys, no_key}), space.ranks, n, stream),
                "voxelize_sparse: counting cells");
     launch(&list_keys, n, list, stream, "voxelize_sparse: launching list_keys");
 }
@@ -519,12 +522,7 @@ void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream) {
     find_all_rows(plan, space, handle);
 
     const std::int64_t channels = plan.out == nullptr ? 0 : plan.features.num_channels;
-    clear(space.counts, 4 * size.rows, handle);
-    clear(space.sums, 4 * size.rows * channels, handle);
-    if (size.fixed) {
-        clear(space.specials, 4 * size.rows * channels, handle);
-        clear(space.fixed, 8 * size.rows * channels, handle);
-    }
+    clear(space.counts, space.to_clear, handle);  // and what lies behind it
     AddArguments args{};
     args.features = plan.features;
     args.reduction = plan.reduction;

@@ -34,26 +34,36 @@ ROBOCACHE_HD Scalar place(Scalar p, Scalar origin, Scalar size) {
     return (p - origin) / size;
 }
 
-/// place(), as far as its floor and comparisons with whole numbers go, without the division in most cases. The product
-/// with the reciprocal is within two units in the last place of the quotient; only where a whole number may lie between
-/// the two is the division made. reciprocal 0: always.
-ROBOCACHE_HD float place_quickly(float p, float origin, float size, float reciprocal) {
-    const float away = p - origin;
-    const float quick = away * reciprocal;
-    const float off = quick - __builtin_rintf(quick);
-    return __builtin_fabsf(off) <= __builtin_fabsf(quick) * 0x1p-20F ? away / size : quick;
-}
-
-/// For place_quickly: 0 where the reciprocal is not a normal number.
-ROBOCACHE_HD float reciprocal_of(float size) {
-    return size >= 0x1p-120F && size <= 0x1p120F ? 1.0F / size : 0.0F;
-}
-
 /// Whether floor(at) is in [low, limit). Both are whole, so `at` itself may be compared; NaN is in no range.
 /// Both comparisons are always made (&, not &&): the CPU compiler makes vectors of that.
 template <class Scalar>
 ROBOCACHE_HD bool is_within(Scalar at, Scalar low, Scalar limit) {
     return static_cast<bool>(static_cast<int>(at >= low) & static_cast<int>(at < limit));
+}
+
+/// The floor of place(), and no_cell outside [0, limit), mostly without the division. The product with the reciprocal
+/// is within two units in the last place of the quotient; only where a whole number may lie between the two is the
+/// division made. Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits; from 2^22 on every product
+/// counts as close to one. limit <= 2^22; reciprocal 0: always divide.
+constexpr std::int32_t no_cell = -1;
+
+ROBOCACHE_HD std::int32_t floor_quickly(float p, float origin, float size, float reciprocal, float limit) {
+    constexpr float rounder = 12582912.0F;
+    const float away = p - origin;
+    const float quick = away * reciprocal;
+    const float rounded = quick + rounder;
+    const float off = quick - (rounded - rounder);
+    if (__builtin_fabsf(off) <= __builtin_fabsf(quick) * 0x1p-20F) {
+        const float exact = away / size;
+        return is_within(exact, 0.0F, limit) ? static_cast<std::int32_t>(exact) : no_cell;
+    }
+    const std::int32_t cell = __builtin_bit_cast(std::int32_t, rounded) - 0x4b400000 - (off < 0 ? 1 : 0);
+    return is_within(quick, 0.0F, limit) ? cell : no_cell;
+}
+
+/// For floor_quickly: 0 where the reciprocal is not a normal number.
+ROBOCACHE_HD float reciprocal_of(float size) {
+    return size >= 0x1p-120F && size <= 0x1p120F ? 1.0F / size : 0.0F;
 }
 
 /// floor(at) of a number that an int64 can hold.
