@@ -18,7 +18,7 @@ constexpr std::int64_t most_words = 1 << 24;  // of bits; larger grids are sorte
 constexpr std::uint32_t no_row = 0xffffffffU;
 
 bool by_bits(const SparsePlan& plan) {
-    return plan.bounded() && plan.grid.num_cells <= most_words * 32 / plan.num_clouds;
+    return plan.bounded() && plan.grid.num_cells <= most_words * 32 / std::max<std::int64_t>(plan.num_clouds, 1);
 }
 
 std::int64_t num_words(const SparsePlan& plan) {
