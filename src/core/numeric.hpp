@@ -5,9 +5,11 @@
 
 #ifdef __CUDACC__
 #define ROBOCACHE_HD __host__ __device__ __forceinline__
+#define ROBOCACHE_HD_RARE inline __host__ __device__ __noinline__  // its registers and code would be everybody's
 #else
 // always_inline also keeps code compiled for one instruction set from being merged with another's by the linker.
 #define ROBOCACHE_HD inline __attribute__((always_inline))
+#define ROBOCACHE_HD_RARE ROBOCACHE_HD
 #endif
 
 namespace robocache {

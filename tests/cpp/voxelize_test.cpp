@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "core/numeric.hpp"
@@ -559,4 +560,34 @@ TEST(VoxelizeKernel, ExtremesOrderEveryFloat) {
 }
 
 }  // namespace
+/// Around every face of the grid, at distances of a few units in the last place, and anywhere.
+TEST(VoxelizeMath, quick_floors_are_exact_floors) {
+    std::mt19937 random(7);
+    std::uniform_real_distribution<float> anywhere(-60.0F, 60.0F);
+    for (const float size : {0.1F, 0.05F, 0.075F, 0.3F, 1.0F / 3.0F, 1.0F, 1e-3F, 7.7F, 1e-30F, 3e38F, 1e-40F}) {
+        for (const float origin : {0.0F, -10.0F, -0.05F, 1e-3F, 54.3F}) {
+            const float limit = 1000;
+            const float reciprocal = reciprocal_of(size);
+            const auto check = [&](float p) {
+                const float at = place(p, origin, size);
+                const std::int32_t expected =
+                    is_within(at, 0.0F, limit) ? static_cast<std::int32_t>(floor_of(at)) : no_cell;
+                ASSERT_EQ(floor_quickly(p, origin, size, reciprocal, limit), expected)
+                    << "p " << p << " origin " << origin << " size " << size;
+            };
+            for (int k = -3; k < 1005; ++k) {
+                float p = origin + static_cast<float>(k) * size;
+                for (int step = 0; step < 4; ++step) p = std::nextafter(p, -INFINITY);
+                for (int step = 0; step < 9; ++step) {
+                    check(p);
+                    p = std::nextafter(p, INFINITY);
+                }
+            }
+            for (int k = 0; k < 2000; ++k) check(origin + anywhere(random) * size);
+            for (const float p : {0.0F, -0.0F, 1e-45F, -1e-45F, 1e38F, -1e38F, 4194304.5F, 1e9F}) check(p);
+            for (const float p : {INFINITY, -INFINITY, NAN}) check(p);
+        }
+    }
+}
+
 }  // namespace robocache

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t own_bytes = 200 * 1024;   // of shared memory, for the bits of one cloud
 constexpr std::int64_t own_clouds = 64;          // fewer leave multiprocessors without work
-constexpr std::int64_t own_blocks = 4 * 132;     // that share the clouds
+constexpr std::int64_t own_blocks = 132;         // that share the clouds
 constexpr std::int64_t small_cloud = 2 << 20;    // points; fewer are cut into smaller tiles
 constexpr std::int64_t most_segments = 4 << 20;  // of tiles and bins: short ones cost more than they hold
 constexpr std::int64_t large_bin = 1 << 14;      // cells, from which on a block has more threads
@@ -96,7 +96,7 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
 
 template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    const std::int64_t bytes = std::int64_t{4} << args.tiles.bin_bits;
+    const std::int64_t bytes = std::int64_t{6} << args.tiles.bin_bits;
     constexpr auto kernel = reduce_bins<In, sums, width>;
     allow_shared(kernel, bytes);
     launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_bins), bin_threads, static_cast<std::size_t>(bytes),

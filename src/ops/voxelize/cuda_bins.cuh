@@ -82,9 +82,7 @@ __device__ __forceinline__ void read_four(const char* from, float p[4][3]) {
 
 /// One block sorts one tile. Thread t has points 4t ... 4t + 3 of every 2048.
 template <class Source, int per_thread, class Stored>
-__global__ __launch_bounds__(sort_threads,
-                             per_thread > 8 ? 2
-                                            : 3) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
+__global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
     extern __shared__ __align__(16) char shared_memory[];
     __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
     constexpr int tile = per_thread * sort_threads;
@@ -125,13 +123,20 @@ __global__ __launch_bounds__(sort_threads,
         in_fours = points.row_stride == 12 && points.axis_stride == 4 && places.source.num_clouds == 1 &&
                    reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0 && first + tile <= args.num_points;
         if (in_fours) {
+            constexpr int fours = 2;  // of which the points are on their way at once
 #pragma unroll
-            for (int g = 0; g < per_thread / 4; ++g) {
-                const std::int64_t i = first + g * 4 * sort_threads + 4 * thread;
-                float p[4][3];
-                read_four(points.data + i * 12, p);
+            for (int g = 0; g < per_thread / 4; g += fours) {
+                float p[fours][4][3];
 #pragma unroll
-                for (int u = 0; u < 4; ++u) note(4 * g + u, i + u, places.grid.index(p[u]));
+                for (int f = 0; f < fours; ++f) {
+                    read_four(points.data + (first + (g + f) * 4 * sort_threads + 4 * thread) * 12, p[f]);
+                }
+#pragma unroll
+                for (int f = 0; f < fours; ++f) {
+                    const std::int64_t i = first + (g + f) * 4 * sort_threads + 4 * thread;
+#pragma unroll
+                    for (int u = 0; u < 4; ++u) note(4 * (g + f) + u, i + u, places.grid.index(p[f][u]));
+                }
             }
         }
     }

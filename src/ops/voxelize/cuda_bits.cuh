@@ -7,7 +7,7 @@
 namespace robocache::voxelize_detail {
 
 constexpr int mark_threads = 256;
-constexpr int own_threads = 512;
+constexpr int own_threads = 1024;
 constexpr int write_threads = 256;
 
 /// Tested before: most points of a scan fall where a point has been. A stale answer costs a needless atomic, no more.
@@ -104,14 +104,21 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     const std::int64_t begin = args.clouds.begin(cloud);
     const std::int64_t end = args.clouds.begin(cloud + 1);
     std::uint32_t dropped = 0;
-#pragma unroll 4
-    for (std::int64_t i = begin + thread; i < end; i += own_threads) {
-        typename PointReader<T>::Scalar p[3];
-        (void)places.source.read(i, p);
-        const std::int64_t cell = places.grid.index(p);
-        if (cell < 0) ++dropped;
-        const auto mine = static_cast<std::uint64_t>(cell - first);
-        if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
+    constexpr int batch = 8;  // points on their way at once
+    for (std::int64_t i = begin + thread; i < end; i += batch * own_threads) {
+        typename PointReader<T>::Scalar p[batch][3];
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k * own_threads < end) (void)places.source.read(i + k * own_threads, p[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k * own_threads >= end) break;
+            const std::int64_t cell = places.grid.index(p[k]);
+            if (cell < 0) ++dropped;
+            const auto mine = static_cast<std::uint64_t>(cell - first);
+            if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
+        }
     }
     if (args.dropped != nullptr && dropped != 0) atomicAdd(&num_dropped, static_cast<unsigned long long>(dropped));
     __syncthreads();
@@ -160,6 +167,7 @@ __global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant
     struct alignas(per_thread * sizeof(Raw)) Some {
         Raw values[per_thread];
     };
+    std::int64_t last = no_point;
     for (int r = 0; r < band_rows && band < args.bands; ++r) {
         const std::int64_t v = band * band_rows + r;
         if (v >= depth.height) break;
@@ -188,7 +196,8 @@ __global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant
         std::uint32_t word[per_thread];
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            if (k > 0 && cell[k] == cell[k - 1]) cell[k - 1] = no_point;
+            if (cell[k] == last) cell[k] = no_point;
+            if (cell[k] >= 0) last = cell[k];
             word[k] = 0xffffffffU;
             if (cell[k] >= 0) {
                 word[k] = *static_cast<volatile std::uint32_t*>(args.bits + ((cloud_cells + cell[k]) >> 5));

@@ -288,27 +288,45 @@ __global__ __launch_bounds__(bin_threads, 3) void reduce_bins(const __grid_const
         __syncthreads();
     }
 
+    // Empty cells are only written; those with points are listed, so that no thread waits for memory with idle ones.
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
     const auto parts = static_cast<std::uint32_t>(num_channels / width);  // of a cell
     const auto work = static_cast<std::uint32_t>(num) * parts;
+    auto* occupied = reinterpret_cast<std::uint16_t*>(ends + bin_cells);
+    const auto size_of = [&](std::int32_t cell) { return ends[cell] - (cell == 0 ? 0 : ends[cell - 1]); };
+    const std::int32_t cells_of_thread = bin_cells / bin_threads;
+    std::uint32_t few = 0;
     bool warm = false;
-    const float empty = sums == Sums::extreme ? args.fill : 0.0F;
+    for (std::int32_t k = 0; k < cells_of_thread; ++k) {
+        const std::uint32_t n = size_of(thread * cells_of_thread + k);
+        warm = warm || n >= warm_cell;
+        few += n > 0 && n < warm_cell ? 1 : 0;
+    }
+    std::uint32_t num_occupied = 0;
+    std::uint32_t place = block_scan(few, warp_sums, num_occupied);
+    for (std::int32_t k = 0; k < cells_of_thread; ++k) {
+        const std::int32_t cell = thread * cells_of_thread + k;
+        const std::uint32_t n = size_of(cell);
+        if (n > 0 && n < warm_cell) occupied[place++] = static_cast<std::uint16_t>(cell);
+    }
+    __syncthreads();
+    for (std::uint32_t w = thread; w < num_occupied * parts; w += bin_threads) {
+        const std::uint32_t cell = occupied[w / parts];
+        const auto c = static_cast<std::int32_t>(w % parts * width);
+        const std::uint32_t n = size_of(static_cast<std::int32_t>(cell));
+        float result[width];
+        reduce_channels<In, sums, width>(args, list + ends[cell] - n, n, c, result);
+        write_channels<In, width>(args, (first + cell) * num_channels + c, result);
+    }
+    float empty[width];
+#pragma unroll
+    for (int u = 0; u < width; ++u) empty[u] = sums == Sums::extreme ? args.fill : 0.0F;
+#pragma unroll 4
     for (std::uint32_t w = thread; w < work; w += bin_threads) {
         const std::uint32_t cell = w / parts;
+        if (size_of(static_cast<std::int32_t>(cell)) != 0) continue;
         const auto c = static_cast<std::int32_t>((w - cell * parts) * width);
-        const std::uint32_t from = cell == 0 ? 0 : ends[cell - 1];
-        const std::uint32_t n = ends[cell] - from;
-        float result[width];
-        if (n == 0) {
-#pragma unroll
-            for (int u = 0; u < width; ++u) result[u] = empty;
-        } else if (n < warm_cell) {
-            reduce_channels<In, sums, width>(args, list + from, n, c, result);
-        } else {
-            warm = true;
-            continue;
-        }
-        write_channels<In, width>(args, (first + cell) * num_channels + c, result);
+        write_channels<In, width>(args, (first + cell) * num_channels + c, empty);
     }
     if (!__syncthreads_or(warm ? 1 : 0)) return;
     char* scratch_of_warp = scratch + thread / warp_threads * warp_threads * 8;

@@ -206,6 +206,7 @@ struct CoordinateArguments {
     std::int64_t num_points;
     KeyBits key_bits;
     bool bounded;
+    bool is_small;  // 32 bits number the cells of all clouds
     std::uint64_t no_key;
     std::int64_t capacity;
     std::int32_t* coordinates;
@@ -217,7 +218,18 @@ __device__ __forceinline__ void write_coordinates(const CoordinateArguments& arg
     if (row >= args.capacity) return;
     Cell cell{};
     std::int64_t cloud = 0;
-    if (args.bounded) {
+    if (args.bounded && args.is_small) {
+        const auto index = static_cast<std::uint32_t>(key);
+        const auto num_cells = static_cast<std::uint32_t>(args.num_cells);
+        const auto plane = static_cast<std::uint32_t>(args.shape[1] * args.shape[2]);
+        const auto line = static_cast<std::uint32_t>(args.shape[2]);
+        const std::uint32_t of_cloud = index / num_cells;
+        const std::uint32_t in_cloud = index - of_cloud * num_cells;
+        const std::uint32_t x = in_cloud / plane;
+        const std::uint32_t y = (in_cloud - x * plane) / line;
+        cloud = of_cloud;
+        cell = {x, y, in_cloud - x * plane - y * line};
+    } else if (args.bounded) {
         auto rest = static_cast<std::int64_t>(key);
         cloud = rest / args.num_cells;
         rest -= cloud * args.num_cells;
@@ -328,6 +340,16 @@ __global__ __launch_bounds__(sparse_threads) void add_points(const __grid_consta
     const std::int64_t channels = args.features.num_channels;
     const std::int64_t first = static_cast<std::int64_t>(row) * channels;
     const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (!extreme && !args.deterministic && channels % 4 == 0) {
+        for (std::int64_t c = 0; c < channels; c += 4) {
+            const float4 four = make_float4(feature<In>(args, i, c), feature<In>(args, i, c + 1),
+                                            feature<In>(args, i, c + 2), feature<In>(args, i, c + 3));
+            atomicAdd(reinterpret_cast<float4*>(args.sums + first + c), four);
+        }
+        return;
+    }
+#endif
     for (std::int64_t c = 0; c < channels; ++c) {
         const float x = feature<In>(args, i, c);
         if (extreme) {
@@ -381,7 +403,10 @@ __global__ __launch_bounds__(sparse_threads) void write_rows(const __grid_consta
     wait_for_earlier_work();
     const std::int64_t channels = args.out == nullptr ? 1 : args.features.num_channels;
     const std::int64_t at = this_thread();
-    const std::int64_t row = channels == 1 ? at : at / channels;
+    const std::int64_t row =
+        at <= UINT32_MAX && channels <= UINT32_MAX
+            ? static_cast<std::int64_t>(static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(channels))
+            : at / channels;
     if (row >= args.num_rows || row >= args.found[0]) return;
     const std::uint32_t n = args.counts[row];
     if (args.out_counts != nullptr && at == row * channels) args.out_counts[row] = static_cast<std::int32_t>(n);
@@ -453,6 +478,7 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
     list.num_points = n;
     list.key_bits = plan.grid.key_bits;
     list.bounded = plan.bounded();
+    list.is_small = plan.bounded() && bits_of_keys(plan) <= 32 && plan.num_clouds * plan.grid.num_cells <= UINT32_MAX;
     list.no_key = no_key;
     list.capacity = plan.capacity;
     list.coordinates = plan.coordinates;

@@ -47,16 +47,19 @@ ROBOCACHE_HD bool is_within(Scalar at, Scalar low, Scalar limit) {
 /// counts as close to one. limit <= 2^22; reciprocal 0: always divide.
 constexpr std::int32_t no_cell = -1;
 
+/// The rare case of floor_quickly, kept out of its way.
+ROBOCACHE_HD_RARE std::int32_t floor_exactly(float away, float size, float limit) {
+    const float exact = away / size;
+    return is_within(exact, 0.0F, limit) ? static_cast<std::int32_t>(exact) : no_cell;
+}
+
 ROBOCACHE_HD std::int32_t floor_quickly(float p, float origin, float size, float reciprocal, float limit) {
     constexpr float rounder = 12582912.0F;
     const float away = p - origin;
     const float quick = away * reciprocal;
     const float rounded = quick + rounder;
     const float off = quick - (rounded - rounder);
-    if (__builtin_fabsf(off) <= __builtin_fabsf(quick) * 0x1p-20F) {
-        const float exact = away / size;
-        return is_within(exact, 0.0F, limit) ? static_cast<std::int32_t>(exact) : no_cell;
-    }
+    if (__builtin_fabsf(off) <= __builtin_fabsf(quick) * 0x1p-20F) return floor_exactly(away, size, limit);
     const std::int32_t cell = __builtin_bit_cast(std::int32_t, rounded) - 0x4b400000 - (off < 0 ? 1 : 0);
     return is_within(quick, 0.0F, limit) ? cell : no_cell;
 }
