@@ -561,7 +561,8 @@ TEST(VoxelizeKernel, ExtremesOrderEveryFloat) {
 
 }  // namespace
 /// Around every face of the grid, at distances of a few units in the last place, and anywhere.
-TEST(VoxelizeMath, quick_floors_are_exact_floors) {
+TEST(VoxelizeKernel, QuickFloorsAreExactFloors) {
+    using namespace voxelize_detail;
     std::mt19937 random(7);
     std::uniform_real_distribution<float> anywhere(-60.0F, 60.0F);
     for (const float size : {0.1F, 0.05F, 0.075F, 0.3F, 1.0F / 3.0F, 1.0F, 1e-3F, 7.7F, 1e-30F, 3e38F, 1e-40F}) {

@@ -42,6 +42,7 @@ struct SortArguments {
 __device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uint32_t* sums, std::uint32_t& total) {
     const unsigned lane = threadIdx.x % warp_threads;
     const unsigned warp = threadIdx.x / warp_threads;
+    __syncthreads();  // whoever still reads the sums of the scan before this one
     std::uint32_t upto = mine;
 #pragma unroll
     for (int step = 1; step < warp_threads; step *= 2) {

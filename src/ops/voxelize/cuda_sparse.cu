@@ -1,6 +1,10 @@
 // The list of occupied cells on CUDA. Bounded grids: a bit for each cell, and the number of bits before it is the
 // cell's row. Unbounded or very large ones: sorted keys. Then points add to their rows. Allocates nothing and never
 // waits.
+// CUB's kernels in our namespace: they cannot be mixed up with those of another library in the process, and the tools
+// that look at our kernels only see what they write.
+#define THRUST_CUB_WRAPPED_NAMESPACE robocache
+
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 
