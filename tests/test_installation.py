@@ -76,10 +76,13 @@ def test_the_self_test_tries_every_backend_there_is():
         assert results[backend] == ("ok" if there else "not available")
 
 
-def test_the_self_test_fails_where_a_backend_is_wrong(monkeypatch):
-    align = importlib.import_module("robocache._align")
-    right = align.resample_trajectories
-    monkeypatch.setattr(align, "resample_trajectories", lambda *args, **options: right(*args, **options) + 1e-3)
+@pytest.mark.parametrize(
+    ("module", "name"), [("_align", "resample_trajectories"), ("_voxelize", "voxelize_pointcloud")]
+)
+def test_the_self_test_fails_where_a_backend_is_wrong(module, name, monkeypatch):
+    module = importlib.import_module(f"robocache.{module}")
+    right = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **options: right(*args, **options) + 1)
     with pytest.raises(RuntimeError, match=r"^self_test: backend 'cpu'"):
         robocache.self_test()
 

@@ -70,37 +70,47 @@ def self_test() -> dict[str, str]:
     'ok'
     """
     from ._align import resample_trajectories
+    from ._voxelize import voxelize_pointcloud
 
-    times = np.array([[0, 10, 30]], np.int64)
+    def count(points: Any, backend: str) -> Any:
+        return voxelize_pointcloud(points, None, (0, 0, 0), 0.1, (2, 1, 3), "count", backend)
+
+    def resample(data: Any, times: Any, targets: Any, backend: str) -> Any:
+        return resample_trajectories(data, times, targets, backend=backend)
+
     data = np.array([[[0.0, 5.0], [1.0, 5.0], [3.0, -5.0]]], np.float32)
+    times = np.array([[0, 10, 30]], np.int64)
     targets = np.array([[-5, 0, 5, 10, 20, 40]], np.int64)
-    expected = np.array([[[0, 5], [0, 5], [0.5, 5], [1, 5], [2, 0], [3, -5]]], np.float32)
+    resampled = np.array([[[0, 5], [0, 5], [0.5, 5], [1, 5], [2, 0], [3, -5]]], np.float32)
+    points = np.array([[0.15, 0.05, 0.25], [0.1, 0, 0.2], [0, 0, 0.1], [0.2, 0, 0], [0, np.nan, 0]], np.float32)
+    counted = np.array([[[0, 1, 0]], [[0, 0, 2]]], np.int32)
+    problems: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
+        (resample, (data, times, targets), resampled),
+        (count, (points,), counted),
+    ]
     results: dict[str, str] = {}
     for backend, available in check_installation()["backends"].items():
         if not available:
             results[backend] = "not available"
             continue
-        inputs = (data, times, targets)
-        if backend == "cuda":
+        results[backend] = "ok"
+        for solve, inputs, expected in problems:
             try:
-                got = _resample_on_gpu(inputs)
+                got = _on_gpu(solve, inputs) if backend == "cuda" else solve(*inputs, backend=backend)
             except ImportError as error:
                 results[backend] = f"not tested: {error}"
-                continue
-        else:
-            got = resample_trajectories(*inputs, backend=backend)
-        if not np.array_equal(got, expected):
-            raise RuntimeError(f"self_test: backend '{backend}' returned {got.tolist()}, expected {expected.tolist()}")
-        results[backend] = "ok"
+                break
+            if not np.array_equal(got, expected):
+                raise RuntimeError(
+                    f"self_test: backend '{backend}' returned {got.tolist()}, expected {expected.tolist()}"
+                )
     return results
 
 
-def _resample_on_gpu(inputs: Sequence[Any]) -> Any:
+def _on_gpu(solve: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     """Through whatever array library sees the GPU; ImportError where none does."""
-    from ._align import resample_trajectories
-
     for move, back in filter(None, (find() for find in (_torch_on_gpu, _cupy_on_gpu, _jax_on_gpu))):
-        return back(resample_trajectories(*(move(x) for x in inputs), backend="cuda"))
+        return back(solve(*(move(x) for x in inputs), backend="cuda"))
     raise ImportError("no PyTorch, CuPy or JAX that sees the GPU is installed")
 
 
