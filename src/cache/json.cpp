@@ -78,12 +78,13 @@ private:
     }
 
     Json value(std::size_t depth) {
-        if (depth > limits_.depth) fail("deeper than " + std::to_string(limits_.depth) + " levels");
         if (++num_values_ > limits_.values) fail("more than " + std::to_string(limits_.values) + " values");
         skip_space();
         if (accept("null")) return {};
         if (accept("true")) return {true};
         if (accept("false")) return {false};
+        const bool nested = peek() == '[' || peek() == '{';
+        if (nested && depth >= limits_.depth) fail("deeper than " + std::to_string(limits_.depth) + " levels");
         switch (peek()) {
             case '"': return {string()};
             case '[': return {array(depth)};

@@ -41,7 +41,9 @@ std::vector<std::uint32_t> BlockSums::finish() {
 }
 
 Shard::Shard(const std::filesystem::path& path, std::span<const CacheStream> streams)
-    : file_(path), header_(parse_safetensors(file_.bytes(), path.string())) {
+    : file_(path),
+      header_(parse_safetensors(file_.bytes(), path.string())),
+      header_crc32c_(crc32c(bytes().substr(0, static_cast<std::size_t>(header_.size_bytes)))) {
     std::sort(header_.tensors.begin(), header_.tensors.end(),
               [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
     read_streams(streams);
@@ -137,7 +139,7 @@ void Shard::check_header(const ShardEntry& entry) const {
         fail("is damaged: has " + std::to_string(size) + " bytes, the manifest says " +
              std::to_string(entry.size_bytes));
     }
-    if (header_.size_bytes != entry.header_bytes || crc32c(header_bytes()) != entry.header_crc32c) {
+    if (header_.size_bytes != entry.header_bytes || header_crc32c_ != entry.header_crc32c) {
         fail("is damaged: the checksum of its header is wrong");
     }
     if (num_episodes() != entry.num_episodes) fail("has another number of episodes than the manifest says");
@@ -148,7 +150,7 @@ void Shard::verify(const std::vector<std::uint32_t>& blocks, std::vector<std::st
     const auto data_begin = static_cast<std::size_t>(header_.size_bytes);
     const std::size_t num_problems = problems.size();
     MappedFile::Copy copy(file_);
-    if (copy.read(0, data_begin) != header_bytes()) problems.push_back(path + ": the header changed on disk");
+    if (crc32c(copy.read(0, data_begin)) != header_crc32c_) problems.push_back(path + ": the header changed on disk");
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         const std::size_t begin = data_begin + i * static_cast<std::size_t>(block_bytes);
         const std::size_t end = std::min(bytes().size(), begin + static_cast<std::size_t>(block_bytes));

@@ -37,9 +37,7 @@ public:
     [[nodiscard]] const ShardHeader& header() const { return header_; }
     [[nodiscard]] std::int64_t num_episodes() const { return index_.shape[0]; }
     [[nodiscard]] std::string_view bytes() const { return file_.bytes(); }
-    [[nodiscard]] std::string_view header_bytes() const {
-        return bytes().substr(0, static_cast<std::size_t>(header_.size_bytes));
-    }
+    [[nodiscard]] std::uint32_t header_crc32c() const { return header_crc32c_; }
 
     [[nodiscard]] const CacheRows& all_rows(std::size_t stream) const { return streams_[stream]; }
     [[nodiscard]] CacheRows rows(std::int64_t episode, std::size_t stream) const;
@@ -61,6 +59,7 @@ private:
 
     MappedFile file_;
     ShardHeader header_;
+    std::uint32_t header_crc32c_ = 0;
     std::vector<CacheRows> streams_;
     TensorView index_;
     TensorView json_;

@@ -97,9 +97,9 @@ struct CacheWriter::Impl {
                 const std::string* blocks = shard.header().find_metadata("blocks");
                 const std::string* fingerprint = shard.header().find_metadata("fingerprint");
                 if (blocks == nullptr || fingerprint == nullptr || *fingerprint != options.fingerprint) return;
-                ShardEntry entry{path.filename().string(),     static_cast<std::int64_t>(shard.bytes().size()),
-                                 shard.header().size_bytes,    shard.num_episodes(),
-                                 crc32c(shard.header_bytes()), parse_blocks(*blocks, path.string())};
+                ShardEntry entry{path.filename().string(),  static_cast<std::int64_t>(shard.bytes().size()),
+                                 shard.header().size_bytes, shard.num_episodes(),
+                                 shard.header_crc32c(),     parse_blocks(*blocks, path.string())};
                 const std::int64_t data = entry.size_bytes - entry.header_bytes;
                 const auto expected = static_cast<std::size_t>((data + block_bytes - 1) / block_bytes);
                 std::vector<std::string> problems;
