@@ -3,23 +3,29 @@
 from ._align import align, fuse_multimodal, resample_trajectories
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
+from ._episode import Episode, Source, StreamSpec
 from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
+from .adapters import open
 
 __version__: str = _version()
 
 __all__ = [
     "Aligned",
+    "Episode",
     "FormatError",
+    "Source",
     "SparseVoxels",
     "Stream",
+    "StreamSpec",
     "VoxelInfo",
     "__version__",
     "align",
     "check_installation",
     "fuse_multimodal",
     "num_threads",
+    "open",
     "print_installation_info",
     "resample_trajectories",
     "self_test",
