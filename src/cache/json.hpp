@@ -17,7 +17,7 @@ struct Json {
     using Array = std::vector<Json>;
     using Object = std::vector<Member>;  // in the order of the file; no key twice
 
-    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> value = nullptr;
+    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> value;  // null unless given
 
     template <class T>
     [[nodiscard]] const T* get_if() const {
