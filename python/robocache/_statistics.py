@@ -174,9 +174,9 @@ class Statistics:
         kept = None if self.sample.rows is None else self.sample.rows[: self.sample.count]
         if kept is None or len(kept) == 0:
             return np.full((len(QUANTILES), self.channels), np.nan)
-        wide = kept.astype(np.float64)
-        wide[~np.isfinite(wide)] = np.nan
         with np.errstate(all="ignore"):
+            wide = kept.astype(np.float64)
+            wide[~np.isfinite(wide)] = np.nan
             if np.isnan(wide).any():
                 columns = [c[~np.isnan(c)] for c in wide.T]
                 nothing = np.full(len(QUANTILES), np.nan)
