@@ -95,6 +95,19 @@ void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::
     size_bytes_ += static_cast<std::int64_t>(json.size()) + 16 + static_cast<std::int64_t>(rows.size()) * 8;
 }
 
+void ShardBuffer::clear() {
+    for (StreamBuffer& buffer : streams_) {
+        buffer.values.clear();
+        buffer.times.clear();
+        buffer.offsets = {0};
+        buffer.splits = {0};
+    }
+    index_.clear();
+    json_.clear();
+    json_offsets_ = {0};
+    size_bytes_ = 0;
+}
+
 std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> streams) const {
     std::vector<Part> parts;
     const auto put = [&](std::string_view stream, std::string_view part, DType dtype, std::string_view bytes,

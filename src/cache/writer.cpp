@@ -144,7 +144,7 @@ struct CacheWriter::Impl {
         if (buffer.num_episodes() == 0) return;
         const fs::path path = folder / shard_name(manifest.shards.size(), manifest.generation);
         manifest.shards.push_back(buffer.write(io, path, manifest.streams, options.fingerprint));
-        buffer = ShardBuffer(manifest.streams);
+        buffer.clear();
     }
 
     /// Runs what writes. A writer whose disk failed is of no further use: what is on the disk is not what it thinks.

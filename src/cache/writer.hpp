@@ -29,6 +29,8 @@ public:
     /// The rows have been checked.
     void add(std::int64_t index, std::span<const CacheRows> rows, std::span<const CacheStream> streams,
              std::string_view json);
+    /// No episodes; the memory stays, since the next shard is about as large.
+    void clear();
     [[nodiscard]] std::int64_t num_episodes() const { return static_cast<std::int64_t>(index_.size()); }
     [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
     /// Writes the shard and tells what the manifest must say of it.
