@@ -158,6 +158,7 @@ def test_check_of_a_damaged_cache_ends_with_code_1_and_names_the_file(source, tm
     [
         (("check", "nowhere"), "nowhere"),
         (("info", "nowhere"), "nowhere does not exist"),
+        (("info", "nowhere", "--option", "rate"), "NAME=VALUE"),
         (("ingest", "nowhere", "out"), "nowhere does not exist"),
         (("ingest", "a", "b", "--episodes", "1-"), "like 0-3,7"),
         (("ingest", "a", "b", "--streams", "a,,b"), "NAME=NEW"),

@@ -67,8 +67,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep")
     add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="size of a shard: 64")
     add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")
-    add.add_argument("--format", help="of the source; found by looking unless given")
-    add.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the format")
+    add_source_options(add)
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
     add.set_defaults(run=run_ingest)
 
@@ -76,6 +75,13 @@ def add_commands(commands: Commands) -> None:
     check.add_argument("path", type=Path, help="the folder of a cache")
     check.add_argument("--json", action="store_true", help="as JSON")
     check.set_defaults(run=run_check)
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", help="of the source; found by looking unless given")
+    parser.add_argument(
+        "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the format"
+    )
 
 
 def show_progress(done: int, total: int) -> None:
@@ -122,8 +128,8 @@ def run_check(args: argparse.Namespace) -> int:
 def run_info(args: argparse.Namespace) -> int:
     """Of a path: a cache, or a dataset in any format."""
     try:
-        result = facts(open_source(args.path, None, {}))
-    except (ValueError, ImportError, FileNotFoundError) as error:
+        result = facts(open_source(args.path, args.format, dict(args.option)))
+    except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
         return failed("info", error, 2, args.json)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
         return failed("info", error, 1, args.json)
