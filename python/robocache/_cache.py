@@ -20,15 +20,20 @@ SHARD_BYTES = 64 << 20
 
 
 def to_json(value: JSON) -> str:
-    """As the manifest takes it: what NumPy counts becomes plain, what is not finite becomes null."""
+    """As the manifest takes it: what NumPy counts becomes plain, what is not finite becomes null.
+
+    Halves of surrogate pairs, which paths may have, become question marks: UTF-8 has no bytes for them.
+    """
 
     def plain(x: JSON) -> JSON:
         if isinstance(x, dict):
-            return {str(key): plain(item) for key, item in x.items()}
+            return {plain(str(key)): plain(item) for key, item in x.items()}
         if isinstance(x, list | tuple):
             return [plain(item) for item in x]
         if isinstance(x, np.ndarray | np.generic):
             return plain(x.tolist())
+        if isinstance(x, str):
+            return x.encode("utf-8", "replace").decode()
         return None if isinstance(x, float) and not np.isfinite(x) else x
 
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -116,7 +121,7 @@ class Cache:
         """``task``, ``meta`` and ``position`` (in the source) of an episode, without its arrays."""
         try:
             told = json.loads(self._reader.episode_json(index))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged: {error}") from None
         if not isinstance(told, dict):
             raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged")
