@@ -164,7 +164,10 @@ public:
     }
     int create(const fs::path& path) override {
         const int file = step([&] { return FileIo::create(path); });
-        if (file >= 0) unsynced_[file] = path;
+        if (file >= 0) {
+            open_files_[file] = path;
+            unsynced_.insert(path);
+        }
         return file;
     }
     ssize_t write(int file, const void* data, std::size_t bytes, off_t offset) override {
@@ -176,7 +179,7 @@ public:
     }
     int sync(int file) override {
         return step([&] {
-            unsynced_.erase(file);
+            unsynced_.erase(open_files_[file]);
             return FileIo::sync(file);
         });
     }
@@ -189,6 +192,7 @@ public:
     int rename(const fs::path& from, const fs::path& to) override {
         return step([&] {
             renames_.push_back({from, to, fs::exists(to) ? std::optional(read_bytes(to)) : std::nullopt});
+            if (unsynced_.erase(from) > 0) unsynced_.insert(to);  // a rename syncs no data
             return FileIo::rename(from, to);
         });
     }
@@ -224,7 +228,7 @@ private:
 
     /// What was never synced is gone: bytes of files, and renames; removals have happened.
     void lose_power() {
-        for (const auto& [file, path] : unsynced_) {
+        for (const fs::path& path : unsynced_) {
             if (fs::exists(path)) fs::resize_file(path, fs::file_size(path) / 2);
         }
         for (auto it = renames_.rbegin(); it != renames_.rend(); ++it) {
@@ -237,7 +241,8 @@ private:
     int at_;
     int error_;
     bool dead_ = false;
-    std::map<int, fs::path> unsynced_;
+    std::map<int, fs::path> open_files_;
+    std::set<fs::path> unsynced_;
     std::vector<Rename> renames_;
 };
 
