@@ -1,4 +1,4 @@
-# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-gpu | cuda | docs | clean
+# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | fuzz | sanitize-gpu | cuda | docs | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3: the Python that is there, as it is, for machines where nothing can be installed.
@@ -15,10 +15,10 @@ export PATH := $(abspath $(VENV)/bin):$(PATH)
 endif
 
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
-CXX_FILES := $(shell find include src python/bindings tests/cpp examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs
 
-.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-gpu cuda
+.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize fuzz sanitize-gpu cuda
 .PHONY: docs clean wheel
 .DEFAULT_GOAL := help
 
@@ -80,6 +80,19 @@ format: $(READY)
 sanitize: $(READY)
 	for preset in asan tsan; do \
 	    cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset && ctest --preset $$preset -j 2 || exit 1; \
+	done
+
+# Each target for FUZZ_SECONDS; what it found stays in build/fuzz. clang brings libFuzzer; without it a plain driver runs.
+FUZZ_SECONDS ?= 60
+FUZZ_CXX := $(shell command -v clang++ || echo c++)
+fuzz: $(READY)
+	cmake --preset fuzz --log-level=WARNING -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) && cmake --build --preset fuzz --target fuzz_targets
+	cd build/fuzz && tests/fuzz/make_seeds seeds
+	cd build/fuzz && for target in manifest shard reader; do \
+	    if [ $(notdir $(FUZZ_CXX)) = clang++ ]; then \
+	        tests/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2560 -timeout=5 -print_final_stats=1 \
+	            -dict=../../tests/fuzz/json.dict seeds/$$target || exit 1; \
+	    else tests/fuzz/fuzz_$$target $(FUZZ_SECONDS) seeds/$$target || exit 1; fi; \
 	done
 
 # Each tool over the tests marked sanitize, and only our kernels. Without PyTorch's cache, and with padding between

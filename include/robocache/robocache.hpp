@@ -2,6 +2,7 @@
 #pragma once
 
 #include "robocache/align.hpp"
+#include "robocache/cache.hpp"
 #include "robocache/errors.hpp"
 #include "robocache/system.hpp"
 #include "robocache/tensor.hpp"

@@ -40,16 +40,6 @@ std::int64_t host_memory_bytes() {
     return limit;
 }
 
-nb::dlpack::dtype dlpack_dtype(DType dtype) {
-    const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
-    std::uint8_t code = 2;
-    if (dtype == DType::boolean) code = 6;
-    if (dtype >= DType::u8 && dtype <= DType::u64) code = 1;
-    if (dtype >= DType::i8 && dtype <= DType::i64) code = 0;
-    if (dtype == DType::bf16) code = 4;
-    return {code, bits, 1};
-}
-
 std::string shape_text(const std::vector<std::size_t>& shape) {
     std::string text = "(";
     for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
@@ -84,6 +74,16 @@ nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const st
 }
 
 }  // namespace
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+    const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
+    std::uint8_t code = 2;
+    if (dtype == DType::boolean) code = 6;
+    if (dtype >= DType::u8 && dtype <= DType::u64) code = 1;
+    if (dtype >= DType::i8 && dtype <= DType::i64) code = 0;
+    if (dtype == DType::bf16) code = 4;
+    return {code, bits, 1};
+}
 
 void prefer_huge_pages(void* data, std::size_t bytes) {
     constexpr std::uintptr_t page = 4096;

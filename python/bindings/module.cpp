@@ -52,6 +52,7 @@ NB_MODULE(_core, m) {
     m.def("num_threads", &num_threads);
     m.def("set_num_threads", &set_num_threads, nb::arg("count"));
     python::bind_memory(m);
+    python::bind_cache(m);
     python::bind_align(m);
     python::bind_align_backward(m);
     python::bind_voxelize(m);

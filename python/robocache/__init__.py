@@ -1,25 +1,36 @@
 """RoboCache: multi-rate robot logs to aligned training batches, at the speed of memory."""
 
 from ._align import align, fuse_multimodal, resample_trajectories
+from ._cache import Cache, CacheWriter
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
+from ._episode import Episode, Source, StreamSpec
+from ._ingest import ingest
 from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
+from .adapters import open
 
 __version__: str = _version()
 
 __all__ = [
     "Aligned",
+    "Cache",
+    "CacheWriter",
+    "Episode",
     "FormatError",
+    "Source",
     "SparseVoxels",
     "Stream",
+    "StreamSpec",
     "VoxelInfo",
     "__version__",
     "align",
     "check_installation",
     "fuse_multimodal",
+    "ingest",
     "num_threads",
+    "open",
     "print_installation_info",
     "resample_trajectories",
     "self_test",

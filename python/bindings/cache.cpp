@@ -1,0 +1,156 @@
+// The cache for Python: arrays to rows and back, nothing else.
+#include "robocache/cache.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings.hpp"
+#include "memory.hpp"
+#include "tensor_reader.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+using Array = nb::ndarray<nb::numpy, nb::ro>;
+/// (name, dtype, shape, kind, ragged, details)
+using StreamTuple = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::string, bool, std::string>;
+
+std::vector<CacheStream> read_streams(const std::vector<StreamTuple>& given) {
+    std::vector<CacheStream> streams;
+    for (const auto& [name, dtype, shape, kind, ragged, details] : given) {
+        streams.push_back({name, dtype_from_name(dtype, {"CacheWriter", "dtype"}), shape, kind, ragged, details});
+    }
+    return streams;
+}
+
+nb::list stream_tuples(const CacheReader& reader) {
+    nb::list result;
+    for (const CacheStream& stream : reader.streams()) {
+        result.append(
+            StreamTuple{stream.name, name(stream.dtype), stream.shape, stream.kind, stream.ragged, stream.details});
+    }
+    return result;
+}
+
+/// `rows[s]`: (values, times, splits or None), or None where the episode has no rows of the stream.
+void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::string_view json) {
+    TensorReader reader;
+    std::vector<CacheRows> views;
+    for (const nb::handle item : rows) {
+        CacheRows view;
+        if (!item.is_none()) {
+            const auto [values, times, splits] = nb::cast<std::tuple<nb::object, nb::object, nb::object>>(item);
+            view.values = reader.read(values, {"CacheWriter::add", "values"});
+            view.times = reader.read(times, {"CacheWriter::add", "times"});
+            if (!splits.is_none()) view.splits = reader.read(splits, {"CacheWriter::add", "splits"});
+        }
+        views.push_back(view);
+    }
+    const nb::gil_scoped_release unlocked;
+    writer.add(index, views, json);
+}
+
+/// A NumPy array over the mapping, which it keeps alive. bfloat16 is uint16: NumPy has no name for it.
+Array array_of(const TensorView& view, nb::handle owner) {
+    std::size_t shape[TensorView::max_rank] = {};
+    for (int d = 0; d < view.rank; ++d) shape[d] = static_cast<std::size_t>(view.shape[d]);
+    const DType dtype = view.dtype == DType::bf16 ? DType::u16 : view.dtype;
+    return {view.data, static_cast<std::size_t>(view.rank), shape, owner, nullptr, dlpack_dtype(dtype)};
+}
+
+nb::tuple arrays_of(const CacheRows& rows, nb::handle owner) {
+    const auto optional = [&](const TensorView& view) {
+        return view.rank == 0 ? nb::object(nb::none()) : nb::cast(array_of(view, owner));
+    };
+    return nb::make_tuple(array_of(rows.values, owner), array_of(rows.times, owner), optional(rows.splits),
+                          optional(rows.offsets));
+}
+
+void bind_reader(nb::module_& m) {
+    using Self = nb::pointer_and_handle<CacheReader>;
+    nb::class_<CacheReader>(m, "CacheReader")
+        .def(
+            "__init__",
+            [](CacheReader* self, const std::string& folder) {
+                const nb::gil_scoped_release unlocked;
+                new (self) CacheReader(std::filesystem::path(folder));
+            },
+            nb::arg("folder"))
+        .def_prop_ro("generation", &CacheReader::generation)
+        .def_prop_ro("fingerprint", &CacheReader::fingerprint)
+        .def_prop_ro("metadata", &CacheReader::metadata)
+        .def_prop_ro("streams", &stream_tuples)
+        .def_prop_ro("num_episodes", &CacheReader::num_episodes)
+        .def_prop_ro("num_shards", &CacheReader::num_shards)
+        .def_prop_ro("size_bytes", &CacheReader::size_bytes)
+        .def_prop_ro("files",
+                     [](const CacheReader& self) {
+                         std::vector<std::string> names;
+                         for (const auto& path : self.files()) names.push_back(path.string());
+                         return names;
+                     })
+        .def(
+            "rows",
+            [](Self self, std::int64_t episode, std::size_t stream) {
+                return arrays_of(self.p->rows(episode, stream), self.h);
+            },
+            nb::arg("episode"), nb::arg("stream"))
+        .def(
+            "shard_rows",
+            [](Self self, std::int64_t shard, std::size_t stream) {
+                return arrays_of(self.p->shard_rows(shard, stream), self.h);
+            },
+            nb::arg("shard"), nb::arg("stream"))
+        .def("first_episode", &CacheReader::first_episode, nb::arg("shard"))
+        .def("episode_index", &CacheReader::episode_index, nb::arg("episode"))
+        .def(
+            "episode_json",
+            [](const CacheReader& self, std::int64_t episode) {
+                const std::string_view json = self.episode_json(episode);
+                return nb::bytes(json.data(), json.size());
+            },
+            nb::arg("episode"))
+        .def("verify", &CacheReader::verify, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
+void bind_cache(nb::module_& m) {
+    bind_reader(m);
+    nb::class_<CacheWriter>(m, "CacheWriter")
+        .def(
+            "__init__",
+            [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
+               std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
+                std::vector<CacheStream> read = read_streams(streams);
+                const nb::gil_scoped_release unlocked;
+                new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
+            },
+            nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
+        .def_prop_ro("generation", &CacheWriter::generation)
+        .def_prop_ro("num_episodes", &CacheWriter::num_episodes)
+        .def("finished", &CacheWriter::finished)
+        .def("add", &add, nb::arg("index"), nb::arg("rows"), nb::arg("json"))
+        .def(
+            "attach",
+            [](CacheWriter& self, std::string_view stem, std::string_view extension, const nb::bytes& bytes) {
+                self.attach(stem, extension, {bytes.c_str(), bytes.size()});
+            },
+            nb::arg("stem"), nb::arg("extension"), nb::arg("bytes"))
+        .def("set_details", &CacheWriter::set_details, nb::arg("stream"), nb::arg("json"))
+        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace robocache::python

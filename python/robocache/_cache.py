@@ -1,0 +1,235 @@
+"""The cache from Python: a folder of safetensors shards that is written once and read as it was (docs/cache.md)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
+from ._episode import JSON, Episode, Stream, StreamSpec
+from ._statistics import Statistics
+
+SHARD_BYTES = 64 << 20
+
+
+def to_json(value: JSON) -> str:
+    """As the manifest takes it: what NumPy counts becomes plain, what is not finite becomes null.
+
+    Halves of surrogate pairs, which paths may have, become question marks: UTF-8 has no bytes for them.
+    """
+
+    def plain(x: JSON) -> JSON:
+        if isinstance(x, dict):
+            return {plain(str(key)): plain(item) for key, item in x.items()}
+        if isinstance(x, list | tuple):
+            return [plain(item) for item in x]
+        if isinstance(x, np.ndarray | np.generic):
+            return plain(x.tolist())
+        if isinstance(x, str):
+            return x.encode("utf-8", "replace").decode()
+        return None if isinstance(x, float) and not np.isfinite(x) else x
+
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
+    details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
+    return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
+
+
+class Cache:
+    """One version of a cache, open for reading. It stays as it is while newer ones are written to the same folder.
+
+    A cache is also a source: ``episode(i)`` gives an ``Episode`` whose arrays are read-only views of the mapped files.
+    ``bfloat16`` streams are ``uint16`` bits, as everywhere outside torch.
+
+    >>> cache = robocache.Cache("arm.cache")        # doctest: +SKIP
+    >>> cache.specs["arm"].dtype, cache.statistics["arm"]["max"]
+    >>> cache.episode(3).streams["arm"].values
+    """
+
+    format = "robocache"
+
+    def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
+        self.path = Path(path)
+        self._reader = _core.CacheReader(os.fspath(self.path)) if _reader is None else _reader
+        self._metadata: dict[str, JSON] | None = None
+        self.specs: dict[str, StreamSpec] = {}
+        self.statistics: dict[str, dict[str, JSON]] = {}
+        """``min``, ``max``, ``mean``, ``std``, ``q01``, ``q99`` of each channel, of the values as they are stored."""
+        for name, dtype, shape, kind, _, text in self._reader.streams:
+            details = json.loads(text)
+            try:
+                self.specs[name] = StreamSpec(
+                    name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
+                    tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                )  # fmt: skip
+            except (TypeError, ValueError) as error:
+                raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
+            self.statistics[name] = details.get("statistics") or {}
+
+    @property
+    def generation(self) -> int:
+        return self._reader.generation
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reader.size_bytes
+
+    @property
+    def num_shards(self) -> int:
+        return self._reader.num_shards
+
+    @property
+    def files(self) -> list[Path]:
+        """The manifest, the shards, and ``episodes-*.parquet`` where there is one."""
+        return [Path(name) for name in self._reader.files]
+
+    @property
+    def metadata(self) -> dict[str, JSON]:
+        if self._metadata is None:
+            self._metadata = json.loads(self._reader.metadata)
+        return self._metadata
+
+    def fingerprint(self) -> str:
+        """Of the source and of the options it was ingested with."""
+        return self._reader.fingerprint
+
+    def __len__(self) -> int:
+        return self._reader.num_episodes
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def episode(self, index: int) -> Episode:
+        """Episode ``index`` of the cache; its own ``index`` is the one in the source."""
+        streams = {}
+        for i, (name, spec) in enumerate(self.specs.items()):
+            values, times, splits, _ = self._reader.rows(index, i)
+            streams[name] = Stream(spec, values, times, None if splits is None else splits - splits[0])
+        told = self.episode_info(index)
+        return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
+
+    def episode_info(self, index: int) -> dict[str, JSON]:
+        """``task``, ``meta`` and ``position`` (in the source) of an episode, without its arrays."""
+        try:
+            told = json.loads(self._reader.episode_json(index))
+        except (ValueError, RecursionError) as error:
+            raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged: {error}") from None
+        if not isinstance(told, dict):
+            raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged")
+        return told
+
+    def verify(self) -> list[str]:
+        """Reads every byte. One line for each problem; none: the cache is what was written."""
+        return self._reader.verify()
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.path)!r}, {len(self)} episodes, {len(self.specs)} streams, {self.size_bytes} bytes)"
+
+
+class CacheWriter:
+    """Writes the next version of a cache, episode by episode. Readers see it when ``commit`` returns, and not before.
+
+    Memory: the episodes of one shard. ``resume`` keeps the finished shards of a stopped writer with the same ``specs``
+    and ``fingerprint``; ``len(writer)`` says how many episodes they hold.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        specs: Mapping[str, StreamSpec],
+        *,
+        fingerprint: str = "",
+        shard_bytes: int = SHARD_BYTES,
+        resume: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.specs = dict(specs)
+        streams = [
+            (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
+            for name, spec in self.specs.items()
+        ]
+        self._writer = _core.CacheWriter(os.fspath(self.path), streams, shard_bytes, fingerprint, resume)
+        self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
+        self._table: list[dict[str, JSON]] = []
+        self.last_position = -1
+        """Where the last episode was in the source; -1 before the first one."""
+        finished = self._writer.finished()
+        if finished is not None:
+            for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
+                self._count(episode)
+                self.last_position = int(cache.episode_info(i).get("position", i))
+
+    def __len__(self) -> int:
+        return self._writer.num_episodes
+
+    def add(self, episode: Episode, position: int | None = None) -> None:
+        """Appends an episode. Streams it lacks have no rows; those the cache does not know are an error."""
+        unknown = [name for name in episode.streams if name not in self.specs]
+        if unknown:
+            raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
+        rows: list[Any] = []
+        for name, spec in self.specs.items():
+            stream = episode.streams.get(name)
+            rows.append(None if stream is None else self._arrays(spec, stream))
+        position = len(self) if position is None else position
+        told = to_json({"task": episode.task, "position": position, "meta": episode.meta})
+        self._writer.add(episode.index, rows, told)
+        self.last_position = position
+        self._count(episode)
+
+    @staticmethod
+    def _arrays(spec: StreamSpec, stream: Stream) -> tuple[Any, Any, Any]:
+        values: Any = np.ascontiguousarray(stream.values)
+        if spec.dtype == "bfloat16":
+            values = (values, "bfloat16")
+        offsets = None if stream.offsets is None else np.ascontiguousarray(stream.offsets)
+        return values, np.ascontiguousarray(stream.times), offsets
+
+    def _count(self, episode: Episode) -> None:
+        row: dict[str, JSON] = {"index": episode.index, "task": episode.task, "meta": to_json(episode.meta)}
+        times: list[NDArray[np.int64]] = []
+        for name in self.specs:
+            stream = episode.streams.get(name)
+            row[f"messages/{name}"] = 0 if stream is None else len(stream.times)
+            if stream is not None:
+                self._statistics[name].add(stream.values)
+                if len(stream.times):
+                    times.append(stream.times)
+        row["begin_ns"] = min((int(t[0]) for t in times), default=None)
+        row["end_ns"] = max((int(t[-1]) for t in times), default=None)
+        self._table.append(row)
+
+    def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
+        """Makes all episodes the cache, at once, and opens it."""
+        for i, (name, spec) in enumerate(self.specs.items()):
+            self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
+        table = parquet_of(self._table, [f"messages/{name}" for name in self.specs])
+        if table is not None:
+            self._writer.attach("episodes", "parquet", table)
+        self._writer.commit(to_json(dict(metadata or {})))
+        return Cache(self.path)
+
+
+def parquet_of(rows: list[dict[str, JSON]], counts: list[str]) -> bytes | None:
+    """A table with a row for each episode; None where pyarrow is not installed."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        return None
+    text, number = pa.string(), pa.int64()
+    kinds = {"index": number, "task": text, "begin_ns": number, "end_ns": number, "meta": text}
+    kinds |= dict.fromkeys(counts, number)
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({"episode": pa.array(range(len(rows)), number), **columns}), sink)
+    return sink.getvalue()

@@ -1,0 +1,132 @@
+"""What a recording is in Python: episodes of streams, each stream with its own rate and its own times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+JSON = Any
+"""What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
+
+KINDS = ("vector", "image", "points", "depth")
+DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """What every episode's stream of this name has in common.
+
+    ``shape`` is that of one row: ``(7,)`` for seven joints, ``(480, 640, 3)`` for an image, ``()`` for a scalar, and
+    ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
+    (height, width) or ``points`` (ragged, see ``Stream``). ``rate_hz`` is what the source declares, never measured.
+    ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    kind: str = "vector"
+    rate_hz: float | None = None
+    unit: str | None = None
+    names: tuple[str, ...] | None = None
+    meta: dict[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"StreamSpec: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"StreamSpec: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        if not self.name:
+            raise ValueError("StreamSpec: name must not be empty")
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype of the array in ``Stream.values``: uint16 for bfloat16."""
+        return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row; of one point where ``kind`` is ``points``."""
+        size = self.numpy_dtype.itemsize
+        for n in self.shape:
+            size *= n
+        return size
+
+
+@dataclass
+class Stream:
+    """The rows of one stream in one episode: ``values (rows, *shape)`` and ``times (rows,)`` int64 nanoseconds.
+
+    Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
+    ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
+    """
+
+    spec: StreamSpec
+    values: NDArray[Any]
+    times: NDArray[np.int64]
+    offsets: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        name, values, times = self.spec.name, self.values, self.times
+        if values.shape[1:] != self.spec.shape or values.dtype != self.spec.numpy_dtype:
+            raise ValueError(
+                f"Stream: {name} must have rows of {self.spec.numpy_dtype} {self.spec.shape}, "
+                f"got {values.dtype} {values.shape[1:]}"
+            )
+        if times.ndim != 1 or times.dtype != np.int64:
+            raise ValueError(f"Stream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
+        if (self.spec.kind == "points") != (self.offsets is not None):
+            raise ValueError(f"Stream: {name} is of kind {self.spec.kind}; offsets belong to points, and only to them")
+        if self.offsets is None:
+            if len(values) != len(times):
+                raise ValueError(f"Stream: {name} must have one time for each of {len(values)} rows, got {len(times)}")
+            return
+        offsets = self.offsets
+        if offsets.shape != (len(times) + 1,) or offsets.dtype != np.int64:
+            raise ValueError(f"Stream: offsets of {name} must be ({len(times) + 1},) int64, got {offsets.shape}")
+        if offsets[0] != 0 or offsets[-1] != len(values) or bool((np.diff(offsets) < 0).any()):
+            raise ValueError(f"Stream: offsets of {name} must rise from 0 to {len(values)}")
+
+    def __len__(self) -> int:
+        """Messages: rows, or clouds where ``kind`` is ``points``."""
+        return len(self.times)
+
+
+@dataclass
+class Episode:
+    """One recording. ``meta`` is JSON; ``meta["repairs"]`` counts what a repair policy changed, stream by stream."""
+
+    index: int
+    streams: dict[str, Stream]
+    task: str | None = None
+    meta: dict[str, JSON] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """An opened dataset. Reads lazily; memory is bounded by one episode. ``robocache.open`` returns one."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def metadata(self) -> dict[str, JSON]: ...
+    @property
+    def specs(self) -> dict[str, StreamSpec]: ...
+    def __len__(self) -> int: ...
+    def episode(self, index: int) -> Episode: ...
+    def __iter__(self) -> Iterator[Episode]: ...
+    def fingerprint(self) -> str:
+        """Changes when the files do: a hash of their names, sizes and times of change."""
+        ...

@@ -1,0 +1,150 @@
+"""``ingest``: from the logs people have to a cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._cache import SHARD_BYTES, Cache, CacheWriter, to_json
+from ._core import FormatError
+from ._episode import Episode, Source, Stream, StreamSpec
+from ._statistics import bfloat16_to_float32, float_to_bfloat16
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+Streams = Iterable[str] | Mapping[str, str] | None
+Episodes = Iterable[int] | Callable[[Episode], bool] | None
+Progress = Callable[[int, int], None]
+
+
+def ingest(
+    source: str | os.PathLike[str] | Source,
+    out: str | os.PathLike[str],
+    *,
+    streams: Streams = None,
+    dtype: str | Mapping[str, str] | None = None,
+    episodes: Episodes = None,
+    shard_bytes: int = SHARD_BYTES,
+    resume: bool = False,
+    progress: Progress | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> Cache:
+    """Converts a dataset into a cache in the folder ``out``, and opens it.
+
+    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: how floating streams are
+    stored (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``episodes``:
+    numbers of those to keep, or a function that is asked for each. ``progress(done, total)`` is called after each
+    episode. ``format`` and ``options`` go to ``robocache.open`` where ``source`` is a path.
+
+    The folder holds the old cache, or none, until all is written. ``resume=True`` continues an ingest of the same
+    source with the same options that was stopped (the function ``episodes`` is taken to be the same), and does nothing
+    where it had come to its end.
+    """
+    opened = open_source(source, format, options)
+    chosen = choose_streams(opened.specs, streams)
+    specs = {new: stored_spec(opened.specs[old], new, dtype) for old, new in chosen.items()}
+    if isinstance(dtype, Mapping) and (unknown := [name for name in dtype if name not in specs]):
+        raise ValueError(f"ingest: dtype names {unknown[0]!r}, which is no stream of the cache")
+    positions = range(len(opened)) if episodes is None or callable(episodes) else check_episodes(episodes, len(opened))
+    asked = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
+    kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
+    fingerprint = hashlib.sha256(to_json([opened.fingerprint(), asked, kept]).encode()).hexdigest()
+    if resume and (finished := finished_cache(out, fingerprint)) is not None:
+        return finished
+    writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+    begin = positions.index(writer.last_position) + 1 if len(writer) else 0
+    for done in range(begin, len(positions)):
+        episode = opened.episode(positions[done])
+        if not callable(episodes) or episodes(episode):
+            writer.add(convert(episode, chosen, specs), positions[done])
+        if progress is not None:
+            progress(done + 1, len(positions))
+    told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
+    return writer.commit({"source": told | {"metadata": opened.metadata}})
+
+
+def open_source(source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]) -> Source:
+    if not isinstance(source, str | os.PathLike):
+        if format is not None or options:
+            raise ValueError("ingest: format and options are for paths; this source is open already")
+        return source
+    if format == "robocache" or (format is None and (Path(source) / "manifest.json").is_file()):
+        return Cache(source, **options)
+    from .adapters import open as open_path
+
+    return open_path(source, format, **options)
+
+
+def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | None:
+    if not (Path(out) / "manifest.json").exists():
+        return None
+    cache = Cache(out)
+    return cache if cache.fingerprint() == fingerprint else None
+
+
+def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams) -> dict[str, str]:
+    """``{name in the source: name in the cache}``, in the order of the source."""
+    if streams is None:
+        return {name: name for name in specs}
+    if isinstance(streams, str):
+        raise ValueError(f"ingest: streams must be a list of names or a dict, got {streams!r}")
+    wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
+    for name in wanted:
+        if name not in specs:
+            raise ValueError(f"ingest: the source has no stream {name!r}, only {', '.join(specs)}")
+    if len(set(wanted.values())) < len(wanted):
+        raise ValueError("ingest: streams must give every stream a name of its own")
+    return {old: wanted[old] for old in specs if old in wanted}
+
+
+def check_episodes(episodes: Iterable[int], count: int) -> list[int]:
+    numbers = [int(i) for i in episodes]
+    for i in numbers:
+        if not 0 <= i < count:
+            raise ValueError(f"ingest: episodes must be from 0 to {count - 1}, got {i}")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("ingest: episodes must not name an episode twice")
+    return numbers
+
+
+def stored_spec(spec: StreamSpec, name: str, dtype: str | Mapping[str, str] | None) -> StreamSpec:
+    wanted = dtype.get(name) if isinstance(dtype, Mapping) else dtype if spec.dtype in FLOATS else None
+    if wanted is not None and (wanted not in FLOATS or spec.dtype not in FLOATS):
+        raise ValueError(f"ingest: dtype of {name} must stay {spec.dtype} or be one float of another, got {wanted!r}")
+    return dataclasses.replace(spec, name=name, dtype=wanted or spec.dtype)
+
+
+def convert(episode: Episode, chosen: Mapping[str, str], specs: Mapping[str, StreamSpec]) -> Episode:
+    """The chosen streams under their new names, in the dtypes they are stored in."""
+    streams = {}
+    for old, new in chosen.items():
+        stream = episode.streams.get(old)
+        if stream is None:
+            continue
+        spec = specs[new]
+        if (stream.spec.shape, stream.spec.kind) != (spec.shape, spec.kind):
+            raise FormatError(
+                f"ingest: episode {episode.index}: stream {old!r} must have rows of shape {spec.shape}, "
+                f"got {stream.spec.shape}"
+            )
+        streams[new] = Stream(spec, cast(stream.values, stream.spec.dtype, spec.dtype), stream.times, stream.offsets)
+    return Episode(episode.index, streams, episode.task, episode.meta)
+
+
+def cast(values: Any, have: str, want: str) -> Any:
+    if have == want:
+        return values
+    if have not in FLOATS or want not in FLOATS:
+        raise FormatError(f"ingest: a stream declared as {want} came as {have}")
+    wide = bfloat16_to_float32(values) if have == "bfloat16" else values
+    if want == "bfloat16":
+        return float_to_bfloat16(wide)
+    with np.errstate(over="ignore"):
+        return wide.astype(want)

@@ -1,0 +1,59 @@
+"""Datasets people have, opened as episodes of streams: one module per format, found by looking at the files.
+
+A format's module has ``detect(path) -> bool``, cheap and never raising, and ``open(path, **options) -> Source``.
+What is read and what is lost: ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .._core import FormatError
+from .._episode import Source
+
+FORMATS = {
+    "lerobot": "a folder with meta/info.json (LeRobot v2.1 or v3.0)",
+    "robomimic": "an HDF5 file with /data/demo_*",
+    "zarr": "a zarr folder or zip with data/ and meta/episode_ends (diffusion policy, UMI)",
+    "mcap": "an MCAP file, a ROS 2 bag folder, or a folder of these",
+    "calvin": "a folder with ep_start_end_ids.npy and one npz per step (CALVIN)",
+    "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
+}
+
+
+def detect(path: str | PathLike[str]) -> str | None:
+    """The name of the first format that recognises the path, or None."""
+    where = Path(path)
+    for name in FORMATS:
+        if _module(name).detect(where):
+            return name
+    return None
+
+
+def open(path: str | PathLike[str], format: str | None = None, **options: Any) -> Source:
+    """Opens a dataset where it lies. ``format`` is found by looking, unless given; options are those of the format.
+
+    Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked), ``max_bytes`` (the
+    most memory an episode may take, 8 GiB) and ``follow_symlinks`` (out of the dataset's folder; False).
+    """
+    where = Path(path)
+    if not where.exists():
+        raise FileNotFoundError(f"open: {where} does not exist")
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}")
+    found = format or detect(where)
+    if found is None:
+        tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
+        raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
+    source: Source = _module(found).open(where, **options)
+    return source
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+__all__ = ["FORMATS", "detect", "open"]

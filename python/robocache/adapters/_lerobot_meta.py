@@ -1,0 +1,222 @@
+"""The meta/ folder of a LeRobot dataset, v2.1 and v3.0: info, tasks, statistics, and where each episode lies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._core import FormatError
+from .._episode import JSON
+from ._paths import MAX_JSON_BYTES, Tree, checked_shape, load_json, need
+
+DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+VIDEO_V21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+DATA_V30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_V30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+KNOWN = {
+    *("codebase_version", "fps", "features", "total_episodes", "total_frames", "total_tasks", "total_videos"),
+    *("total_chunks", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb", "data_path", "video_path"),
+    *("robot_type", "splits", "tools"),
+}
+MAX_EPISODES = 50_000_000
+
+
+@dataclass
+class Placed:
+    """Where the frames of an episode are. ``videos``: file and the second at which the episode begins in it."""
+
+    index: int
+    data_file: str
+    length: int | None = None
+    tasks: list[str] = field(default_factory=list)
+    videos: dict[str, tuple[str, float]] = field(default_factory=dict)
+    meta: dict[str, JSON] = field(default_factory=dict)
+
+
+def read_info(tree: Tree) -> tuple[dict[str, Any], list[str]]:
+    """info.json with its usual faults mended, and what these were. Without features or a rate nothing can be read."""
+    path = tree.file("meta/info.json")
+    info = load_json(path)
+    if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
+        raise FormatError(f"lerobot: {path} must be an object with features")
+    problems = [f"the key {key!r} is not known and left alone" for key in info if key not in KNOWN]
+    info["fps"] = _rate(path, info, problems)
+    version = str(info.get("codebase_version", ""))
+    split = not version.startswith("v2") and (tree.root / "meta/episodes").is_dir()
+    if not version.startswith(("v2", "v3")):
+        problems.append(f"codebase_version is {version!r}; the files are laid out as {'v3.0' if split else 'v2.1'}")
+    elif version.startswith("v3") and not split:
+        problems.append(f"codebase_version is {version!r}, but the files are laid out as v2.1")
+    info["layout"] = "v3.0" if split else "v2.1"
+    for key, default, marker in (
+        ("data_path", DATA_V30 if split else DATA_V21, "file_index" if split else "episode_index"),
+        ("video_path", VIDEO_V30 if split else VIDEO_V21, "file_index" if split else "episode_index"),
+    ):
+        given = info.get(key)
+        if given is not None and not (isinstance(given, str) and marker in given):
+            problems.append(f"{key} is {str(given)[:80]!r}, which is not of {info['layout']}; using {default!r}")
+        if not (isinstance(given, str) and marker in given):
+            info[key] = default
+    return info, problems
+
+
+def _rate(path: Path, info: dict[str, Any], problems: list[str]) -> float:
+    fps = info.get("fps")
+    if isinstance(fps, str):
+        problems.append(f"fps is the text {fps[:20]!r}")
+        try:
+            fps = float(fps)
+        except ValueError:
+            fps = None
+    if fps is None:
+        of_features = [f.get("fps") for f in info["features"].values() if isinstance(f, dict) and f.get("fps")]
+        fps = of_features[0] if of_features else None
+        if fps is not None:
+            problems.append(f"fps is missing; that of a feature is used, {fps}")
+    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps < 1e9:
+        raise FormatError(f"lerobot: {path}: fps must be a rate above 0, got {info.get('fps')!r}")
+    return float(fps)
+
+
+def read_feature(where: str, feature: Any) -> tuple[str, tuple[int, ...], tuple[str, ...] | None]:
+    """dtype, shape and channel names. Names come as a list, as {"motors": [...]}, or not at all."""
+    if not isinstance(feature, dict):
+        raise FormatError(f"{where} must be an object, got {str(feature)[:80]}")
+    shape = checked_shape(where, feature.get("shape", []))
+    names = feature.get("names")
+    if isinstance(names, dict):
+        lists = [value for value in names.values() if isinstance(value, list)]
+        names = lists[0] if len(lists) == 1 else list(names)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = None
+    return str(feature.get("dtype")), shape, tuple(names) if names else None
+
+
+def read_tasks(tree: Tree) -> dict[int, str]:
+    """Task texts by number: tasks.parquet (the text is pandas' index) or tasks.jsonl."""
+    if (tree.root / "meta/tasks.parquet").exists():
+        table = _read_parquet(tree.file("meta/tasks.parquet"))
+        texts = [name for name in ("task", "__index_level_0__") if name in table.column_names]
+        if not texts or "task_index" not in table.column_names:
+            raise FormatError(f"lerobot: {tree.root}/meta/tasks.parquet must have a task and a task_index column")
+        numbers = table.column("task_index").to_pylist()
+        return {int(n): str(t) for n, t in zip(numbers, table.column(texts[0]).to_pylist(), strict=True)}
+    if (tree.root / "meta/tasks.jsonl").exists():
+        lines = read_lines(tree.file("meta/tasks.jsonl"))
+        return {int(line["task_index"]): str(line["task"]) for line in lines if "task_index" in line and "task" in line}
+    return {}
+
+
+def read_stats(tree: Tree) -> JSON:
+    """stats.json of the dataset; v2.1 has episodes_stats.jsonl, which goes to each episode instead."""
+    return load_json(tree.file("meta/stats.json")) if (tree.root / "meta/stats.json").exists() else None
+
+
+def read_episodes(tree: Tree, info: dict[str, Any]) -> list[Placed]:
+    placed = _episodes_v30(tree, info) if info["layout"] == "v3.0" else _episodes_v21(tree, info)
+    return sorted(placed, key=lambda episode: episode.index)
+
+
+def _video_keys(info: dict[str, Any]) -> list[str]:
+    return [name for name, f in info["features"].items() if isinstance(f, dict) and f.get("dtype") == "video"]
+
+
+def _fill(template: str, **values: Any) -> str:
+    """A path template. Only the plain fields that LeRobot has: str.format would reach into attributes."""
+    filled = template
+    for name, value in values.items():
+        for form in ("", ":03d", ":06d"):
+            text = format(value, form[1:]) if not isinstance(value, str) else value
+            filled = filled.replace("{" + name + form + "}", text)
+    if "{" in filled or "}" in filled:
+        raise FormatError(f"lerobot: the path template {template[:200]!r} has a field that is not known")
+    return filled
+
+
+def _episodes_v21(tree: Tree, info: dict[str, Any]) -> list[Placed]:
+    lines = read_lines(tree.file("meta/episodes.jsonl"))
+    stats = {}
+    if (tree.root / "meta/episodes_stats.jsonl").exists():
+        found = read_lines(tree.file("meta/episodes_stats.jsonl"))
+        stats = {line["episode_index"]: line.get("stats") for line in found if "episode_index" in line}
+    size = info.get("chunks_size")
+    size = size if isinstance(size, int) and size > 0 else 1000
+    placed = []
+    for line in lines:
+        index = line.get("episode_index")
+        if not isinstance(index, int) or not 0 <= index < MAX_EPISODES:
+            raise FormatError(
+                f"lerobot: {tree.root}/meta/episodes.jsonl: episode_index must be a number, got {index!r}"
+            )
+        place = {"episode_chunk": index // size, "episode_index": index}
+        file = _fill(info["data_path"], **place)
+        videos = {key: (_fill(info["video_path"], video_key=key, **place), 0.0) for key in _video_keys(info)}
+        length = line.get("length")
+        tasks = [str(task) for task in line.get("tasks") or []]
+        meta = {"stats": stats[index]} if index in stats else {}
+        placed.append(Placed(index, file, length if isinstance(length, int) else None, tasks, videos, meta))
+    return placed
+
+
+def _episodes_v30(tree: Tree, info: dict[str, Any]) -> list[Placed]:
+    placed = []
+    for path in tree.glob("meta/episodes/**/*.parquet"):
+        table = _read_parquet(path)
+        if "episode_index" not in table.column_names:
+            raise FormatError(f"lerobot: {path} has no column episode_index")
+        for row in table.to_pylist():
+            place = {"chunk_index": row.get("data/chunk_index", 0), "file_index": row.get("data/file_index", 0)}
+            videos = {}
+            for key in _video_keys(info):
+                prefix = f"videos/{key}"
+                if row.get(f"{prefix}/file_index") is not None:
+                    at = {"chunk_index": row[f"{prefix}/chunk_index"], "file_index": row[f"{prefix}/file_index"]}
+                    begin_s = float(row.get(f"{prefix}/from_timestamp") or 0.0)
+                    videos[key] = (_fill(info["video_path"], video_key=key, **at), begin_s)
+            meta = {"stats": _stats_of_row(row)} if any(name.startswith("stats/") for name in row) else {}
+            file = _fill(info["data_path"], **place)
+            tasks = [str(task) for task in row.get("tasks") or []]
+            placed.append(Placed(int(row["episode_index"]), file, row.get("length"), tasks, videos, meta))
+    return placed
+
+
+def _stats_of_row(row: dict[str, Any]) -> JSON:
+    """The columns stats/<feature>/<statistic> as {feature: {statistic: value}}."""
+    stats: dict[str, dict[str, JSON]] = {}
+    for name, value in row.items():
+        if name.startswith("stats/"):
+            feature, _, statistic = name[len("stats/") :].rpartition("/")
+            stats.setdefault(feature, {})[statistic] = value
+    return stats
+
+
+def _read_parquet(path: Path) -> Any:
+    parquet = need("pyarrow.parquet", "lerobot")
+    try:
+        file = parquet.ParquetFile(path)
+        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        if max(size, file.metadata.num_rows) > max(MAX_JSON_BYTES, 1000 * path.stat().st_size):
+            raise FormatError(f"lerobot: {path} declares {size} bytes in {file.metadata.num_rows} rows, too many")
+        return file.read()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"lerobot: {path}: {error}") from error
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """A file of one JSON object per line."""
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise FormatError(f"lerobot: {path} is larger than {MAX_JSON_BYTES} bytes")
+    lines = []
+    for number, text in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"lerobot: {path}, line {number}: {error}") from error
+        if not isinstance(line, dict):
+            raise FormatError(f"lerobot: {path}, line {number}: must be an object, got {text[:80]}")
+        lines.append(line)
+    return lines

@@ -1,0 +1,69 @@
+"""The frames of one LeRobot episode out of a video, by PyAV, matched to the table's rows by time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import FormatError
+from .._episode import StreamSpec
+from ._paths import need
+from ._repair import Repairer
+
+EARLY_S = 0.5
+"""Videos of several episodes are cut at times that were summed in floats: look a little before."""
+
+
+def read_video(
+    clip: tuple[Path, float], spec: StreamSpec, seconds: NDArray[np.float64], rate_hz: float, repairer: Repairer
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Pictures and the rows they belong to. A row takes the frame nearest to its time, at most half a row away."""
+    path, begin_s = clip
+    av = need("av", "lerobot")
+    values = np.empty((len(seconds), *spec.shape), np.uint8)
+    error_s = np.full(len(seconds), np.inf)
+    if len(seconds):
+        try:
+            with av.open(str(path)) as container:
+                _decode(container, spec, begin_s + seconds, 0.5 / rate_hz, values, error_s)
+        except av.error.FFmpegError as error:
+            raise FormatError(f"{repairer.where}, stream {spec.name}: {path}: {error}") from error
+    found = np.isfinite(error_s)
+    if not found.all():
+        row = int((~found).argmax())
+        what = f"row {row}: {path} has no frame at {begin_s + seconds[row]:.4f} s"
+        repairer.ask("missing", spec.name, int((~found).sum()), what)
+        values = values[found]
+    return values, np.flatnonzero(found)
+
+
+def _decode(
+    container: Any,
+    spec: StreamSpec,
+    wanted_s: NDArray[np.float64],
+    reach_s: float,
+    values: NDArray[Any],
+    error_s: NDArray[np.float64],
+) -> None:
+    video = container.streams.video[0]
+    if (video.height, video.width) != spec.shape[:2]:
+        raise FormatError(
+            f"lerobot: {container.name}: the video is {video.height} x {video.width}, declared is {spec.shape[:2]}"
+        )
+    origin_s = float((video.start_time or 0) * video.time_base)
+    if wanted_s[0] > EARLY_S:
+        container.seek(int((wanted_s[0] + origin_s - EARLY_S) / video.time_base), stream=video)
+    for frame in container.decode(video):
+        if frame.pts is None:
+            continue
+        at_s = float(frame.pts * video.time_base) - origin_s
+        right = int(np.searchsorted(wanted_s, at_s))
+        for row in (right - 1, right):
+            if 0 <= row < len(wanted_s) and abs(wanted_s[row] - at_s) < min(error_s[row], reach_s):
+                error_s[row] = abs(wanted_s[row] - at_s)
+                values[row] = frame.to_ndarray(format="rgb24" if spec.shape[2] == 3 else "gray").reshape(spec.shape)
+        if at_s > wanted_s[-1] + EARLY_S:
+            break

@@ -1,0 +1,96 @@
+"""What the sources of all formats share: options, episodes by number, repairs, the fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import FormatError
+from .._episode import JSON, Episode, Stream, StreamSpec
+from ._paths import Limits, Tree
+from ._repair import Repairer, checked_policies
+from ._times import SECOND_NS
+
+
+@dataclass
+class Rows:
+    """The rows of a stream as a file has them. ``times``: int64 nanoseconds or floats of ``unit_ns`` nanoseconds."""
+
+    spec: StreamSpec
+    values: NDArray[Any]
+    times: NDArray[Any]
+    offsets: NDArray[np.int64] | None = None
+    unit_ns: int = SECOND_NS
+
+
+class BaseSource(ABC):
+    """An opened dataset. A format gives the specs, the number of episodes, and the rows of each."""
+
+    format = ""
+
+    def __init__(
+        self,
+        path: Path,
+        repair: Mapping[str, str] | None = None,
+        max_bytes: int = Limits.episode_bytes,
+        follow_symlinks: bool = False,
+    ) -> None:
+        self.path = path
+        self.metadata: dict[str, JSON] = {}
+        self.specs: dict[str, StreamSpec] = {}
+        self.policies = checked_policies(repair)
+        self.limits = Limits(episode_bytes=max_bytes)
+        self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
+        if path.is_symlink() and not path.is_dir():
+            self.tree.check(path)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        """The rows, the task and the meta of one episode."""
+
+    @abstractmethod
+    def files(self) -> Iterable[Path]:
+        """The files that decide what is in the dataset."""
+
+    def label(self, index: int) -> str:
+        """Where an episode is, for messages."""
+        return f"{self.format}: {self.path}: episode {index}"
+
+    def episode(self, index: int) -> Episode:
+        if not 0 <= index < len(self):
+            raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
+        repairer = Repairer(self.policies, self.label(index))
+        try:
+            rows, task, meta = self.read(index, repairer)
+            streams: dict[str, Stream] = {
+                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns) for r in rows
+            }
+        except (FormatError, ImportError, MemoryError):
+            raise
+        except (ValueError, KeyError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
+            raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
+        if repairer.counts:
+            meta = {**meta, "repairs": repairer.counts}
+        return Episode(index, streams, task, meta)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.format.encode())
+        root = self.tree.root
+        for path in sorted(self.files()):
+            state = path.stat()
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            digest.update(f"\0{name}\0{state.st_size}\0{state.st_mtime_ns}".encode())
+        return digest.hexdigest()

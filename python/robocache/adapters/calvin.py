@@ -1,0 +1,184 @@
+"""CALVIN: one npz per time step, episodes as ranges of step numbers, language as annotated ranges."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import FormatError
+from .._episode import DTYPES, JSON, StreamSpec
+from ._calvin_language import Annotation, read_annotations
+from ._npy import read_npy, read_npy_header
+from ._paths import Limits
+from ._repair import Repairer
+from ._source import BaseSource, Rows
+from ._times import checked_rate, index_to_ns
+
+RATE_HZ = 30.0
+ENDS = "ep_start_end_ids.npy"
+LANGUAGE = "lang_annotations/auto_lang_ann.npy"
+SPLITS = ("training", "validation")
+ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
+"""Euler angles, which wrap around: columns of these streams."""
+UNITS = "position in m, angles in rad, gripper"
+
+
+def detect(path: Path) -> bool:
+    try:
+        return any((path / folder / ENDS).is_file() for folder in ("", *SPLITS))
+    except OSError:
+        return False
+
+
+def open(
+    path: Path,
+    rate_hz: float = RATE_HZ,
+    split: str | None = None,
+    episodes: str = "recordings",
+    language: bool = True,
+    repair: Mapping[str, str] | None = None,
+    max_bytes: int = Limits.episode_bytes,
+    follow_symlinks: bool = False,
+) -> Calvin:
+    """``split``: training or validation, else both. ``episodes``: ``recordings``, or ``language`` for one episode per
+    annotated range. ``language``: read the annotations, with a reader that knows arrays, texts and numbers only."""
+    if episodes not in ("recordings", "language"):
+        raise ValueError(f"open: episodes must be recordings or language, got {episodes!r}")
+    if split is not None and split not in SPLITS:
+        raise ValueError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
+    chosen = SPLITS if split is None else (split,)
+    by_language = episodes == "language"
+    return Calvin(Path(path), checked_rate("rate_hz", rate_hz), chosen, by_language, language or by_language, (
+        repair, max_bytes, follow_symlinks))  # fmt: skip
+
+
+class Calvin(BaseSource):
+    format = "calvin"
+
+    def __init__(
+        self,
+        path: Path,
+        rate_hz: float,
+        splits: tuple[str, ...],
+        by_language: bool,
+        language: bool,
+        shared: tuple[Any, ...],
+    ) -> None:
+        super().__init__(path, *shared)
+        self._rate_hz = rate_hz
+        self._ranges: list[tuple[str, int, int]] = []
+        self._annotations: dict[str, list[Annotation]] = {}
+        folders = [""] if (path / ENDS).is_file() else [s for s in splits if (path / s / ENDS).is_file()]
+        for folder in folders:
+            found = self._annotations[folder] = self._read_language(folder) if language else []
+            ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
+            self._ranges += [(folder, begin, end) for begin, end in ranges]
+        self._by_language = by_language
+        self.metadata = {
+            "splits": folders,
+            "annotations": {folder: len(found) for folder, found in self._annotations.items()},
+        }
+        if self._ranges:
+            folder, begin, _ = self._ranges[0]
+            self._add_specs(self.tree.file(_step(folder, begin)))
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def files(self) -> Iterable[Path]:
+        """The indices, and the folders: steps are too many to ask each for its time of change."""
+        found = [self.path / folder for folder in self._annotations]
+        for name in (ENDS, LANGUAGE):
+            found += [path for folder in self._annotations if (path := self.path / folder / name).is_file()]
+        return found
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        folder, begin, end = self._ranges[index]
+        num_rows = end - begin
+        self.limits.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        present = [row for row in range(num_rows) if (self.tree.root / _step(folder, begin + row)).exists()]
+        if len(present) < num_rows:
+            row = next(iter(set(range(num_rows)) - set(present)))
+            what = f"row {row}: {_step(folder, begin + row)} is missing"
+            for name in self.specs:
+                repairer.ask("missing", name, num_rows - len(present), what)
+        values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
+        for i, row in enumerate(present):
+            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
+        times = index_to_ns(np.array(present, np.int64), self._rate_hz)
+        inside = [a for a in self._annotations[folder] if begin <= a.begin and a.end <= end]
+        if self._by_language:
+            inside = [a for a in inside if (a.begin, a.end) == (begin, end)]
+        meta: dict[str, JSON] = {"split": folder, "first_step": begin, "last_step": end - 1}
+        meta["language"] = [
+            {"begin": a.begin - begin, "end": a.end - begin, "text": a.text, "task": a.task} for a in inside
+        ]
+        texts = list(dict.fromkeys(a.text for a in inside))
+        task = texts[0] if len(texts) == 1 or (texts and self._by_language) else None
+        return [Rows(spec, values[name], times.copy()) for name, spec in self.specs.items()], task, meta
+
+    def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
+        path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
+        with path.open("rb") as file:
+            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.limits)
+        if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
+            raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
+        for row, (begin, end) in enumerate(ranges.tolist()):
+            if begin < 0 or end < begin:
+                raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
+        return [(int(begin), int(end) + 1) for begin, end in ranges.tolist()]
+
+    def _read_language(self, folder: str) -> list[Annotation]:
+        name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
+        return read_annotations(self.tree.file(name)) if (self.tree.root / name).exists() else []
+
+    def _add_specs(self, path: Path) -> None:
+        with _opened(path) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as file:
+                    dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
+                if dtype.name not in DTYPES:
+                    raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numbers are read")
+                self.limits.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
+                meta = {"angles": list(ANGLES[name]), "units": UNITS} if name in ANGLES else {}
+                image = dtype == np.uint8 and len(shape) == 3
+                kind = "image" if image else "depth" if name.startswith("depth") and len(shape) == 2 else "vector"
+                self.specs[name] = StreamSpec(name, dtype.name, shape, kind, self._rate_hz, meta=meta)
+
+    def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
+        with _opened(path) as archive:
+            members = {member.filename: member for member in archive.infolist()}
+            for name, row in rows.items():
+                member = members.get(f"{name}.npy")
+                where = f"calvin: {path}: {name}"
+                if member is None:
+                    raise FormatError(f"{where} is missing")
+                self.limits.check(where, member.file_size, member.compress_size)
+                try:
+                    with archive.open(member) as file:
+                        found = read_npy(file, member.file_size, where, self.limits)
+                except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
+                    raise FormatError(f"{where}: {error}") from error
+                if found.shape != row.shape or found.dtype != row.dtype:
+                    raise FormatError(
+                        f"{where} is {found.dtype} {found.shape}, in the first step {row.dtype} {row.shape}"
+                    )
+                row[...] = found
+
+
+def _step(folder: str, number: int) -> str:
+    name = f"episode_{number:07d}.npz"
+    return f"{folder}/{name}" if folder else name
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error

@@ -1,0 +1,211 @@
+"""robomimic HDF5: /data/demo_i with actions, rewards, dones, states, obs/<key>; no times: the user gives the rate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._core import FormatError
+from .._episode import DTYPES, JSON, StreamSpec
+from ._paths import Limits, checked_shape, need, num_bytes
+from ._repair import Repairer
+from ._source import BaseSource, Rows
+from ._times import checked_rate, times_at_rate
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+MAX_MASK = 10_000_000
+
+
+def detect(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(8) == MAGIC
+    except OSError:
+        return False
+
+
+def open(
+    path: Path,
+    rate_hz: float | None = None,
+    mask: str | None = None,
+    next_obs: bool = False,
+    repair: Mapping[str, str] | None = None,
+    max_bytes: int = Limits.episode_bytes,
+    follow_symlinks: bool = False,
+) -> Robomimic:
+    """``rate_hz``: needed unless env_args has ``control_freq``. ``mask``: a filter key of /mask. ``next_obs``: read
+    these streams as well, although they repeat ``obs`` one row later."""
+    return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, max_bytes, follow_symlinks))
+
+
+class Robomimic(BaseSource):
+    format = "robomimic"
+
+    def __init__(
+        self, path: Path, rate_hz: float | None, mask: str | None, next_obs: bool, shared: tuple[Any, ...]
+    ) -> None:
+        super().__init__(path, *shared)
+        self._handle: Any = None
+        self._pid = -1
+        self._groups = ("obs", "next_obs") if next_obs else ("obs",)
+        try:
+            self._open(rate_hz, mask)
+        except (KeyError, OSError, RuntimeError, TypeError, AttributeError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"robomimic: {path} is not a robomimic file: {error}") from error
+
+    def _open(self, rate_hz: float | None, mask: str | None) -> None:
+        file = self._file()
+        if "data" not in file:
+            raise FormatError(f"robomimic: {self.path} has no group /data")
+        data = self._child(file, "data", "Group")
+        env_args = _json_attribute(data.attrs.get("env_args"))
+        masks = {name: _texts(self._child(file["mask"], name, "Dataset")) for name in file.get("mask", {})}
+        self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
+        if mask is not None:
+            if mask not in masks:
+                raise ValueError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
+            chosen = set(masks[mask])
+            self._demos = [demo for demo in self._demos if demo in chosen]
+        self._masks = masks
+        self._rate_hz = _rate(self.path, rate_hz, env_args)
+        self.metadata = {
+            "env_args": env_args,
+            "masks": masks,
+            "total": _plain(data.attrs.get("total")),
+            "rate_from": "user" if rate_hz is not None else "env_args",
+        }
+        if self._demos:
+            for name, dataset in self._datasets(self._demos[0]).items():
+                self.specs[name] = self._spec(name, dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handle": None, "_pid": -1}
+
+    def __len__(self) -> int:
+        return len(self._demos)
+
+    def files(self) -> Iterable[Path]:
+        return [self.path]
+
+    def label(self, index: int) -> str:
+        return f"robomimic: {self.path}: episode {index} ({self._demos[index]})"
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        demo = self._demos[index]
+        datasets = self._datasets(demo)
+        total = 0
+        for name, dataset in datasets.items():
+            where = f"{self.label(index)}: {name}"
+            size = num_bytes(checked_shape(where, dataset.shape), dataset.dtype.itemsize)
+            total += size
+            self.limits.check(where, size, int(dataset.id.get_storage_size()))
+        self.limits.check(self.label(index), total)
+        attributes = self._file()["data"][demo].attrs
+        lengths = {name: len(dataset) for name, dataset in datasets.items()}
+        num_rows = min(lengths.values(), default=0)
+        declared = _plain(attributes.get("num_samples"))
+        if isinstance(declared, int) and declared < num_rows:
+            num_rows = max(declared, 0)
+        for name, length in lengths.items():
+            expected = num_rows if not isinstance(declared, int) else declared
+            if length != expected:
+                what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
+                repairer.ask("length", name, length - num_rows, what)
+        times = times_at_rate(num_rows, self._rate_hz)
+        rows = [Rows(self._spec(name, dataset), dataset[:num_rows], times.copy()) for name, dataset in datasets.items()]
+        meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
+        meta.update({name: _plain(value) for name, value in attributes.items() if name != "num_samples"})
+        return rows, _task(attributes, self.metadata["env_args"]), meta
+
+    def _file(self) -> Any:
+        if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
+            h5py = need("h5py", "robomimic")
+            try:
+                self._handle = h5py.File(self.path, "r")
+            except OSError as error:
+                raise FormatError(f"robomimic: {self.path} is not a readable HDF5 file: {error}") from error
+            self._pid = os.getpid()
+        return self._handle
+
+    def _child(self, group: Any, name: str, kind: str) -> Any:
+        """A member that is stored in this file: an external link could name any file of the machine."""
+        h5py = need("h5py", "robomimic")
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise FormatError(f"robomimic: {self.path}: {group.name}/{name} is a link, which is not followed")
+        child = group[name]
+        if not isinstance(child, getattr(h5py, kind)):
+            raise FormatError(f"robomimic: {self.path}: {group.name}/{name} must be a {kind.lower()}")
+        if kind == "Dataset" and (child.external or child.is_virtual):
+            raise FormatError(f"robomimic: {self.path}: {child.name} is stored in other files, which are not opened")
+        return child
+
+    def _datasets(self, demo: str) -> dict[str, Any]:
+        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``; other members are left out."""
+        h5py = need("h5py", "robomimic")
+        group = self._child(self._file()["data"], demo, "Group")
+        found = {}
+        for prefix, members in [("", group), *((f"{g}/", group[g]) for g in self._groups if g in group)]:
+            for name in members:
+                if prefix == "" and members.get(name, getclass=True, default=h5py.Group) is h5py.Group:
+                    continue
+                dataset = self._child(members, name, "Dataset")
+                if dataset.dtype.name in DTYPES and dataset.ndim >= 1:
+                    found[prefix + name] = dataset
+        return found
+
+    def _spec(self, name: str, dataset: Any) -> StreamSpec:
+        shape = checked_shape(f"robomimic: {self.path}: {name}", dataset.shape[1:])
+        image = dataset.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+        depth = name.endswith("depth") and len(shape) in (2, 3)
+        kind = "image" if image else "depth" if depth else "vector"
+        return StreamSpec(name, dataset.dtype.name, shape, kind, self._rate_hz)
+
+
+def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
+    if rate_hz is not None:
+        return checked_rate("rate_hz", rate_hz)
+    kwargs = env_args.get("env_kwargs") if isinstance(env_args, dict) else None
+    declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
+    if isinstance(declared, (int, float)) and 0 < declared < 1e9:
+        return float(declared)
+    raise ValueError(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
+
+
+def _task(attributes: Any, env_args: JSON) -> str | None:
+    for name in ("task", "language_instruction", "lang"):
+        if isinstance(value := _plain(attributes.get(name)), str):
+            return value
+    env_name = env_args.get("env_name") if isinstance(env_args, dict) else None
+    return env_name if isinstance(env_name, str) else None
+
+
+def _texts(dataset: Any) -> list[str]:
+    if dataset.size > MAX_MASK:
+        raise FormatError(f"robomimic: {dataset.name} declares {dataset.size} names, more than {MAX_MASK}")
+    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in dataset[:]]
+
+
+def _plain(value: Any) -> JSON:
+    """An attribute as JSON."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _json_attribute(value: Any) -> JSON:
+    text = _plain(value)
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return text

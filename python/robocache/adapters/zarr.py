@@ -1,0 +1,133 @@
+"""diffusion policy and UMI zarr: data/<key> with time first, cut into episodes by meta/episode_ends. Folder or zip."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import FormatError
+from .._episode import JSON, StreamSpec
+from ._paths import Limits, need
+from ._repair import Repairer
+from ._source import BaseSource, Rows
+from ._times import UNITS_NS, checked_rate, times_at_rate
+from ._zarr_arrays import ArrayInfo, Files, FolderFiles, ZipFiles, array_infos, check_chunks
+
+
+def detect(path: Path) -> bool:
+    try:
+        if path.is_dir():
+            return (path / "meta" / "episode_ends").is_dir() and (path / "data").is_dir()
+        if path.is_file() and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                return any(name.startswith("meta/episode_ends/") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        pass
+    return False
+
+
+def open(
+    path: Path,
+    rate_hz: float | None = None,
+    timestamp: str | None = "timestamp",
+    time_unit: str = "s",
+    repair: Mapping[str, str] | None = None,
+    max_bytes: int = Limits.episode_bytes,
+    follow_symlinks: bool = False,
+) -> ZarrReplay:
+    """``timestamp``: the array with times, in ``time_unit`` (s, ms, us, ns), where the file has one; else ``rate_hz``
+    must be given. With both, the times are those of the file and the rate is what is declared."""
+    if time_unit not in UNITS_NS:
+        raise ValueError(f"open: time_unit must be one of {', '.join(UNITS_NS)}, got {time_unit!r}")
+    return ZarrReplay(Path(path), rate_hz, timestamp, UNITS_NS[time_unit], (repair, max_bytes, follow_symlinks))
+
+
+class ZarrReplay(BaseSource):
+    format = "zarr"
+
+    def __init__(
+        self, path: Path, rate_hz: float | None, timestamp: str | None, unit_ns: int, shared: tuple[Any, ...]
+    ) -> None:
+        super().__init__(path, *shared)
+        need("zarr", "zarr")
+        self._files: Files = FolderFiles(self.tree) if path.is_dir() else ZipFiles(path)
+        infos = array_infos(self._files, self.limits)
+        if "meta/episode_ends" not in infos:
+            raise FormatError(f"zarr: {path} has no array meta/episode_ends")
+        self._infos = {name[len("data/") :]: info for name, info in infos.items() if name.startswith("data/")}
+        self._group: Any = None
+        self._ends = self._read_ends(infos["meta/episode_ends"])
+        self._times_key = timestamp if timestamp in self._infos else None
+        self._unit_ns = unit_ns
+        self._rate_hz = None if rate_hz is None else checked_rate("rate_hz", rate_hz)
+        if self._times_key is None and self._rate_hz is None:
+            raise ValueError(f"open: rate_hz must be given for {path}: it has no array of times, data/{timestamp}")
+        num_rows = int(self._ends[-1]) if len(self._ends) else 0
+        for key, info in self._infos.items():
+            if not info.shape or info.shape[0] < num_rows:
+                raise FormatError(
+                    f"zarr: {path}: data/{key} has shape {info.shape}, episode_ends ask for {num_rows} rows"
+                )
+            if key != self._times_key:
+                self.specs[key] = self._spec(key, info)
+        self.metadata = {"attributes": self._files.attributes(), "num_steps": num_rows, "times_from": self._times_key}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_group": None}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def files(self) -> Iterable[Path]:
+        return self._files.paths()
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        begin, end = int(self._ends[index - 1]) if index else 0, int(self._ends[index])
+        total = sum(spec.row_bytes for spec in self.specs.values()) * (end - begin)
+        self.limits.check(self.label(index), total)
+        if self._times_key is not None:
+            times: NDArray[Any] = self._rows(self._times_key, begin, end).reshape(-1)
+            if len(times) != end - begin:
+                raise FormatError(f"{self.label(index)}: data/{self._times_key} must have one time per row")
+            if times.dtype.kind in "iu":
+                times = times.astype(np.int64) * self._unit_ns
+        else:
+            times = times_at_rate(end - begin, self._rate_hz or 0.0)
+        rows = [
+            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns)
+            for key, spec in self.specs.items()
+        ]
+        return rows, None, {"begin": begin, "end": end}
+
+    def _rows(self, key: str, begin: int, end: int) -> NDArray[Any]:
+        return self._array(f"data/{key}", self._infos[key], begin, end)
+
+    def _array(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
+        check_chunks(self._files, name, info, begin, end, self.limits)
+        if self._group is None:
+            self._group = self._files.group()
+        try:
+            return np.asarray(self._group[name][begin:end])
+        except (ValueError, KeyError, RuntimeError, OSError, TypeError) as error:
+            raise FormatError(f"zarr: {self.path}: {name}: {error}") from error
+
+    def _read_ends(self, info: ArrayInfo) -> NDArray[np.int64]:
+        if len(info.shape) != 1 or info.dtype.kind not in "iu":
+            raise FormatError(f"zarr: {self.path}: meta/episode_ends must be (episodes,) integers, got {info}")
+        self.limits.check(f"zarr: {self.path}: meta/episode_ends", info.shape[0] * 8, self._files.stored_bytes())
+        ends = self._array("meta/episode_ends", info, 0, info.shape[0]).astype(np.int64)
+        if (np.diff(ends, prepend=0) < 0).any():
+            row = int((np.diff(ends, prepend=0) < 0).argmax())
+            raise FormatError(f"zarr: {self.path}: meta/episode_ends, row {row}: {ends[row]} is before the one before")
+        return ends
+
+    def _spec(self, key: str, info: ArrayInfo) -> StreamSpec:
+        shape = info.shape[1:]
+        image = info.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+        kind = "image" if image else "depth" if "depth" in key and len(shape) == 2 else "vector"
+        return StreamSpec(key, info.dtype.name, shape, kind, self._rate_hz)

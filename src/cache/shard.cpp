@@ -1,0 +1,175 @@
+// Finds the tensors of a shard, hands out views inside its bounds, and checks its data.
+#include "cache/shard.hpp"
+
+#include <algorithm>
+
+#include "cache/crc32c.hpp"
+#include "cache/json.hpp"
+
+namespace robocache::cache_detail {
+namespace {
+
+const std::int64_t* numbers(const TensorView& view) {
+    return static_cast<const std::int64_t*>(view.data);
+}
+
+/// Whether the numbers rise from 0 to `last` without a step down.
+bool is_cut(const TensorView& offsets, std::int64_t last) {
+    const std::int64_t* begin = numbers(offsets);
+    const std::int64_t* end = begin + offsets.shape[0];
+    return *begin == 0 && end[-1] == last && std::is_sorted(begin, end);
+}
+
+}  // namespace
+
+void BlockSums::add(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const std::size_t part = std::min(bytes.size(), static_cast<std::size_t>(block_bytes - filled_));
+        crc_ = crc32c(bytes.substr(0, part), crc_);
+        filled_ += static_cast<std::int64_t>(part);
+        bytes.remove_prefix(part);
+        if (filled_ < block_bytes) continue;
+        blocks_.push_back(crc_);
+        crc_ = 0;
+        filled_ = 0;
+    }
+}
+
+std::vector<std::uint32_t> BlockSums::finish() {
+    if (filled_ > 0) blocks_.push_back(crc_);
+    return std::move(blocks_);
+}
+
+Shard::Shard(const std::filesystem::path& path, std::span<const CacheStream> streams)
+    : file_(path),
+      header_(parse_safetensors(file_.bytes(), path.string())),
+      header_crc32c_(crc32c(bytes().substr(0, static_cast<std::size_t>(header_.size_bytes)))) {
+    std::sort(header_.tensors.begin(), header_.tensors.end(),
+              [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+    read_streams(streams);
+}
+
+void Shard::fail(const std::string& problem) const {
+    throw FormatError(file_.path().string() + ": " + problem);
+}
+
+TensorView Shard::tensor(std::string_view stream, std::string_view part, DType dtype,
+                         const std::vector<std::int64_t>& row) const {
+    const std::string name = std::string(stream) + "/" + std::string(part);
+    const auto entry = std::lower_bound(header_.tensors.begin(), header_.tensors.end(), name,
+                                        [](const TensorEntry& a, const std::string& b) { return a.name < b; });
+    if (entry == header_.tensors.end() || entry->name != name) fail("has no tensor " + json_text(name));
+    const bool fits = entry->dtype == dtype && entry->shape.size() == row.size() + 1 &&
+                      std::equal(row.begin(), row.end(), entry->shape.begin() + 1);
+    if (!fits) fail("tensor " + json_text(name) + " has not the dtype or the shape of its stream");
+    TensorView view;
+    view.data = const_cast<char*>(file_.bytes().data()) + header_.size_bytes + entry->begin;
+    view.dtype = dtype;
+    view.rank = static_cast<int>(entry->shape.size());
+    std::int64_t stride = 1;  // the product fits: parse_safetensors took it
+    for (int d = view.rank - 1; d >= 0; --d) {
+        view.shape[d] = entry->shape[static_cast<std::size_t>(d)];
+        view.strides[d] = stride;
+        stride *= view.shape[d];
+    }
+    return view;
+}
+
+void Shard::read_streams(std::span<const CacheStream> streams) {
+    index_ = tensor(episodes_name, "index", DType::i64, {});
+    json_ = tensor(episodes_name, "json", DType::u8, {});
+    json_offsets_ = tensor(episodes_name, "offsets", DType::i64, {});
+    const std::int64_t num_offsets = num_episodes() + 1;
+    if (json_offsets_.shape[0] != num_offsets) fail("has not one offset more than episodes");
+    std::size_t num_tensors = 3;
+    for (const CacheStream& stream : streams) {
+        CacheRows rows;
+        rows.values = tensor(stream.name, "values", stream.dtype, stream.shape);
+        rows.times = tensor(stream.name, "times", DType::i64, {});
+        rows.offsets = tensor(stream.name, "offsets", DType::i64, {});
+        if (stream.ragged) rows.splits = tensor(stream.name, "splits", DType::i64, {});
+        num_tensors += stream.ragged ? 4 : 3;
+        if (rows.offsets.shape[0] != num_offsets) fail(stream.name + " has not one offset more than episodes");
+        if (stream.ragged ? rows.splits.shape[0] != rows.times.shape[0] + 1
+                          : rows.values.shape[0] != rows.times.shape[0]) {
+            fail(stream.name + " has not a time for each of its messages");
+        }
+        streams_.push_back(rows);
+    }
+    if (header_.tensors.size() != num_tensors) fail("has tensors that belong to no stream");
+}
+
+std::pair<std::int64_t, std::int64_t> Shard::cut(const TensorView& offsets, std::int64_t begin, std::int64_t end,
+                                                 std::int64_t limit) const {
+    const std::int64_t first = numbers(offsets)[begin];
+    const std::int64_t last = numbers(offsets)[end];
+    if (first < 0 || first > last || last > limit) fail("is damaged: offsets outside their tensor");
+    return {first, last};
+}
+
+CacheRows Shard::rows(std::int64_t episode, std::size_t stream) const {
+    const CacheRows& all = streams_[stream];
+    const auto [begin, end] = cut(all.offsets, episode, episode + 1, all.times.shape[0]);
+    CacheRows rows;
+    rows.times = all.times.slice(0, begin, end);
+    if (all.splits.rank == 0) {
+        rows.values = all.values.slice(0, begin, end);
+        return rows;
+    }
+    const auto [first, last] = cut(all.splits, begin, end, all.values.shape[0]);
+    rows.values = all.values.slice(0, first, last);
+    rows.splits = all.splits.slice(0, begin, end + 1);
+    const std::int64_t* splits = numbers(rows.splits);
+    if (!std::is_sorted(splits, splits + rows.splits.shape[0])) fail("is damaged: splits outside their tensor");
+    return rows;
+}
+
+std::int64_t Shard::index(std::int64_t episode) const {
+    return numbers(index_)[episode];
+}
+
+std::string_view Shard::json(std::int64_t episode) const {
+    const auto [begin, end] = cut(json_offsets_, episode, episode + 1, json_.shape[0]);
+    return {static_cast<const char*>(json_.data) + begin, static_cast<std::size_t>(end - begin)};
+}
+
+void Shard::check_header(const ShardEntry& entry) const {
+    const auto size = static_cast<std::int64_t>(bytes().size());
+    if (size != entry.size_bytes) {
+        fail("is damaged: has " + std::to_string(size) + " bytes, the manifest says " +
+             std::to_string(entry.size_bytes));
+    }
+    if (header_.size_bytes != entry.header_bytes || header_crc32c_ != entry.header_crc32c) {
+        fail("is damaged: the checksum of its header is wrong");
+    }
+    if (num_episodes() != entry.num_episodes) fail("has another number of episodes than the manifest says");
+}
+
+void Shard::verify(const std::vector<std::uint32_t>& blocks, std::vector<std::string>& problems) const {
+    const std::string path = file_.path().string();
+    const auto data_begin = static_cast<std::size_t>(header_.size_bytes);
+    const std::size_t num_problems = problems.size();
+    MappedFile::Copy copy(file_);
+    if (crc32c(copy.read(0, data_begin)) != header_crc32c_) problems.push_back(path + ": the header changed on disk");
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const std::size_t begin = data_begin + i * static_cast<std::size_t>(block_bytes);
+        const std::size_t end = std::min(bytes().size(), begin + static_cast<std::size_t>(block_bytes));
+        const std::string_view block = copy.read(begin, end);
+        if (block.size() == end - begin && crc32c(block) == blocks[i]) continue;
+        problems.push_back(path + ": bytes [" + std::to_string(begin) + ", " + std::to_string(end) +
+                           ") are damaged: their checksum is wrong");
+    }
+    if (problems.size() > num_problems) return;  // what follows may read a mapping that is cut short
+    if (!is_cut(json_offsets_, json_.shape[0])) problems.push_back(path + ": offsets of the episodes are wrong");
+    for (const CacheRows& rows : streams_) {
+        bool good = is_cut(rows.offsets, rows.times.shape[0]);
+        if (good && rows.splits.rank > 0) good = is_cut(rows.splits, rows.values.shape[0]);
+        for (std::int64_t e = 0; good && e < num_episodes(); ++e) {
+            const std::int64_t* times = numbers(rows.times);
+            good = std::is_sorted(times + numbers(rows.offsets)[e], times + numbers(rows.offsets)[e + 1]);
+        }
+        if (!good) problems.push_back(path + ": offsets or times of a stream are wrong");
+    }
+}
+
+}  // namespace robocache::cache_detail

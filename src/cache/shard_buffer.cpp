@@ -1,0 +1,163 @@
+// Checks episodes, gathers them, and writes them as a shard.
+#include <algorithm>
+
+#include "cache/crc32c.hpp"
+#include "cache/json.hpp"
+#include "cache/writer.hpp"
+
+namespace robocache::cache_detail {
+namespace {
+
+constexpr std::string_view op = "CacheWriter::add: ";
+
+[[noreturn]] void fail(const CacheStream& stream, std::string_view part, const std::string& problem) {
+    throw InvalidArgument(std::string(op) + stream.name + "." + std::string(part) + " must " + problem);
+}
+
+void check_plain(const CacheStream& stream, std::string_view part, const TensorView& view, DType dtype, int rank) {
+    if (view.device.type == DeviceType::cuda) fail(stream, part, "be on the host, got " + name(view.device));
+    if (view.dtype != dtype) fail(stream, part, std::string("have dtype ") + name(dtype) + ", got " + name(view.dtype));
+    if (view.rank != rank) fail(stream, part, "have " + std::to_string(rank) + " dimensions, got " + shape_text(view));
+    std::int64_t stride = 1;
+    for (int d = rank - 1; d >= 0; --d) {
+        if (view.shape[d] > 1 && view.strides[d] != stride && view.num_elements() > 0)
+            fail(stream, part, "be C-contiguous");
+        stride *= view.shape[d];
+    }
+}
+
+const std::int64_t* numbers(const TensorView& view) {
+    return static_cast<const std::int64_t*>(view.data);
+}
+
+bool is_absent(const CacheRows& rows) {
+    return rows.values.rank == 0 && rows.times.rank == 0;
+}
+
+template <class T>
+std::string_view bytes_of(const std::vector<T>& items) {
+    return {reinterpret_cast<const char*>(items.data()), items.size() * sizeof(T)};
+}
+
+}  // namespace
+
+void check_rows(const CacheStream& stream, const CacheRows& rows) {
+    if (is_absent(rows)) return;
+    check_plain(stream, "values", rows.values, stream.dtype, static_cast<int>(stream.shape.size()) + 1);
+    check_plain(stream, "times", rows.times, DType::i64, 1);
+    if (!std::equal(stream.shape.begin(), stream.shape.end(), rows.values.shape.begin() + 1)) {
+        fail(stream, "values", "have the shape of the stream, got " + shape_text(rows.values));
+    }
+    const std::int64_t num_messages = rows.times.shape[0];
+    if (stream.ragged) {
+        check_plain(stream, "splits", rows.splits, DType::i64, 1);
+        if (rows.splits.shape[0] != num_messages + 1) fail(stream, "splits", "have one number more than times");
+        const std::int64_t* splits = numbers(rows.splits);
+        if (!std::is_sorted(splits, splits + num_messages + 1) || splits[0] != 0 ||
+            splits[num_messages] != rows.values.shape[0]) {
+            fail(stream, "splits", "rise from 0 to " + std::to_string(rows.values.shape[0]));
+        }
+    } else if (rows.values.shape[0] != num_messages) {
+        fail(stream, "times",
+             "have shape (" + std::to_string(rows.values.shape[0]) + ",), got " + shape_text(rows.times));
+    }
+    const std::int64_t* times = numbers(rows.times);
+    const std::int64_t* fall = std::is_sorted_until(times, times + num_messages);
+    if (fall != times + num_messages) {
+        fail(stream, "times",
+             "not decrease, got " + std::to_string(fall[0]) + " after " + std::to_string(fall[-1]) + " in row " +
+                 std::to_string(fall - times));
+    }
+}
+
+void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::span<const CacheStream> streams,
+                      std::string_view json) {
+    for (std::size_t s = 0; s < rows.size(); ++s) {
+        StreamBuffer& buffer = streams_[s];
+        if (!is_absent(rows[s])) {
+            const std::int64_t num_messages = rows[s].times.shape[0];
+            const auto bytes =
+                static_cast<std::size_t>(rows[s].values.num_elements() * robocache::size_bytes(rows[s].values.dtype));
+            if (bytes > 0) buffer.values.append(static_cast<const char*>(rows[s].values.data), bytes);
+            const std::int64_t* times = numbers(rows[s].times);
+            buffer.times.insert(buffer.times.end(), times, times + num_messages);
+            size_bytes_ += static_cast<std::int64_t>(bytes) + num_messages * 8;
+            const std::int64_t base = buffer.splits.back();
+            for (std::int64_t m = 1; streams[s].ragged && m <= num_messages; ++m) {
+                buffer.splits.push_back(base + numbers(rows[s].splits)[m]);
+            }
+        }
+        buffer.offsets.push_back(static_cast<std::int64_t>(buffer.times.size()));
+    }
+    index_.push_back(index);
+    json_ += json;
+    json_offsets_.push_back(static_cast<std::int64_t>(json_.size()));
+    size_bytes_ += static_cast<std::int64_t>(json.size()) + 16 + static_cast<std::int64_t>(rows.size()) * 8;
+}
+
+void ShardBuffer::clear() {
+    for (StreamBuffer& buffer : streams_) {
+        buffer.values.clear();
+        buffer.times.clear();
+        buffer.offsets = {0};
+        buffer.splits = {0};
+    }
+    index_.clear();
+    json_.clear();
+    json_offsets_ = {0};
+    size_bytes_ = 0;
+}
+
+std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> streams) const {
+    std::vector<Part> parts;
+    const auto put = [&](std::string_view stream, std::string_view part, DType dtype, std::string_view bytes,
+                         std::vector<std::int64_t> row = {}) {
+        std::int64_t row_bytes = robocache::size_bytes(dtype);
+        for (const std::int64_t extent : row) row_bytes *= extent;
+        row.insert(row.begin(), static_cast<std::int64_t>(bytes.size()) / row_bytes);
+        parts.push_back({{std::string(stream) + "/" + std::string(part), dtype, std::move(row), 0, 0}, bytes});
+    };
+    put(episodes_name, "index", DType::i64, bytes_of(index_));
+    put(episodes_name, "offsets", DType::i64, bytes_of(json_offsets_));
+    put(episodes_name, "json", DType::u8, json_);
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+        put(streams[s].name, "offsets", DType::i64, bytes_of(streams_[s].offsets));
+        put(streams[s].name, "times", DType::i64, bytes_of(streams_[s].times));
+        if (streams[s].ragged) put(streams[s].name, "splits", DType::i64, bytes_of(streams_[s].splits));
+        put(streams[s].name, "values", streams[s].dtype, streams_[s].values, streams[s].shape);
+    }
+    // Large elements first: then every tensor begins at a multiple of its element, without gaps.
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+        return robocache::size_bytes(a.entry.dtype) > robocache::size_bytes(b.entry.dtype);
+    });
+    return parts;
+}
+
+ShardEntry ShardBuffer::write(FileIo& io, const std::filesystem::path& path, std::span<const CacheStream> streams,
+                              std::string_view fingerprint) const {
+    ShardHeader header;
+    BlockSums sums;
+    std::vector<std::string_view> pieces = {{}};
+    for (Part& part : parts(streams)) {
+        sums.add(part.bytes);
+        pieces.push_back(part.bytes);
+        header.tensors.push_back(std::move(part.entry));
+    }
+    ShardEntry entry;
+    entry.name = path.filename().string();
+    entry.num_episodes = num_episodes();
+    entry.blocks = sums.finish();
+    header.metadata = {{"format", "robocache"},
+                       {"version", "1"},
+                       {"fingerprint", std::string(fingerprint)},
+                       {"blocks", blocks_text(entry.blocks)}};
+    const std::string text = make_safetensors_header(header);
+    pieces[0] = text;
+    entry.header_bytes = header.size_bytes;
+    entry.header_crc32c = crc32c(text);
+    entry.size_bytes = header.size_bytes + header.tensors.back().end;
+    write_file(io, path, pieces);
+    return entry;
+}
+
+}  // namespace robocache::cache_detail

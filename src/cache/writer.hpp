@@ -1,0 +1,57 @@
+// What a CacheWriter holds: the episodes of the shard that is being filled.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/io.hpp"
+#include "cache/manifest.hpp"
+#include "cache/shard.hpp"
+#include "robocache/cache.hpp"
+
+namespace robocache::cache_detail {
+
+/// The rows of one stream that are not on disk yet.
+struct StreamBuffer {
+    std::string values;
+    std::vector<std::int64_t> times;
+    std::vector<std::int64_t> offsets = {0};
+    std::vector<std::int64_t> splits = {0};
+};
+
+/// Episodes in memory, and how they become a shard.
+class ShardBuffer {
+public:
+    explicit ShardBuffer(const std::vector<CacheStream>& streams) : streams_(streams.size()) {}
+
+    /// The rows have been checked.
+    void add(std::int64_t index, std::span<const CacheRows> rows, std::span<const CacheStream> streams,
+             std::string_view json);
+    /// No episodes; the memory stays, since the next shard is about as large.
+    void clear();
+    [[nodiscard]] std::int64_t num_episodes() const { return static_cast<std::int64_t>(index_.size()); }
+    [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
+    /// Writes the shard and tells what the manifest must say of it.
+    [[nodiscard]] ShardEntry write(FileIo& io, const std::filesystem::path& path, std::span<const CacheStream> streams,
+                                   std::string_view fingerprint) const;
+
+private:
+    struct Part {
+        TensorEntry entry;
+        std::string_view bytes;
+    };
+    [[nodiscard]] std::vector<Part> parts(std::span<const CacheStream> streams) const;
+
+    std::vector<StreamBuffer> streams_;
+    std::vector<std::int64_t> index_;
+    std::string json_;
+    std::vector<std::int64_t> json_offsets_ = {0};
+    std::int64_t size_bytes_ = 0;
+};
+
+/// Throws InvalidArgument "CacheWriter::add: ..." unless the rows fit the stream.
+void check_rows(const CacheStream& stream, const CacheRows& rows);
+
+}  // namespace robocache::cache_detail
