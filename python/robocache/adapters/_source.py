@@ -48,8 +48,6 @@ class BaseSource(ABC):
         self.policies = checked_policies(repair)
         self.limits = Limits(episode_bytes=max_bytes)
         self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
-        if path.is_symlink() and not path.is_dir():
-            self.tree.check(path)
 
     @abstractmethod
     def __len__(self) -> int: ...
