@@ -186,9 +186,7 @@ def lerobot_v21(folder, rng):
     (root / "meta/info.json").write_text(json.dumps(lerobot_info("v2.1", FEATURES)))
     lines = {
         "tasks.jsonl": [{"task_index": i, "task": TASKS[i]} for i in (0, 1)],
-        "episodes.jsonl": [
-            {"episode_index": i, "tasks": [TASKS[i]], "length": rows} for i, rows in enumerate(LENGTHS)
-        ],
+        "episodes.jsonl": [{"episode_index": i, "tasks": [TASKS[i]], "length": rows} for i, rows in enumerate(LENGTHS)],
         "episodes_stats.jsonl": [{"episode_index": i, "stats": {"action": {"min": [i]}}} for i in range(3)],
     }
     for name, rows in lines.items():

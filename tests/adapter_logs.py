@@ -329,9 +329,7 @@ def rlds_features():
         counter=tensor("int64", 2),
         language_instruction={"text": {}},
     )
-    return tree(
-        steps={"sequence": {"feature": step, "length": "-1"}}, episode_metadata=tree(file_path={"text": {}})
-    )
+    return tree(steps={"sequence": {"feature": step, "length": "-1"}}, episode_metadata=tree(file_path={"text": {}}))
 
 
 def rlds(folder, rng, lengths, tasks, times_of, png):

@@ -1,10 +1,10 @@
 """What every adapter must do, for every format, on datasets that the format's own library wrote."""
 
+import copy
 import importlib
 import json
 import os
 import pathlib
-import copy
 import subprocess
 import sys
 
@@ -165,9 +165,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == (
-        f"open: {extra} datasets need the package {package}: pip install 'robocache[{extra}]'\n"
-    )
+    assert done.stdout == (f"open: {extra} datasets need the package {package}: pip install 'robocache[{extra}]'\n")
 
 
 def test_every_extra_that_a_message_names_exists():

@@ -65,6 +65,8 @@ class Repairer:
         return policy
 
     def note(self, kind: str, stream: str, count: int) -> None:
+        if count == 0:
+            return
         of_stream = self.counts.setdefault(stream, {})
         of_stream[kind] = of_stream.get(kind, 0) + count
 

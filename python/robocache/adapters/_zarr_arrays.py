@@ -66,7 +66,7 @@ class Files(ABC):
             raise FormatError(f"zarr: {name} is larger than {MAX_METADATA_BYTES} bytes")
         try:
             found = json.loads(self.read(name, MAX_METADATA_BYTES))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
             raise FormatError(f"zarr: {name} is not readable JSON: {error}") from error
         if not isinstance(found, dict):
             raise FormatError(f"zarr: {name} must be an object")
@@ -156,15 +156,14 @@ def array_infos(files: Files, limits: Limits) -> dict[str, ArrayInfo]:
 
 
 def _info_v2(name: str, array: dict[str, Any]) -> ArrayInfo:
-    compressor = array.get("compressor")
-    filters = [str(f.get("id")) for f in array.get("filters") or []]
-    codec = "" if compressor is None else str(compressor.get("id"))
+    filters = [_field(f, "id") for f in array.get("filters") or []]
+    codec = _field(array["compressor"], "id") if array.get("compressor") is not None else ""
     separator = str(array.get("dimension_separator", "."))
     return _info(name, array.get("shape"), array.get("chunks"), array.get("dtype"), filters, codec, ("", separator))
 
 
 def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
-    names = [str(codec.get("name")).removeprefix("numcodecs.") for codec in array.get("codecs", [])]
+    names = [_field(codec, "name").removeprefix("numcodecs.") for codec in array.get("codecs", [])]
     compressors = [codec for codec in names if codec not in FILTERS]
     if len(compressors) > 1:
         raise FormatError(f"zarr: {name} has several compressors, {', '.join(compressors)}")
@@ -172,6 +171,10 @@ def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
     separator = str(array.get("chunk_key_encoding", {}).get("configuration", {}).get("separator", "/"))
     codec = compressors[0] if compressors else ""
     return _info(name, array.get("shape"), grid, array.get("data_type"), [], codec, (f"c{separator}", separator))
+
+
+def _field(described: Any, key: str) -> str:
+    return str(described.get(key)) if isinstance(described, dict) else str(described)[:80]
 
 
 def _info(

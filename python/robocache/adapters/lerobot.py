@@ -143,10 +143,10 @@ class LeRobot(BaseSource):
             for i in range(metadata.num_columns):
                 column = row_group.column(i)
                 self.limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
-                self.limits.check(where, int(column.num_values) * 8, path.stat().st_size)
+                total += int(column.num_values) * 8
             total += row_group.total_byte_size
+            self.limits.check(where, total, path.stat().st_size)
             found.append(group)
-        self.limits.check(f"lerobot: {path}", total)
         return found
 
     def _times(self, table: Any) -> NDArray[Any]:

@@ -114,11 +114,14 @@ class Robomimic(BaseSource):
         declared = _plain(attributes.get("num_samples"))
         if isinstance(declared, int) and declared < num_rows:
             num_rows = max(declared, 0)
-        for name, length in lengths.items():
-            expected = num_rows if not isinstance(declared, int) else declared
-            if length != expected:
-                what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
-                repairer.ask("length", name, length - num_rows, what)
+        expected = declared if isinstance(declared, int) else max(lengths.values(), default=0)
+        odd = [name for name, length in lengths.items() if length != expected]
+        if odd:
+            length = lengths[odd[0]]
+            what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
+            repairer.ask("length", odd[0], 0, what)
+            for name, length in lengths.items():
+                repairer.note("length", name, length - num_rows)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = [Rows(self._spec(name, dataset), dataset[:num_rows], times.copy()) for name, dataset in datasets.items()]
         meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
@@ -153,9 +156,13 @@ class Robomimic(BaseSource):
         h5py = need("h5py", "robomimic")
         group = self._child(self._file()["data"], demo, "Group")
         found = {}
-        for prefix, members in [("", group), *((f"{g}/", group[g]) for g in self._groups if g in group)]:
+        for prefix, members in [
+            ("", group),
+            *((f"{g}/", self._child(group, g, "Group")) for g in self._groups if g in group),
+        ]:
             for name in members:
-                if prefix == "" and members.get(name, getclass=True, default=h5py.Group) is h5py.Group:
+                hard = isinstance(members.get(name, getlink=True), h5py.HardLink)
+                if prefix == "" and hard and members.get(name, getclass=True) is h5py.Group:
                     continue
                 dataset = self._child(members, name, "Dataset")
                 if dataset.dtype.name in DTYPES and dataset.ndim >= 1:
