@@ -1,4 +1,4 @@
-"""Dirty data: strict by default, with the file, stream, row and value in the message; named repairs, and their counts."""
+"""Dirty data: strict by default, with file, stream, row and value in the message; named repairs and their counts."""
 
 import fractions
 import json
@@ -244,7 +244,7 @@ def test_a_rate_must_be_known_and_can_be_overridden(tmp_path, rng):
 
     with h5py.File(written.path, "a") as file:
         file["data"].attrs["env_args"] = "{}"
-    with pytest.raises(ValueError, match="open: rate_hz must be given for .*robomimic files have no times"):
+    with pytest.raises(ValueError, match=r"open: rate_hz must be given for .*robomimic files have no times"):
         robocache.open(written.path)
     for bad in (0, -1, NAN, INF, "20", True):
         with pytest.raises(ValueError, match="open: rate_hz must be a rate in Hz above 0"):
@@ -256,7 +256,7 @@ def test_a_rate_must_be_known_and_can_be_overridden(tmp_path, rng):
 def test_steps_that_are_missing_in_calvin(tmp_path, rng):
     written = dataset("calvin", tmp_path, rng)
     (written.path / "training/episode_0000102.npz").unlink()
-    with pytest.raises(FormatError, match="row 2: training/episode_0000102.npz is missing"):
+    with pytest.raises(FormatError, match=r"row 2: training/episode_0000102.npz is missing"):
         robocache.open(written.path).episode(0)
     episode = robocache.open(written.path, repair={"missing": "drop"}).episode(0)
     np.testing.assert_array_equal(episode.streams["robot_obs"].times, datasets.times_of([0, 1, 3, 4], 30))
@@ -296,7 +296,7 @@ def test_frames_that_a_table_lacks(tmp_path, rng):
 
     path = written.path / "data/chunk-000/episode_000000.parquet"
     pq.write_table(pq.read_table(path).slice(0, 4), path)
-    with pytest.raises(FormatError, match="row 4: .* has 4 frames, meta/episodes 5"):
+    with pytest.raises(FormatError, match=r"row 4: .* has 4 frames, meta/episodes 5"):
         robocache.open(written.path).episode(0)
     episode = robocache.open(written.path, repair={"missing": "drop"}).episode(0)
     assert len(episode.streams["action"]) == 4
@@ -313,6 +313,24 @@ def test_timestamps_that_say_more_than_the_rate_are_kept(tmp_path, rng):
     np.testing.assert_array_equal(times, np.rint(seconds.astype(np.float64) * 1e9).astype(np.int64))
     again = robocache.open(written.path, video=False, rate_hz=50).episode(0).streams["action"].times
     np.testing.assert_array_equal(again, datasets.times_of(range(5), 50))
+
+
+def test_a_wrong_rate_does_not_move_the_frames_of_a_video(tmp_path, rng):
+    written = dataset("lerobot v3.0", tmp_path, rng)
+    episode = robocache.open(written.path, rate_hz=7).episode(2)
+    np.testing.assert_array_equal(
+        episode.streams["observation.video"].values, written.streams[2]["observation.video"][0]
+    )
+    np.testing.assert_array_equal(episode.streams["observation.video"].times, datasets.times_of(range(12), 7))
+
+
+def test_the_size_of_a_picture_is_that_of_the_picture(tmp_path, rng):
+    written = dataset("lerobot v3.0", tmp_path, rng)
+    path = written.path / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"]["observation.image"].update(shape=[480, 640, 3], names=None)
+    path.write_text(json.dumps(info))
+    assert robocache.open(written.path).specs["observation.image"].shape == (16, 24, 3)
 
 
 INFO = [
@@ -400,7 +418,7 @@ def test_a_clock_must_be_chosen_and_must_be_there(tmp_path, rng):
         robocache.open(tmp_path / "x.mcap")
     with pytest.raises(FormatError, match=r"topic /command, message 0: the message has no header.stamp"):
         list(robocache.open(tmp_path / "x.mcap", clock="header.stamp"))
-    with pytest.raises(ValueError, match="open: topics must be among .*, got '/nothing'"):
+    with pytest.raises(ValueError, match=r"open: topics must be among .*, got '/nothing'"):
         robocache.open(tmp_path / "x.mcap", clock="log_time", topics=["/nothing"])
 
 

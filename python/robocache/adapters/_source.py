@@ -75,7 +75,7 @@ class BaseSource(ABC):
             }
         except (FormatError, ImportError, MemoryError):
             raise
-        except (ValueError, KeyError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
+        except (ValueError, LookupError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
             raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
         if repairer.counts:
             meta = {**meta, "repairs": repairer.counts}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -107,6 +108,8 @@ class ZipFiles(Files):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._archive: zipfile.ZipFile | None = None
+        self._pid = -1
         try:
             with zipfile.ZipFile(path) as archive:
                 self._members = {member.filename: member for member in archive.infolist()}
@@ -124,8 +127,13 @@ class ZipFiles(Files):
         return self._members[name].file_size if name in self._members else None
 
     def read(self, name: str, num_bytes: int) -> bytes:
-        with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
+        if self._archive is None or self._pid != os.getpid():  # processes must not share a place in the file
+            self._archive, self._pid = zipfile.ZipFile(self.path), os.getpid()
+        with self._archive.open(name) as file:
             return file.read(num_bytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_archive": None}
 
     def group(self) -> Any:
         zarr = need("zarr", "zarr")

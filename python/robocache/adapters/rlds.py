@@ -98,7 +98,7 @@ class Rlds(BaseSource):
             if leaf.kind == "image":
                 encoded = example.get(leaf.key)
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
-                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}")
+                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.limits)
                 elif None in shape:
                     continue
             if None in shape:
