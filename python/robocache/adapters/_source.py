@@ -28,6 +28,8 @@ class Rows:
     times: NDArray[Any]
     offsets: NDArray[np.int64] | None = None
     unit_ns: int = SECOND_NS
+    made: bool = False
+    """The times were made here, from a rate: there is nothing to check in them."""
 
 
 class BaseSource(ABC):
@@ -71,7 +73,7 @@ class BaseSource(ABC):
         try:
             rows, task, meta = self.read(index, repairer)
             streams: dict[str, Stream] = {
-                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns) for r in rows
+                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
         except (FormatError, ImportError, MemoryError):
             raise

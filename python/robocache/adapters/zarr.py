@@ -99,7 +99,7 @@ class ZarrReplay(BaseSource):
         else:
             times = times_at_rate(end - begin, self._rate_hz or 0.0)
         rows = [
-            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns)
+            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns, made=self._times_key is None)
             for key, spec in self.specs.items()
         ]
         return rows, None, {"begin": begin, "end": end}
