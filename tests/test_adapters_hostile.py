@@ -89,10 +89,10 @@ def test_a_feature_name_cannot_lead_a_video_out(tmp_path, rng):
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../secret.png"])
 def test_a_picture_by_its_name_stays_inside(tmp_path, rng, name):
+    written = write("lerobot v2.1", tmp_path, rng)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    written = write("lerobot v2.1", tmp_path, rng)
     (tmp_path / "secret.png").write_bytes(datasets.png(np.zeros((16, 24, 3), np.uint8)))
     path = written.path / "data/chunk-000/episode_000000.parquet"
     table = pq.read_table(path)
@@ -267,9 +267,9 @@ def test_a_chunk_that_unpacks_to_more_than_a_chunk_is_refused(tmp_path, rng, cod
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "lz4", "gzip", "zlib"])
 def test_a_chunk_of_the_right_size_is_read_with_every_codec(tmp_path, rng, codec):
+    written = write("zarr v2", tmp_path, rng)
     import numcodecs
 
-    written = write("zarr v2", tmp_path, rng)
     array = written.path / "data/state"
     names = {"blosc": "Blosc", "zstd": "Zstd", "lz4": "LZ4", "gzip": "GZip", "zlib": "Zlib"}
     packer = getattr(numcodecs, names[codec])()
@@ -302,10 +302,10 @@ def giant_png(width, height):
 @pytest.mark.parametrize("size", [(60000, 60000), (2**31 - 1, 2**31 - 1), (12000, 12000), (8000, 4000)])
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_picture_that_is_a_bomb_is_refused(tmp_path, rng, size, row):
+    written = write("lerobot v2.1", tmp_path, rng)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    written = write("lerobot v2.1", tmp_path, rng)
     path = written.path / "data/chunk-000/episode_000000.parquet"
     table = pq.read_table(path)
     cells = table.column("observation.image").to_pylist()
@@ -324,10 +324,10 @@ def test_giant_shapes_of_lerobot_are_refused(tmp_path, rng, shape):
 
 
 def test_a_table_of_many_rows_in_few_bytes_is_refused(tmp_path, rng):
+    written = write("lerobot v2.1", tmp_path, rng)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    written = write("lerobot v2.1", tmp_path, rng)
     path = written.path / "data/chunk-000/episode_000000.parquet"
     rows = 10_000_000
     names = ("episode_index", "frame_index", "next.done")
