@@ -219,6 +219,7 @@ def later(streams, by_ns):
 
 MCAP_SPECS = {
     "/joint_states/position": {"names": tuple(f"joint{i}" for i in range(6)), "unit": "rad", "dtype": "float64"},
+    "/pose/orientation": {"meta": {"method": "slerp_xyzw"}, "names": ("x", "y", "z", "w")},
     "/rgb": {"kind": "image", "shape": (6, 8, 3)},
     "/depth": {"kind": "depth", "shape": (6, 8), "dtype": "uint16"},
     "/cloud": {"kind": "points", "shape": (4,), "names": ("x", "y", "z", "i")},
