@@ -279,6 +279,15 @@ def test_a_chunk_of_the_right_size_is_read_with_every_codec(tmp_path, rng, codec
     assert (robocache.open(written.path).episode(2).streams["state"].values == 2.5).all()
 
 
+def test_a_second_frame_behind_a_good_one_is_refused(tmp_path, rng):
+    written = write("zarr v2", tmp_path, rng)
+    array = written.path / "data/state"
+    edit_json(array / ".zarray", lambda described: described.update(compressor={"id": "zstd", "level": 1}))
+    for path in array.glob("[0-9]*"):
+        path.write_bytes(chunk_of("zstd", 64) + chunk_of("zstd", 1 << 28))
+    refused(written.path, "unpacks to")
+
+
 def test_a_zip_bomb_is_refused(tmp_path, rng):
     written = write("zarr zip", tmp_path, rng)
     with zipfile.ZipFile(written.path, "a", zipfile.ZIP_DEFLATED) as archive:

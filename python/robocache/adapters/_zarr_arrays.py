@@ -23,6 +23,7 @@ SIZED = ("blosc", "zstd", "lz4")
 FILTERS = ("delta", "shuffle", "fixedscaleoffset", "astype", "bitround", "crc32c", "bytes", "transpose")
 JPEGXL = "imagecodecs_jpegxl"
 MAX_METADATA_BYTES = 16 << 20
+UNKNOWN_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,9 @@ def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int,
             where = f"zarr: {chunk}"
             if info.codec in ("gzip", "zlib"):
                 _check_deflated(where, files.read(chunk, size), expected)
-            elif (declared := _declared_bytes(files.read(chunk, 32), info.codec)) is not None and declared > expected:
+            elif (
+                declared := _declared_bytes(files.read(chunk, size if info.codec == "zstd" else 32), info.codec)
+            ) is not None and declared > expected:
                 raise FormatError(f"{where} unpacks to {declared} bytes where a chunk has {expected}")
 
 
@@ -247,22 +250,35 @@ def _check_deflated(where: str, data: bytes, expected: int) -> None:
 def _declared_bytes(head: bytes, codec: str) -> int | None:
     """The unpacked size that a chunk's first bytes give."""
     if codec == "blosc":  # version, version of the codec, flags, type size, then sizes: unpacked, block, packed
-        return int(struct.unpack_from("<I", head, 4)[0]) if len(head) >= 16 else 1 << 62
+        return int(struct.unpack_from("<I", head, 4)[0]) if len(head) >= 16 else UNKNOWN_BYTES
     if codec == "lz4":
-        return int(struct.unpack_from("<I", head)[0]) if len(head) >= 4 else 1 << 62
+        return int(struct.unpack_from("<I", head)[0]) if len(head) >= 4 else UNKNOWN_BYTES
     if codec == "zstd":
         return _zstd_bytes(head)
     return None
 
 
-def _zstd_bytes(head: bytes) -> int:
-    """The content size of a zstd frame; too large a number where the frame does not give one."""
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return 1 << 62
-    flags = head[4]
-    single, dictionary = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3]
+def _zstd_bytes(data: bytes) -> int:
+    """The content size of the one zstd frame that these bytes are; too large a number where they are anything else:
+    the codec would unpack a second frame too.
+
+    Frame: magic u32 | flags u8 | window u8? | dictionary | content size | blocks | checksum u32?
+    Block: last bit 0, type bits 1-2 (1: one byte repeated), size bits 3-23 | content
+    """
+    if len(data) < 6 or data[:4] != b"\x28\xb5\x2f\xfd":
+        return UNKNOWN_BYTES
+    flags = data[4]
+    single = flags >> 5 & 1
     width = (1 if single else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if single else 1) + dictionary
-    if width == 0 or len(head) < at + width:
-        return 1 << 62
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
+    if width == 0:
+        return UNKNOWN_BYTES
+    declared = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    at += width
+    last = 0
+    while not last and at + 3 <= len(data):
+        block = int.from_bytes(data[at : at + 3], "little")
+        last = block & 1
+        at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+    at += 4 if flags >> 2 & 1 else 0
+    return declared if last and at == len(data) else UNKNOWN_BYTES
