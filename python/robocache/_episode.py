@@ -28,6 +28,10 @@ class StreamSpec:
     ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
     (height, width) or ``points`` (ragged, see ``Stream``). ``rate_hz`` is what the source declares, never measured.
     ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
+
+    >>> import robocache
+    >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
+    28
     """
 
     name: str
@@ -104,7 +108,12 @@ class Stream:
 
 @dataclass
 class Episode:
-    """One recording. ``meta`` is JSON; ``meta["repairs"]`` counts what a repair policy changed, stream by stream."""
+    """One recording. ``meta`` is JSON; ``meta["repairs"]`` counts what a repair policy changed, stream by stream.
+
+    >>> import robocache
+    >>> robocache.Episode(0, {}, task="pour").task
+    'pour'
+    """
 
     index: int
     streams: dict[str, Stream]
@@ -114,7 +123,12 @@ class Episode:
 
 @runtime_checkable
 class Source(Protocol):
-    """An opened dataset. Reads lazily; memory is bounded by one episode. ``robocache.open`` returns one."""
+    """An opened dataset. Reads lazily; memory is bounded by one episode. ``robocache.open`` returns one.
+
+    >>> import robocache
+    >>> isinstance({}, robocache.Source)
+    False
+    """
 
     @property
     def format(self) -> str: ...

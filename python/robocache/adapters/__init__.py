@@ -38,6 +38,14 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
 
     Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked), ``max_bytes`` (the
     most memory an episode may take, 8 GiB) and ``follow_symlinks`` (out of the dataset's folder; False).
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(3):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    >>> robocache.open(folder).episode(0).streams["actions"].times
+    array([       0, 33333333, 66666667])
     """
     where = Path(path)
     if not where.exists():

@@ -160,7 +160,9 @@ class _Reader:
         self.stack.append(self.memo[number])
 
     def _marked(self) -> list[Any]:
-        at = next(i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark))
+        at = next((i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark)), -1)
+        if at < 0:
+            raise FormatError(f"{self.where} closes what it did not open")
         items = self.stack[at + 1 :]
         del self.stack[at:]
         return items

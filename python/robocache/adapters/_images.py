@@ -14,9 +14,10 @@ from ._paths import Limits, need
 MODES = {"L": 1, "RGB": 3, "RGBA": 4}
 
 
-def picture_size(data: bytes, extra: str, where: str) -> tuple[tuple[int, ...], str]:
+def picture_size(data: bytes, extra: str, where: str, limits: Limits | None = None) -> tuple[tuple[int, ...], str]:
     """(height, width, channels) and dtype of an encoded picture, from its header."""
     with _opened(data, extra, where) as image:
+        (limits or Limits()).check(where, image.height * image.width * 4, len(data))
         wide = image.mode.startswith("I") or image.mode == "F"
         if wide:
             return (image.height, image.width), "uint16" if image.mode.startswith("I") else "float32"

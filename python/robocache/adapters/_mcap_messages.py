@@ -38,6 +38,8 @@ class Row:
 
 XYZ = ("x", "y", "z")
 XYZW = ("x", "y", "z", "w")
+TURN = {"method": "slerp_xyzw"}
+"""How ``align`` must read a quaternion."""
 POINT_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 PIXELS = {
     **{"rgb8": ("u1", 3), "bgr8": ("u1", 3), "rgba8": ("u1", 4), "bgra8": ("u1", 4), "mono8": ("u1", 1)},
@@ -55,7 +57,7 @@ def _joint_state(message: Any, where: str) -> list[Row]:
 
 def _imu(message: Any, where: str) -> list[Row]:
     return [
-        Row("orientation", _named(message.orientation, XYZW), names=XYZW),
+        Row("orientation", _named(message.orientation, XYZW), names=XYZW, meta=dict(TURN)),
         Row("angular_velocity", _named(message.angular_velocity, XYZ), names=XYZ, unit="rad/s"),
         Row("linear_acceleration", _named(message.linear_acceleration, XYZ), names=XYZ, unit="m/s^2"),
     ]
@@ -73,7 +75,7 @@ def _pose(message: Any, where: str) -> list[Row]:
     pose = message.pose
     return [
         Row("position", _named(pose.position, XYZ), names=XYZ, unit="m"),
-        Row("orientation", _named(pose.orientation, XYZW), names=XYZW),
+        Row("orientation", _named(pose.orientation, XYZW), names=XYZW, meta=dict(TURN)),
     ]
 
 

@@ -13,6 +13,8 @@ from ._paths import Limits, need
 
 MAGIC = b"\x89MCAP0\r\n"
 MAX_RECORD_BYTES = 1 << 30
+MAX_WINDOW_BYTES = 128 << 20
+"""What zstd may keep of the past; more than its encoder uses at any level."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,9 @@ def _unpacked(path: Path, chunk: Any, limits: Limits) -> Any:
     where, size = f"mcap: {path}: a chunk", int(chunk.uncompressed_size)
     limits.check(where, size, len(chunk.data))
     if chunk.compression == "lz4":
-        data = need("lz4.frame", "mcap").LZ4FrameDecompressor().decompress(chunk.data, max_length=size + 1)
+        data = _unpack_lz4(chunk.data, size + 1, where)
     elif chunk.compression == "zstd":
-        unpacker = need("zstandard", "mcap").ZstdDecompressor(max_window_size=1 << 27)
-        data = unpacker.stream_reader(chunk.data).read(size + 1)
+        data = _unpack_zstd(chunk.data, size + 1, where)
     elif chunk.compression == "":
         data = chunk.data
     else:
@@ -136,3 +137,19 @@ def _unpacked(path: Path, chunk: Any, limits: Limits) -> Any:
         raise FormatError(f"{where} does not have the checksum that it declares")
     chunk.compression, chunk.data = "", bytes(data)
     return chunk
+
+
+def _unpack_lz4(data: bytes, most: int, where: str) -> bytes:
+    lz4 = need("lz4.frame", "mcap")
+    try:
+        return bytes(lz4.LZ4FrameDecompressor().decompress(data, max_length=most))
+    except (RuntimeError, EOFError) as error:
+        raise FormatError(f"{where} cannot be unpacked: {error}") from error
+
+
+def _unpack_zstd(data: bytes, most: int, where: str) -> bytes:
+    zstandard = need("zstandard", "mcap")
+    try:
+        return bytes(zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).stream_reader(data).read(most))
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise FormatError(f"{where} cannot be unpacked: {error}") from error

@@ -65,6 +65,8 @@ class Repairer:
         return policy
 
     def note(self, kind: str, stream: str, count: int) -> None:
+        if count == 0:
+            return
         of_stream = self.counts.setdefault(stream, {})
         of_stream[kind] = of_stream.get(kind, 0) + count
 
@@ -75,13 +77,15 @@ class Repairer:
         times: NDArray[Any],
         offsets: NDArray[np.int64] | None = None,
         unit_ns: int = SECOND_NS,
+        made: bool = False,
     ) -> Stream:
-        """``times``: int64 nanoseconds, or floats of ``unit_ns`` nanoseconds each."""
+        """``times``: int64 nanoseconds, or floats of ``unit_ns`` nanoseconds each; ``made`` here, so in order."""
         rows = _Rows(values, times, offsets)
-        self._drop_unusable_times(spec.name, rows, unit_ns)
-        self._order(spec.name, rows)
+        if not made:
+            self._drop_unusable_times(spec.name, rows, unit_ns)
+            self._order(spec.name, rows)
+            self._check_unit(spec, rows)
         self._drop_nan_values(spec, rows)
-        self._check_unit(spec, rows)
         return Stream(spec, rows.values, rows.times, rows.offsets)
 
     def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int) -> None:

@@ -28,6 +28,8 @@ class Rows:
     times: NDArray[Any]
     offsets: NDArray[np.int64] | None = None
     unit_ns: int = SECOND_NS
+    made: bool = False
+    """The times were made here, from a rate: there is nothing to check in them."""
 
 
 class BaseSource(ABC):
@@ -48,8 +50,6 @@ class BaseSource(ABC):
         self.policies = checked_policies(repair)
         self.limits = Limits(episode_bytes=max_bytes)
         self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
-        if path.is_symlink() and not path.is_dir():
-            self.tree.check(path)
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -73,11 +73,11 @@ class BaseSource(ABC):
         try:
             rows, task, meta = self.read(index, repairer)
             streams: dict[str, Stream] = {
-                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns) for r in rows
+                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
         except (FormatError, ImportError, MemoryError):
             raise
-        except (ValueError, KeyError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
+        except (ValueError, LookupError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
             raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
         if repairer.counts:
             meta = {**meta, "repairs": repairer.counts}

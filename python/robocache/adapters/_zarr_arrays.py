@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -22,6 +23,7 @@ SIZED = ("blosc", "zstd", "lz4")
 FILTERS = ("delta", "shuffle", "fixedscaleoffset", "astype", "bitround", "crc32c", "bytes", "transpose")
 JPEGXL = "imagecodecs_jpegxl"
 MAX_METADATA_BYTES = 16 << 20
+UNKNOWN_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Files(ABC):
             raise FormatError(f"zarr: {name} is larger than {MAX_METADATA_BYTES} bytes")
         try:
             found = json.loads(self.read(name, MAX_METADATA_BYTES))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
             raise FormatError(f"zarr: {name} is not readable JSON: {error}") from error
         if not isinstance(found, dict):
             raise FormatError(f"zarr: {name} must be an object")
@@ -107,6 +109,8 @@ class ZipFiles(Files):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._archive: zipfile.ZipFile | None = None
+        self._pid = -1
         try:
             with zipfile.ZipFile(path) as archive:
                 self._members = {member.filename: member for member in archive.infolist()}
@@ -124,8 +128,13 @@ class ZipFiles(Files):
         return self._members[name].file_size if name in self._members else None
 
     def read(self, name: str, num_bytes: int) -> bytes:
-        with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
+        if self._archive is None or self._pid != os.getpid():  # processes must not share a place in the file
+            self._archive, self._pid = zipfile.ZipFile(self.path), os.getpid()
+        with self._archive.open(name) as file:
             return file.read(num_bytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_archive": None}
 
     def group(self) -> Any:
         zarr = need("zarr", "zarr")
@@ -156,15 +165,14 @@ def array_infos(files: Files, limits: Limits) -> dict[str, ArrayInfo]:
 
 
 def _info_v2(name: str, array: dict[str, Any]) -> ArrayInfo:
-    compressor = array.get("compressor")
-    filters = [str(f.get("id")) for f in array.get("filters") or []]
-    codec = "" if compressor is None else str(compressor.get("id"))
+    filters = [_field(f, "id") for f in array.get("filters") or []]
+    codec = _field(array["compressor"], "id") if array.get("compressor") is not None else ""
     separator = str(array.get("dimension_separator", "."))
     return _info(name, array.get("shape"), array.get("chunks"), array.get("dtype"), filters, codec, ("", separator))
 
 
 def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
-    names = [str(codec.get("name")).removeprefix("numcodecs.") for codec in array.get("codecs", [])]
+    names = [_field(codec, "name").removeprefix("numcodecs.") for codec in array.get("codecs", [])]
     compressors = [codec for codec in names if codec not in FILTERS]
     if len(compressors) > 1:
         raise FormatError(f"zarr: {name} has several compressors, {', '.join(compressors)}")
@@ -172,6 +180,10 @@ def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
     separator = str(array.get("chunk_key_encoding", {}).get("configuration", {}).get("separator", "/"))
     codec = compressors[0] if compressors else ""
     return _info(name, array.get("shape"), grid, array.get("data_type"), [], codec, (f"c{separator}", separator))
+
+
+def _field(described: Any, key: str) -> str:
+    return str(described.get(key)) if isinstance(described, dict) else str(described)[:80]
 
 
 def _info(
@@ -215,7 +227,9 @@ def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int,
             where = f"zarr: {chunk}"
             if info.codec in ("gzip", "zlib"):
                 _check_deflated(where, files.read(chunk, size), expected)
-            elif (declared := _declared_bytes(files.read(chunk, 32), info.codec)) is not None and declared > expected:
+            elif (
+                declared := _declared_bytes(files.read(chunk, size if info.codec == "zstd" else 32), info.codec)
+            ) is not None and declared > expected:
                 raise FormatError(f"{where} unpacks to {declared} bytes where a chunk has {expected}")
 
 
@@ -236,22 +250,35 @@ def _check_deflated(where: str, data: bytes, expected: int) -> None:
 def _declared_bytes(head: bytes, codec: str) -> int | None:
     """The unpacked size that a chunk's first bytes give."""
     if codec == "blosc":  # version, version of the codec, flags, type size, then sizes: unpacked, block, packed
-        return int(struct.unpack_from("<I", head, 4)[0]) if len(head) >= 16 else 1 << 62
+        return int(struct.unpack_from("<I", head, 4)[0]) if len(head) >= 16 else UNKNOWN_BYTES
     if codec == "lz4":
-        return int(struct.unpack_from("<I", head)[0]) if len(head) >= 4 else 1 << 62
+        return int(struct.unpack_from("<I", head)[0]) if len(head) >= 4 else UNKNOWN_BYTES
     if codec == "zstd":
         return _zstd_bytes(head)
     return None
 
 
-def _zstd_bytes(head: bytes) -> int:
-    """The content size of a zstd frame; too large a number where the frame does not give one."""
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return 1 << 62
-    flags = head[4]
-    single, dictionary = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3]
+def _zstd_bytes(data: bytes) -> int:
+    """The content size of the one zstd frame that these bytes are; too large a number where they are anything else:
+    the codec would unpack a second frame too.
+
+    Frame: magic u32 | flags u8 | window u8? | dictionary | content size | blocks | checksum u32?
+    Block: last bit 0, type bits 1-2 (1: one byte repeated), size bits 3-23 | content
+    """
+    if len(data) < 6 or data[:4] != b"\x28\xb5\x2f\xfd":
+        return UNKNOWN_BYTES
+    flags = data[4]
+    single = flags >> 5 & 1
     width = (1 if single else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if single else 1) + dictionary
-    if width == 0 or len(head) < at + width:
-        return 1 << 62
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
+    if width == 0:
+        return UNKNOWN_BYTES
+    declared = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    at += width
+    last = 0
+    while not last and at + 3 <= len(data):
+        block = int.from_bytes(data[at : at + 3], "little")
+        last = block & 1
+        at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+    at += 4 if flags >> 2 & 1 else 0
+    return declared if last and at == len(data) else UNKNOWN_BYTES

@@ -120,7 +120,7 @@ class Calvin(BaseSource):
         ]
         texts = list(dict.fromkeys(a.text for a in inside))
         task = texts[0] if len(texts) == 1 or (texts and self._by_language) else None
-        return [Rows(spec, values[name], times.copy()) for name, spec in self.specs.items()], task, meta
+        return [Rows(spec, values[name], times.copy(), made=True) for name, spec in self.specs.items()], task, meta
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)

@@ -51,11 +51,10 @@ class LeRobot(BaseSource):
         super().__init__(path, *shared)
         need("pyarrow.parquet", "lerobot")
         info, problems = meta_files.read_info(self.tree)
-        if rate_hz is not None:
-            info["fps"] = checked_rate("rate_hz", rate_hz)
         for problem in problems:
             warnings.warn(f"open: {path}/meta/info.json: {problem}", stacklevel=4)
-        self._info, self._rate_hz = info, float(info["fps"])
+        self._info = info
+        self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         self._given_rate = rate_hz is not None
         self._tasks = meta_files.read_tasks(self.tree)
         self._episodes = meta_files.read_episodes(self.tree, info)
@@ -104,7 +103,7 @@ class LeRobot(BaseSource):
         for spec in self.specs.values():
             if spec.meta.get("stored") == "video":
                 clip = self._clip(placed, spec.name)
-                values, kept = read_video(clip, spec, self._seconds(table), self._rate_hz, repairer)
+                values, kept = read_video(clip, spec, self._video_seconds(table), self._info["fps"], repairer)
                 rows.append(Rows(spec, values, times[kept]))
             else:
                 rows.append(Rows(spec, self._column(table, spec, f"{repairer.where}, {whole}"), times.copy()))
@@ -113,14 +112,15 @@ class LeRobot(BaseSource):
         meta: dict[str, JSON] = {"episode_index": placed.index, "tasks": tasks, **placed.meta}
         return rows, tasks[0] if tasks else None, meta
 
-    def _table(self, placed: Placed) -> tuple[Any, str]:
-        """The episode's rows, and the file's name. Reads only row groups that have rows of it."""
+    def _table(self, placed: Placed, only: str | None = None) -> tuple[Any, str]:
+        """The episode's rows, and the file's name. Reads only row groups that have rows of it; or only one column."""
         parquet = need("pyarrow.parquet", "lerobot")
         path = self.tree.file(placed.data_file)
         try:
             file = parquet.ParquetFile(path)
             groups = self._row_groups(file, placed, path)
-            columns = [name for name in file.schema_arrow.names if name in self.specs or name in AUTOMATIC]
+            wanted = {*AUTOMATIC, *(self.specs if only is None else (only,))}
+            columns = [name for name in file.schema_arrow.names if name in wanted]
             table = file.read_row_groups(groups, columns=columns)
         except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors and OSErrors
             raise FormatError(f"lerobot: {path}: {error}") from error
@@ -143,10 +143,10 @@ class LeRobot(BaseSource):
             for i in range(metadata.num_columns):
                 column = row_group.column(i)
                 self.limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
-                self.limits.check(where, int(column.num_values) * 8, path.stat().st_size)
+                total += int(column.num_values) * 8
             total += row_group.total_byte_size
+            self.limits.check(where, total, path.stat().st_size)
             found.append(group)
-        self.limits.check(f"lerobot: {path}", total)
         return found
 
     def _times(self, table: Any) -> NDArray[Any]:
@@ -154,12 +154,15 @@ class LeRobot(BaseSource):
         if "timestamp" not in table.column_names or self._given_rate:
             return index_to_ns(self._frame_index(table), self._rate_hz)
         stored = table.column("timestamp").to_numpy()
-        ideal = self._frame_index(table) / self._rate_hz
+        ideal = self._frame_index(table) / self._info["fps"]
         if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
             return index_to_ns(self._frame_index(table), self._rate_hz)
         return np.asarray(stored, np.float64)
 
-    def _seconds(self, table: Any) -> NDArray[np.float64]:
+    def _video_seconds(self, table: Any) -> NDArray[np.float64]:
+        """Where the rows are in their video: by the stored times, whatever rate the user gives."""
+        if "timestamp" in table.column_names:
+            return np.asarray(table.column("timestamp").to_numpy(), np.float64)
         return np.asarray(self._frame_index(table) / self._info["fps"], np.float64)
 
     def _frame_index(self, table: Any) -> NDArray[np.int64]:
@@ -210,10 +213,11 @@ class LeRobot(BaseSource):
     ) -> tuple[int, ...]:
         """(height, width, channels): what is declared may be in another order, or wrong; the first picture is not."""
         if dtype == "image" and self._episodes:
-            table, whole = self._table(self._episodes[0])
+            table, whole = self._table(self._episodes[0], name)
             if table.num_rows and name in table.column_names:
                 where = f"lerobot: {self.path}: {whole}, stream {name}, row 0"
-                found, _ = picture_size(self._picture(table.column(name)[0].as_py(), where), "lerobot", where)
+                picture = self._picture(table.column(name)[0].as_py(), where)
+                found, _ = picture_size(picture, "lerobot", where, self.limits)
                 return found if len(found) == 3 else (*found, 1)
         if len(shape) != 3:
             raise FormatError(f"lerobot: {self.path}/meta/info.json: feature {name} must have 3 sizes, got {shape}")

@@ -72,17 +72,18 @@ class Mcap(BaseSource):
             "topics": {name: topic.schema for name, topic in self._topics.items()},
             "left_out": left_out,
         }
-        for name in self._wanted:
-            self._add_specs(name)
+        self._add_specs()
 
-    def _add_specs(self, name: str) -> None:
-        """Sizes are in the messages: the specs are those of the first message of the topic."""
+    def _add_specs(self) -> None:
+        """Sizes are in the messages: the specs are those of the first message of each topic."""
+        left = dict(self._wanted)
         for recording in self._recordings:
-            collected = self._collect(recording, {name: self._wanted[name]}, first=True)
-            for part in collected[name].parts():
-                self.specs[part.spec.name] = part.spec
-            if collected[name].times:
+            if not left:
                 return
+            for name, collected in self._collect(recording, left, first=True).items():
+                self.specs.update({part.spec.name: part.spec for part in collected.parts()})
+                if collected.times:
+                    del left[name]
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -124,6 +125,8 @@ class Mcap(BaseSource):
         for file in files:
             for schema, channel, message in read_messages(file, set(topics), self.limits):
                 topic = collected[channel.topic]
+                if first and topic.times:
+                    continue
                 where = f"mcap: {file}, topic {channel.topic}, message {len(topic.times)}"
                 total += len(message.data)
                 self.limits.check(f"mcap: {file}", total)

@@ -98,7 +98,7 @@ class Rlds(BaseSource):
             if leaf.kind == "image":
                 encoded = example.get(leaf.key)
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
-                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}")
+                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.limits)
                 elif None in shape:
                     continue
             if None in shape:
@@ -129,7 +129,8 @@ class Rlds(BaseSource):
             value = example.get(leaf.key, [])
             if leaf.name in self.specs:
                 spec = self.specs[leaf.name]
-                rows.append(Rows(spec, self._values(leaf, spec, value, num_rows, repairer.where), times.copy()))
+                values = self._values(leaf, spec, value, num_rows, repairer.where)
+                rows.append(Rows(spec, values, times.copy(), made=True))
             elif leaf.kind == "text" and isinstance(value, list) and value and leaf.in_steps:
                 texts[leaf.name] = value[0].decode("utf-8", "replace")
             elif not leaf.in_steps and len(value):

@@ -51,6 +51,7 @@ class Robomimic(BaseSource):
         self, path: Path, rate_hz: float | None, mask: str | None, next_obs: bool, shared: tuple[Any, ...]
     ) -> None:
         super().__init__(path, *shared)
+        self._h5py = need("h5py", "robomimic")
         self._handle: Any = None
         self._pid = -1
         self._groups = ("obs", "next_obs") if next_obs else ("obs",)
@@ -65,9 +66,10 @@ class Robomimic(BaseSource):
         file = self._file()
         if "data" not in file:
             raise FormatError(f"robomimic: {self.path} has no group /data")
-        data = self._child(file, "data", "Group")
+        data = self._child(file, "data", ("Group",))
         env_args = _json_attribute(data.attrs.get("env_args"))
-        masks = {name: _texts(self._child(file["mask"], name, "Dataset")) for name in file.get("mask", {})}
+        filters = self._child(file, "mask", ("Group",)) if "mask" in list(file) else {}
+        masks = {name: _texts(self._child(filters, name, ("Dataset",))) for name in filters}
         self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
         if mask is not None:
             if mask not in masks:
@@ -83,11 +85,14 @@ class Robomimic(BaseSource):
             "rate_from": "user" if rate_hz is not None else "env_args",
         }
         if self._demos:
-            for name, dataset in self._datasets(self._demos[0]).items():
+            for name, dataset in self._datasets(self._child(data, self._demos[0], ("Group",))).items():
                 self.specs[name] = self._spec(name, dataset)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handle": None, "_pid": -1}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_h5py", "_handle")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _h5py=need("h5py", "robomimic"), _handle=None)
 
     def __len__(self) -> int:
         return len(self._demos)
@@ -100,7 +105,8 @@ class Robomimic(BaseSource):
 
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         demo = self._demos[index]
-        datasets = self._datasets(demo)
+        group = self._child(self._file()["data"], demo, ("Group",))
+        datasets = self._datasets(group)
         total = 0
         for name, dataset in datasets.items():
             where = f"{self.label(index)}: {name}"
@@ -108,66 +114,73 @@ class Robomimic(BaseSource):
             total += size
             self.limits.check(where, size, int(dataset.id.get_storage_size()))
         self.limits.check(self.label(index), total)
-        attributes = self._file()["data"][demo].attrs
+        attributes = {name: _plain(value) for name, value in group.attrs.items()}
         lengths = {name: len(dataset) for name, dataset in datasets.items()}
         num_rows = min(lengths.values(), default=0)
-        declared = _plain(attributes.get("num_samples"))
+        declared = attributes.pop("num_samples", None)
         if isinstance(declared, int) and declared < num_rows:
             num_rows = max(declared, 0)
-        for name, length in lengths.items():
-            expected = num_rows if not isinstance(declared, int) else declared
-            if length != expected:
-                what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
-                repairer.ask("length", name, length - num_rows, what)
+        expected = declared if isinstance(declared, int) else max(lengths.values(), default=0)
+        odd = [name for name, length in lengths.items() if length != expected]
+        if odd:
+            length = lengths[odd[0]]
+            what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
+            repairer.ask("length", odd[0], 0, what)
+            for name, length in lengths.items():
+                repairer.note("length", name, length - num_rows)
         times = times_at_rate(num_rows, self._rate_hz)
-        rows = [Rows(self._spec(name, dataset), dataset[:num_rows], times.copy()) for name, dataset in datasets.items()]
+        rows = [
+            Rows(self._spec(name, dataset), dataset[:num_rows], times.copy(), made=True)
+            for name, dataset in datasets.items()
+        ]
         meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
-        meta.update({name: _plain(value) for name, value in attributes.items() if name != "num_samples"})
+        meta.update(attributes)
         return rows, _task(attributes, self.metadata["env_args"]), meta
 
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
-            h5py = need("h5py", "robomimic")
             try:
-                self._handle = h5py.File(self.path, "r")
+                self._handle = self._h5py.File(self.path, "r")
             except OSError as error:
                 raise FormatError(f"robomimic: {self.path} is not a readable HDF5 file: {error}") from error
             self._pid = os.getpid()
         return self._handle
 
-    def _child(self, group: Any, name: str, kind: str) -> Any:
+    def _child(self, group: Any, name: str, kinds: tuple[str, ...]) -> Any:
         """A member that is stored in this file: an external link could name any file of the machine."""
-        h5py = need("h5py", "robomimic")
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
+        h5py = self._h5py
+        if group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
             raise FormatError(f"robomimic: {self.path}: {group.name}/{name} is a link, which is not followed")
         child = group[name]
-        if not isinstance(child, getattr(h5py, kind)):
-            raise FormatError(f"robomimic: {self.path}: {group.name}/{name} must be a {kind.lower()}")
-        if kind == "Dataset" and (child.external or child.is_virtual):
-            raise FormatError(f"robomimic: {self.path}: {child.name} is stored in other files, which are not opened")
+        if not isinstance(child, tuple(getattr(h5py, kind) for kind in kinds)):
+            raise FormatError(f"robomimic: {self.path}: {group.name}/{name} must be a {kinds[0].lower()}")
+        if isinstance(child, h5py.Dataset):
+            how = child.id.get_create_plist()
+            if how.get_external_count() or how.get_layout() == h5py.h5d.VIRTUAL:
+                raise FormatError(f"robomimic: {self.path}: {child.name} is stored in other files, not opened")
         return child
 
-    def _datasets(self, demo: str) -> dict[str, Any]:
+    def _datasets(self, demo: Any) -> dict[str, Any]:
         """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``; other members are left out."""
-        h5py = need("h5py", "robomimic")
-        group = self._child(self._file()["data"], demo, "Group")
         found = {}
-        for prefix, members in [("", group), *((f"{g}/", group[g]) for g in self._groups if g in group)]:
-            for name in members:
-                if prefix == "" and members.get(name, getclass=True, default=h5py.Group) is h5py.Group:
-                    continue
-                dataset = self._child(members, name, "Dataset")
-                if dataset.dtype.name in DTYPES and dataset.ndim >= 1:
-                    found[prefix + name] = dataset
-        return found
+        for name in demo:
+            member = self._child(demo, name, ("Dataset", "Group"))
+            if isinstance(member, self._h5py.Dataset):
+                found[name] = member
+            elif name in self._groups:
+                found.update({f"{name}/{key}": self._child(member, key, ("Dataset",)) for key in member})
+        return {name: d for name, d in found.items() if d.ndim >= 1 and d.dtype.name in DTYPES}
 
     def _spec(self, name: str, dataset: Any) -> StreamSpec:
-        shape = checked_shape(f"robomimic: {self.path}: {name}", dataset.shape[1:])
-        image = dataset.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+        dtype, shape = dataset.dtype, dataset.shape[1:]
+        known = self.specs.get(name)
+        if known is not None and known.shape == shape and known.dtype == dtype.name:
+            return known
+        shape = checked_shape(f"robomimic: {self.path}: {name}", shape)
+        image = dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
         depth = name.endswith("depth") and len(shape) in (2, 3)
         kind = "image" if image else "depth" if depth else "vector"
-        return StreamSpec(name, dataset.dtype.name, shape, kind, self._rate_hz)
+        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz)
 
 
 def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
@@ -180,9 +193,9 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
     raise ValueError(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
 
 
-def _task(attributes: Any, env_args: JSON) -> str | None:
+def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
     for name in ("task", "language_instruction", "lang"):
-        if isinstance(value := _plain(attributes.get(name)), str):
+        if isinstance(value := attributes.get(name), str):
             return value
     env_name = env_args.get("env_name") if isinstance(env_args, dict) else None
     return env_name if isinstance(env_name, str) else None

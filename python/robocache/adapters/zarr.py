@@ -99,7 +99,7 @@ class ZarrReplay(BaseSource):
         else:
             times = times_at_rate(end - begin, self._rate_hz or 0.0)
         rows = [
-            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns)
+            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns, made=self._times_key is None)
             for key, spec in self.specs.items()
         ]
         return rows, None, {"begin": begin, "end": end}
@@ -108,13 +108,15 @@ class ZarrReplay(BaseSource):
         return self._array(f"data/{key}", self._infos[key], begin, end)
 
     def _array(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
-        check_chunks(self._files, name, info, begin, end, self.limits)
-        if self._group is None:
-            self._group = self._files.group()
         try:
+            check_chunks(self._files, name, info, begin, end, self.limits)
+            if self._group is None:
+                self._group = self._files.group()
             return np.asarray(self._group[name][begin:end])
-        except (ValueError, KeyError, RuntimeError, OSError, TypeError) as error:
-            raise FormatError(f"zarr: {self.path}: {name}: {error}") from error
+        except (FormatError, ImportError, MemoryError):
+            raise
+        except Exception as error:  # zarr, its codecs and zip files have many kinds of errors
+            raise FormatError(f"zarr: {self.path}: {name}: {type(error).__name__}: {error}") from error
 
     def _read_ends(self, info: ArrayInfo) -> NDArray[np.int64]:
         if len(info.shape) != 1 or info.dtype.kind not in "iu":
