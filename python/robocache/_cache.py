@@ -50,9 +50,15 @@ class Cache:
     A cache is also a source: ``episode(i)`` gives an ``Episode`` whose arrays are read-only views of the mapped files.
     ``bfloat16`` streams are ``uint16`` bits, as everywhere outside torch.
 
-    >>> cache = robocache.Cache("arm.cache")        # doctest: +SKIP
-    >>> cache.specs["arm"].dtype, cache.statistics["arm"]["max"]
-    >>> cache.episode(3).streams["arm"].values
+    >>> import numpy as np, robocache, tempfile
+    >>> from robocache._episode import Stream as EpisodeStream
+    >>> arm = robocache.StreamSpec("arm", "float32", (2,))
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
+    >>> rows = EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> writer.add(robocache.Episode(0, {"arm": rows}, task="pour"))
+    >>> cache = writer.commit()
+    >>> cache.specs["arm"].dtype, cache.episode(0).task, cache.verify()
+    ('float32', 'pour', [])
     """
 
     format = "robocache"
@@ -140,6 +146,15 @@ class CacheWriter:
 
     Memory: the episodes of one shard. ``resume`` keeps the finished shards of a stopped writer with the same ``specs``
     and ``fingerprint``; ``len(writer)`` says how many episodes they hold.
+
+    >>> import numpy as np, robocache, tempfile
+    >>> from robocache._episode import Stream as EpisodeStream
+    >>> arm = robocache.StreamSpec("arm", "float32", (2,))
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
+    >>> rows = EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> writer.add(robocache.Episode(0, {"arm": rows}))
+    >>> len(writer.commit())
+    1
     """
 
     def __init__(

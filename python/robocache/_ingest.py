@@ -46,6 +46,15 @@ def ingest(
     The folder holds the old cache, or none, until all is written. ``resume=True`` continues an ingest of the same
     source with the same options that was stopped (the function ``episodes`` is taken to be the same), and does nothing
     where it had come to its end.
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(3):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step, np.float64))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    >>> cache = robocache.ingest(folder, folder / "cache", streams=["actions"], dtype="float32")
+    >>> cache.episode(0).streams["actions"].values[:, 0]
+    array([0., 1., 2.], dtype=float32)
     """
     opened = open_source(source, format, options)
     chosen = choose_streams(opened.specs, streams)
