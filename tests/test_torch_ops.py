@@ -11,8 +11,7 @@ import torch
 import torch.utils._triton
 from arrays import BACKENDS, CUDA, DEVICE, REQUIRE_CUDA, bits
 from cases import LAYOUTS, dense, ragged
-from functorch.compile import make_boxed_func
-from torch._dynamo.backends.common import aot_autograd
+from recorded_ops import recorded
 
 NATIVE = [backend for backend in BACKENDS if backend != "torch"]
 RANGES = [(0, 2, "cubic"), (3, 4, "nearest")]  # the rest is linear
@@ -68,32 +67,6 @@ def gradients(result, *tensors):
 
 
 # ---- the operators ---------------------------------------------------------------------------------------------------
-
-
-class Recorder(torch.fx.Interpreter):
-    """Runs a graph and keeps the calls of RoboCache's operators, with their arguments."""
-
-    calls: list
-
-    def call_function(self, target, args, kwargs):
-        if getattr(target, "namespace", None) == "robocache":
-            self.calls.append((target, args))
-        return super().call_function(target, args, kwargs)
-
-
-def recorded(call):
-    """The operator calls that a compiled function makes, forward and backward."""
-    calls = []
-
-    def compiler(graph, inputs):
-        recorder = Recorder(graph)
-        recorder.calls = calls
-        return make_boxed_func(recorder.run)
-
-    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler), fullgraph=True)()
-    values = [x for x in torch.utils._pytree.tree_leaves(out) if x is not None and x.requires_grad]
-    torch.autograd.backward([x.sum() for x in values])
-    return calls
 
 
 @native

@@ -8,8 +8,7 @@ import pytest
 import robocache
 import torch
 from arrays import BACKENDS, CUDA, DEVICE, REQUIRE_CUDA, bits
-from functorch.compile import make_boxed_func
-from torch._dynamo.backends.common import aot_autograd
+from recorded_ops import recorded
 from voxel_cases import FEATURES, LAYOUTS, MODES, OF_FEATURES, POINTS, images_of, one_cloud, ragged, sample, up_of
 
 NATIVE = [backend for backend in BACKENDS if backend != "torch"]
@@ -32,33 +31,6 @@ def same(got, want):
 
 
 # ---- the operators ---------------------------------------------------------------------------------------------------
-
-
-class Recorder(torch.fx.Interpreter):
-    """Runs a graph and keeps the calls of RoboCache's operators, with their arguments."""
-
-    calls: list
-
-    def call_function(self, target, args, kwargs):
-        if getattr(target, "namespace", None) == "robocache":
-            self.calls.append((target, args))
-        return super().call_function(target, args, kwargs)
-
-
-def recorded(call):
-    """The operator calls that a compiled function makes, forward and backward."""
-    calls = []
-
-    def compiler(graph, inputs):
-        recorder = Recorder(graph)
-        recorder.calls = calls
-        return make_boxed_func(recorder.run)
-
-    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler), fullgraph=True)()
-    values = [x for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, torch.Tensor) and x.requires_grad]
-    if values:
-        torch.autograd.backward([x.sum() for x in values])
-    return calls
 
 
 def own(args):

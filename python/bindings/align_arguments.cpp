@@ -13,17 +13,6 @@ namespace {
 
 using align_detail::Names;
 
-std::string_view text(nb::handle object) {
-    Py_ssize_t size = 0;
-    const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
-    if (data == nullptr) throw nb::python_error();
-    return {data, static_cast<std::size_t>(size)};
-}
-
-std::string repr_of(nb::handle object) {
-    return nb::cast<std::string>(nb::repr(object));
-}
-
 /// The strings live as long as the Python objects.
 Names read_names(const nb::tuple& names) {
     Names result;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "cache/crc32c.hpp"
 #include "memory.hpp"
 #include "tensor_reader.hpp"
 
@@ -129,6 +130,9 @@ void bind_reader(nb::module_& m) {
 
 void bind_cache(nb::module_& m) {
     bind_reader(m);
+    m.def(
+        "crc32c", [](const nb::bytes& data) { return cache_detail::crc32c({data.c_str(), data.size()}); },
+        nb::arg("data"), "CRC32C (Castagnoli) of bytes.");
     nb::class_<CacheWriter>(m, "CacheWriter")
         .def(
             "__init__",

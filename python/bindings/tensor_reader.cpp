@@ -201,4 +201,15 @@ DType dtype_from_name(std::string_view given, const Argument& argument) {
     fail(argument.op, argument.name, supported_dtypes, given);
 }
 
+std::string_view text(nb::handle object) {
+    Py_ssize_t size = 0;
+    const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+    if (data == nullptr) throw nb::python_error();
+    return {data, static_cast<std::size_t>(size)};
+}
+
+std::string repr_of(nb::handle object) {
+    return nb::cast<std::string>(nb::repr(object));
+}
+
 }  // namespace robocache::python

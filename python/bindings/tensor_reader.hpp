@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -56,5 +57,10 @@ private:
 [[nodiscard]] bool is_plain_tensor(nanobind::handle object);
 
 [[nodiscard]] DType dtype_from_name(std::string_view name, const Argument& argument);
+
+/// The characters of a str, which live as long as it does.
+[[nodiscard]] std::string_view text(nanobind::handle object);
+/// repr(object), for error messages.
+[[nodiscard]] std::string repr_of(nanobind::handle object);
 
 }  // namespace robocache::python

@@ -11,17 +11,6 @@ namespace nb = nanobind;
 namespace robocache::python {
 namespace {
 
-std::string_view text(nb::handle object) {
-    Py_ssize_t size = 0;
-    const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
-    if (data == nullptr) throw nb::python_error();
-    return {data, static_cast<std::size_t>(size)};
-}
-
-std::string repr_of(nb::handle object) {
-    return nb::cast<std::string>(nb::repr(object));
-}
-
 /// Anything that float() takes but a string.
 std::optional<double> number(nb::handle object) {
     const double value = PyFloat_AsDouble(object.ptr());

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import FormatError
-from ._crc32c import crc32c
+from .._core import FormatError, crc32c
 from ._paths import Limits
 
 HEAD_BYTES = 12
