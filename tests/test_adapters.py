@@ -149,7 +149,7 @@ def test_what_is_in_no_format_says_what_was_tried(tmp_path):
 def test_a_path_that_is_not_there_and_a_format_that_is_not_known(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"open: .*gone does not exist"):
         robocache.open(tmp_path / "gone")
-    with pytest.raises(ValueError, match=r"open: format must be one of lerobot, .*, got 'rosbag'"):
+    with pytest.raises(ValueError, match=r"open: format must be one of robocache, lerobot, .*, got 'rosbag'"):
         robocache.open(tmp_path, format="rosbag")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ._cache import SHARD_BYTES, Cache, CacheWriter, to_json
 from ._core import FormatError
-from ._episode import Episode, Source, Stream, StreamSpec
+from ._episode import Episode, EpisodeStream, Source, StreamSpec
 from ._statistics import bfloat16_to_float32, float_to_bfloat16
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -84,8 +84,6 @@ def open_source(source: str | os.PathLike[str] | Source, format: str | None, opt
         if format is not None or options:
             raise ValueError("ingest: format and options are for paths; this source is open already")
         return source
-    if format == "robocache" or (format is None and (Path(source) / "manifest.json").is_file()):
-        return Cache(source, **options)
     from .adapters import open as open_path
 
     return open_path(source, format, **options)
@@ -143,7 +141,9 @@ def convert(episode: Episode, chosen: Mapping[str, str], specs: Mapping[str, Str
                 f"ingest: episode {episode.index}: stream {old!r} must have rows of shape {spec.shape}, "
                 f"got {stream.spec.shape}"
             )
-        streams[new] = Stream(spec, cast(stream.values, stream.spec.dtype, spec.dtype), stream.times, stream.offsets)
+        streams[new] = EpisodeStream(
+            spec, cast(stream.values, stream.spec.dtype, spec.dtype), stream.times, stream.offsets
+        )
     return Episode(episode.index, streams, episode.task, episode.meta)
 
 

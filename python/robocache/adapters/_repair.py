@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import Stream, StreamSpec
+from .._episode import EpisodeStream, StreamSpec
 from ._times import SECOND_NS, seconds_to_ns
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -78,7 +78,7 @@ class Repairer:
         offsets: NDArray[np.int64] | None = None,
         unit_ns: int = SECOND_NS,
         made: bool = False,
-    ) -> Stream:
+    ) -> EpisodeStream:
         """``times``: int64 nanoseconds, or floats of ``unit_ns`` nanoseconds each; ``made`` here, so in order."""
         rows = _Rows(values, times, offsets)
         if not made:
@@ -86,7 +86,7 @@ class Repairer:
             self._order(spec.name, rows)
             self._check_unit(spec, rows)
         self._drop_nan_values(spec, rows)
-        return Stream(spec, rows.values, rows.times, rows.offsets)
+        return EpisodeStream(spec, rows.values, rows.times, rows.offsets)
 
     def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int) -> None:
         if rows.times.dtype.kind == "f":
