@@ -5,6 +5,7 @@ from ._cache import Cache, CacheWriter
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
 from ._episode import Episode, EpisodeStream, Source, StreamSpec
+from ._export import Exported, export
 from ._ingest import ingest
 from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
@@ -19,6 +20,7 @@ __all__ = [
     "CacheWriter",
     "Episode",
     "EpisodeStream",
+    "Exported",
     "FormatError",
     "Source",
     "SparseVoxels",
@@ -28,6 +30,7 @@ __all__ = [
     "__version__",
     "align",
     "check_installation",
+    "export",
     "fuse_multimodal",
     "ingest",
     "num_threads",

@@ -79,10 +79,12 @@ def ingest(
     return writer.commit({"source": told | {"metadata": opened.metadata}})
 
 
-def open_source(source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]) -> Source:
+def open_source(
+    source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any], op: str = "ingest"
+) -> Source:
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
-            raise ValueError("ingest: format and options are for paths; this source is open already")
+            raise ValueError(f"{op}: format and options are for paths; this source is open already")
         return source
     from .adapters import open as open_path
 
@@ -96,28 +98,28 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
     return cache if cache.fingerprint() == fingerprint else None
 
 
-def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams) -> dict[str, str]:
-    """``{name in the source: name in the cache}``, in the order of the source."""
+def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest") -> dict[str, str]:
+    """``{name in the source: name in the result}``, in the order of the source."""
     if streams is None:
         return {name: name for name in specs}
     if isinstance(streams, str):
-        raise ValueError(f"ingest: streams must be a list of names or a dict, got {streams!r}")
+        raise ValueError(f"{op}: streams must be a list of names or a dict, got {streams!r}")
     wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
     for name in wanted:
         if name not in specs:
-            raise ValueError(f"ingest: the source has no stream {name!r}, only {', '.join(specs)}")
+            raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs)}")
     if len(set(wanted.values())) < len(wanted):
-        raise ValueError("ingest: streams must give every stream a name of its own")
+        raise ValueError(f"{op}: streams must give every stream a name of its own")
     return {old: wanted[old] for old in specs if old in wanted}
 
 
-def check_episodes(episodes: Iterable[int], count: int) -> list[int]:
+def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
     numbers = [int(i) for i in episodes]
     for i in numbers:
         if not 0 <= i < count:
-            raise ValueError(f"ingest: episodes must be from 0 to {count - 1}, got {i}")
+            raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError("ingest: episodes must not name an episode twice")
+        raise ValueError(f"{op}: episodes must not name an episode twice")
     return numbers
 
 

@@ -76,7 +76,8 @@ class LeRobot(BaseSource):
                 continue
             if dtype in ("image", "video"):
                 shape = self._picture_shape(name, dtype, shape, names)
-                self.specs[name] = StreamSpec(name, "uint8", shape, "image", self._rate_hz, meta={"stored": dtype})
+                kind, pixel = ("image", "uint8") if len(shape) == 3 else ("depth", "uint16")
+                self.specs[name] = StreamSpec(name, pixel, shape, kind, self._rate_hz, meta={"stored": dtype})
             elif dtype in DTYPES:
                 self.specs[name] = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
             else:  # text and what later versions add
@@ -179,7 +180,7 @@ class LeRobot(BaseSource):
             raise FormatError(f"{where} has no column {spec.name}, which meta/info.json declares")
         column = table.column(spec.name).combine_chunks()
         if spec.meta.get("stored") == "image":
-            values = np.empty((table.num_rows, *spec.shape), np.uint8)
+            values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(table.num_rows):
                 at = f"{where}, stream {spec.name}, row {row}"
                 values[row] = decode_picture(self._picture(column[row].as_py(), at), spec.shape, "lerobot", at)
@@ -211,14 +212,17 @@ class LeRobot(BaseSource):
     def _picture_shape(
         self, name: str, dtype: str, shape: tuple[int, ...], names: tuple[str, ...] | None
     ) -> tuple[int, ...]:
-        """(height, width, channels): what is declared may be in another order, or wrong; the first picture is not."""
+        """(height, width, channels), or (height, width) of 16-bit depth. What is declared may be in another order, or
+        wrong; the first picture is not."""
         if dtype == "image" and self._episodes:
             table, whole = self._table(self._episodes[0], name)
             if table.num_rows and name in table.column_names:
                 where = f"lerobot: {self.path}: {whole}, stream {name}, row 0"
                 picture = self._picture(table.column(name)[0].as_py(), where)
-                found, _ = picture_size(picture, "lerobot", where, self.limits)
-                return found if len(found) == 3 else (*found, 1)
+                found, pixel = picture_size(picture, "lerobot", where, self.limits)
+                if pixel not in ("uint8", "uint16"):
+                    raise FormatError(f"{where}: pictures must have 8 or 16 bits, got {pixel}")
+                return found
         if len(shape) != 3:
             raise FormatError(f"lerobot: {self.path}/meta/info.json: feature {name} must have 3 sizes, got {shape}")
         first = names[0] if names else ""
