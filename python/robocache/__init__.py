@@ -9,6 +9,7 @@ from ._export import Exported, export
 from ._ingest import ingest
 from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
+from ._view import view
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
 
@@ -39,6 +40,7 @@ __all__ = [
     "resample_trajectories",
     "self_test",
     "set_num_threads",
+    "view",
     "voxelize_depth",
     "voxelize_pointcloud",
     "voxelize_sparse",
