@@ -48,6 +48,14 @@ def option(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def image_size(text: str) -> tuple[int, int]:
+    """``"224x320"`` as (height, width)."""
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise argparse.ArgumentTypeError(f"must be HEIGHTxWIDTH, like 224x320, got {text!r}")
+    return int(height), int(width)
+
+
 def megabytes(text: str) -> int:
     try:
         size = float(text)
@@ -64,6 +72,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("out", type=Path, help="the folder of the cache")
     add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B is called C in the cache")
     add.add_argument("--dtype", choices=FLOATS, help="how floating streams are stored")
+    add.add_argument("--image-size", type=image_size, metavar="HxW", help="of images and depth: height x width")
     add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep")
     add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="size of a shard: 64")
     add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")
@@ -95,9 +104,9 @@ def run_ingest(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     try:
         cache = ingest(
-            args.source, args.out, streams=args.streams, dtype=args.dtype, episodes=args.episodes,
-            shard_bytes=args.shard_mib, resume=args.resume, progress=None if args.json else show_progress,
-            format=args.format, **dict(args.option),
+            args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
+            episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
+            progress=None if args.json else show_progress, format=args.format, **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
         return failed("ingest", error, 2, args.json)
