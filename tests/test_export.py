@@ -296,6 +296,21 @@ def test_the_datasets_package_reads_it_with_the_features_lerobot_gives_it(tmp_pa
     np.testing.assert_array_equal(np.float32(row["x.float32"]), last["x.float32"].values[5])
 
 
+def test_the_lerobot_reader_of_rerun_reads_it(tmp_path, rng):
+    reader = getattr(pytest.importorskip("rerun.experimental"), "LeRobotReader", None)
+    if reader is None:
+        pytest.skip("this rerun-sdk has no reader of LeRobot datasets")
+    source = expressible(tmp_path, rng)
+    robocache.export(source, tmp_path / "out", streams={"x.float32": "action", "rgb3": "camera"})
+    opened = reader(tmp_path / "out")
+    assert (opened.version, opened.episodes()) == ("v3", [0, 1, 2])
+    found = {c.entity_path.strip("/"): c.to_record_batch() for c in opened.stream(2).to_chunks() if not c.is_static}
+    numbers = next(v for k, v in found.items() if k.endswith("action"))
+    column = numbers.column(next(n for n in numbers.schema.names if "scalars" in n)).to_pylist()
+    np.testing.assert_array_equal(np.float32(column), source.episodes[2].streams["x.float32"].values)
+    assert next(v for k, v in found.items() if k.endswith("camera")).num_rows == 40
+
+
 def test_large_episodes_go_into_several_row_groups_and_many_into_several_files(tmp_path, rng, monkeypatch):
     from robocache.adapters import _lerobot_write
 

@@ -46,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     info = commands.add_parser("info", help="what is installed and works here; of a path: what is in the dataset")
     info.add_argument("path", type=Path, nargs="?", help="a cache, or a dataset in a format that robocache.open knows")
+    _cli_cache.add_measure(info)
     _cli_cache.add_source_options(info)
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(run=run_info)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ._cli_cache import add_source_options, failed, numbers, show_progress, stream_map
 from ._core import FormatError
-from ._export import SPANS, Exported, export
+from ._export import Exported, export
+from ._grid import SPANS
 from ._view import view
 
 Commands = Any

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._core import FormatError
 from ._episode import JSON, Episode, EpisodeStream, Source, StreamSpec
@@ -96,26 +97,23 @@ def export(
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:
-        told = robot_type or found_robot_type(opened.metadata)
-        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, told)
+        robot = robot_type or found_robot_type(opened.metadata)
+        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
         for done, position in enumerate(positions, 1):
             episode = opened.episode(position)
-            where = f"export: episode {position}"
-            rows = {name: episode.streams[name] for name in used if len(episode.streams.get(name, ()))}
-            empty = [name for name in used if name not in rows]
-            times = frame_times(rows.values(), rate, span, where) if rows and not empty else np.empty(0, np.int64)
-            if not len(times) and not skip_incomplete:
-                why = f"stream {empty[0]!r} has no rows" if empty else "its streams have no time in common"
-                raise FormatError(f"{where}: {why}; streams= or episodes= leave it out, skip_incomplete skips it")
-            if len(times):
+            times, why = times_of(episode, position, used, rate, span)
+            if why and not skip_incomplete:
+                raise FormatError(
+                    f"export: episode {position}: {why}; streams= or episodes= leave it out, skip_incomplete skips it"
+                )
+            if not why:
                 columns: dict[str, Column] = {}
-                for name, stream in rows.items():
-                    at = rows_at if plan[name].kind != "vector" else values_at
-                    values, valid = at(stream, times, ways[name], gap_ns)
-                    columns[plan[name].name] = values if at is values_at else Pictures(stream.values, values)
-                    tally.stream(stream, times, int((~valid).sum()))
+                for name in used:
+                    stream = episode.streams[name]
+                    columns[plan[name].name], num_invalid = column_at(stream, plan[name], times, ways[name], gap_ns)
+                    tally.stream(stream, times, num_invalid)
                 writer.add(len(times), columns, episode.task or "")
-            tally.episode(episode, len(times), times)
+            tally.episode(episode, times)
             if progress is not None:
                 progress(done, len(positions))
         if not writer.episodes:
@@ -125,6 +123,29 @@ def export(
     features = {old: spec.name for old, spec in plan.items()}
     lost += tally.lines(rate, ways)
     return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost)
+
+
+def times_of(
+    episode: Episode, position: int, specs: Iterable[str], rate_hz: float, span: str
+) -> tuple[NDArray[np.int64], str]:
+    """The times of the frames, and why there are none."""
+    nothing = np.empty(0, np.int64)
+    for name in specs:
+        if not len(episode.streams.get(name, ())):
+            return nothing, f"stream {name!r} has no rows"
+    times = frame_times([episode.streams[name] for name in specs], rate_hz, span, f"export: episode {position}")
+    return times, "" if len(times) else "its streams have no time in common"
+
+
+def column_at(
+    stream: EpisodeStream, spec: StreamSpec, times: NDArray[np.int64], method: Method, max_gap_ns: int | None
+) -> tuple[Column, int]:
+    """The stream at the times of the frames, and at how many of them it is not valid."""
+    if spec.kind == "vector":
+        values, valid = values_at(stream, times, method, max_gap_ns)
+        return values, int((~valid).sum())
+    rows, valid = rows_at(stream, times, method, max_gap_ns)
+    return Pictures(stream.values, rows), int((~valid).sum())
 
 
 def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec | None:
@@ -207,8 +228,8 @@ class Tally:
         self.moved[stream.spec.name] += not np.array_equal(stream.times, times)
         self.invalid[stream.spec.name] += invalid
 
-    def episode(self, episode: Episode, num_frames: int, times: Any) -> None:
-        if num_frames == 0:
+    def episode(self, episode: Episode, times: Any) -> None:
+        if not len(times):
             self.skipped.append(episode.index)
             return
         self.no_task += episode.task is None

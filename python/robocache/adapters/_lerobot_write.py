@@ -60,7 +60,7 @@ class LeRobotWriter:
         """The next episode: as many frames of every stream."""
         index = np.arange(num_frames, dtype=np.int64)
         number = self.tasks.setdefault(task, len(self.tasks))
-        told = {
+        told: dict[str, Column] = {
             "timestamp": (index / self.fps).astype(np.float32),
             "frame_index": index,
             "episode_index": np.full(num_frames, self.episodes, np.int64),
@@ -72,7 +72,7 @@ class LeRobotWriter:
         for begin, end in self.groups(num_frames):
             made = {}
             for name, spec in self.specs.items():
-                column = told.get(name, columns.get(name))
+                column = told[name] if name in told else columns[name]
                 if isinstance(column, Pictures):
                     rows = column.rows[begin:end]
                     made[name] = self.arrow.array(png[name](column.values, rows), self.arrow_type(spec))
