@@ -77,6 +77,19 @@ def test_bad_usage_ends_with_code_2_and_leaves_nothing(args, message, cache, tmp
     with pytest.raises(SystemExit, match="2"):
         _cli.main(["export", "cache", "out", "--method", "arm"])
     assert "must be STREAM=METHOD, got 'arm'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        _cli.main(["export", "cache", "out", "--method", "arm=[[0,3]]"])
+    assert "must be STREAM=[[begin,end,METHOD],...], got 'arm=[[0,3]]'" in capsys.readouterr().err
+
+
+def test_ranges_of_channels_have_methods_of_their_own(cache, tmp_path):
+    ways = 'x.float64=[[0,1,"nearest"],[1,3,"previous"]]'
+    args = ["export", str(cache.path), str(tmp_path / "out"), "--streams", "x.float64", "--fps", "13", "--method", ways]
+    assert _cli.main(args) == 0
+    rows, back = cache.episode(2).streams["x.float64"], robocache.open(tmp_path / "out").episode(2).streams["x.float64"]
+    method = [(0, 1, "nearest"), (1, 3, "previous")]
+    expected = robocache.align(robocache.Stream(rows.values, rows.times, method=method), back.times[None]).values[0]
+    np.testing.assert_array_equal(back.values, expected)
 
 
 # ---- all or nothing --------------------------------------------------------------------------------------------------

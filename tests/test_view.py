@@ -124,6 +124,18 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path):
     assert (tmp_path / "x.rrd").read_text() == "mine"
 
 
+def test_without_a_file_the_viewer_is_started_and_gets_it_all(tmp_path, monkeypatch):
+    import rerun
+
+    started = []
+    monkeypatch.setattr(
+        rerun.RecordingStream, "spawn", lambda self: (started.append(self), self.save(tmp_path / "x.rrd"))
+    )
+    assert robocache.view(two_rates(tmp_path, 0)) == [0]
+    assert len(started) == 1
+    assert len(read(tmp_path / "x.rrd")[0]["episode_0/streams/fast"]["time"]) == 20
+
+
 def test_the_command_saves_a_recording_of_a_cache(tmp_path, capsys):
     robocache.ingest(MadeSource(), tmp_path / "cache")
     assert (

@@ -13,6 +13,7 @@ from ._cli_cache import add_source_options, failed, numbers, show_progress, stre
 from ._core import FormatError
 from ._export import Exported, export
 from ._grid import SPANS
+from ._types import Method
 from ._view import view
 
 Commands = Any
@@ -28,7 +29,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--max-gap-s", type=float, metavar="S", help="count frames that are in longer gaps")
     add.add_argument("--skip-incomplete", action="store_true", help="skip episodes without a frame, do not stop there")
     add.add_argument("--robot-type", help="for info.json")
-    add_choices(add)
+    add_choices(add, "all")
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
     add.set_defaults(run=run_export)
 
@@ -36,23 +37,29 @@ def add_commands(commands: Commands) -> None:
     look.add_argument("source", type=Path, help="a cache, or a dataset in a format that robocache.open knows")
     look.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of opening the viewer")
     look.add_argument("--fps", type=float, help="rate of the aligned streams; that of the slowest stream unless given")
-    add_choices(look)
+    add_choices(look, "the first")
     look.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
     look.set_defaults(run=run_view)
 
 
-def add_choices(parser: argparse.ArgumentParser) -> None:
+def add_choices(parser: argparse.ArgumentParser, episodes: str) -> None:
     parser.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to take; B is called C")
-    parser.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to take")
+    parser.add_argument("--episodes", type=numbers, metavar="0-3,7", help=f"episodes to take: {episodes}")
     parser.add_argument("--method", type=way, action="append", default=[], metavar="STREAM=METHOD", help="of align")
     add_source_options(parser)
 
 
-def way(text: str) -> tuple[str, str]:
+def way(text: str) -> tuple[str, Method]:
+    """``"force=mean"``; or ``"pose=[[0,3,\"linear\"],[3,6,\"angle\"]]"``, ranges of channels as JSON."""
     name, found, method = text.rpartition("=")
     if not found or not name or not method:
         raise argparse.ArgumentTypeError(f"must be STREAM=METHOD, got {text!r}")
-    return name, method
+    if not method.startswith("["):
+        return name, method
+    try:
+        return name, [(int(begin), int(end), str(way)) for begin, end, way in json.loads(method)]
+    except (ValueError, TypeError):
+        raise argparse.ArgumentTypeError(f"must be STREAM=[[begin,end,METHOD],...], got {text!r}") from None
 
 
 def run_export(args: argparse.Namespace) -> int:
