@@ -1,6 +1,8 @@
 """``export`` to LeRobot v3.0: the identity on what LeRobot can say, ``align`` on what it cannot, and all or nothing."""
 
 import json
+import subprocess
+import sys
 
 import adapter_datasets as datasets
 import numpy as np
@@ -353,6 +355,7 @@ def test_large_episodes_go_into_several_row_groups_and_many_into_several_files(t
     monkeypatch.setattr(_lerobot_write, "GROUP_BYTES", 10_000)
     monkeypatch.setattr(_lerobot_write, "FILE_BYTES", 4_000)
     monkeypatch.setattr(_lerobot_write, "CHUNK_FILES", 2)
+    monkeypatch.setattr(_lerobot_write, "META_ROWS", 2)
     source = expressible(tmp_path, rng)
     robocache.export(source, tmp_path / "out")
     same(robocache.open(tmp_path / "out"), source)
@@ -361,6 +364,34 @@ def test_large_episodes_go_into_several_row_groups_and_many_into_several_files(t
     import pyarrow.parquet
 
     assert pyarrow.parquet.ParquetFile(tmp_path / "out/data/chunk-001/file-000.parquet").metadata.num_row_groups > 1
+
+
+def test_memory_stays_bounded_by_an_episode(tmp_path):
+    """250 MB through a process that may hold little more than an episode and a row group."""
+    code = """
+import resource, sys
+import numpy as np, pyarrow.parquet, robocache
+from robocache._episode import Episode, EpisodeStream, StreamSpec
+
+class Made:
+    format, metadata, path = "made", {}, "made"
+    specs = {"arm": StreamSpec("arm", "float32", (32,), rate_hz=1000.0)}
+    def __len__(self): return 100
+    def __iter__(self): return (self.episode(i) for i in range(100))
+    def fingerprint(self): return ""
+    def episode(self, i):
+        values = np.random.default_rng(i).random((20_000, 32), np.float32)
+        return Episode(i, {"arm": EpisodeStream(self.specs["arm"], values, np.arange(20_000) * 1_000_000)}, "t")
+
+robocache.export(Made(), sys.argv[1] + "/warm", episodes=range(5))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+done = robocache.export(Made(), sys.argv[1] + "/out")
+assert done.size_bytes > 250e6, done
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 60_000  # KiB
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ FILE_BYTES = 100 << 20
 CHUNK_FILES = 1000
 GROUP_BYTES = 64 << 20
 """Of decoded rows: a row group is an episode, or this much of it where it is longer."""
+META_ROWS = 500
+"""Rows of meta/episodes that are written together."""
 AUTOMATIC = {
     "timestamp": StreamSpec("timestamp", "float32", (1,)),
     **{n: StreamSpec(n, "int64", (1,)) for n in ("frame_index", "episode_index", "index", "task_index")},
@@ -51,6 +53,7 @@ class LeRobotWriter:
         self.specs = {**specs, **AUTOMATIC}
         self.tasks: dict[str, int] = {}
         self.episodes = self.frames = 0
+        self.pending: list[dict[str, JSON]] = []
         self.counted = Counted(self.specs)
         columns = [(name, self.arrow_type(spec)) for name, spec in self.specs.items()]
         self.data = Tables(root, DATA_V30, self.arrow.schema(columns))
@@ -83,26 +86,29 @@ class LeRobotWriter:
                     made[name] = self.array(part.reshape(len(part), *spec.shape), spec)
                     self.counted.add(name, part)
             self.data.write(self.arrow.table(made, self.data.schema))
-        self.meta.place()
-        self.meta.write(
-            self.arrow.Table.from_pylist(
-                [
-                    {
-                        **{"episode_index": self.episodes, "tasks": [task], "length": num_frames},
-                        **{"dataset_from_index": self.frames, "dataset_to_index": self.frames + num_frames},
-                        **{"data/chunk_index": chunk, "data/file_index": file},
-                        **{"meta/episodes/chunk_index": self.meta.chunk, "meta/episodes/file_index": self.meta.file},
-                        **flat(self.counted.end_episode(num_frames)),
-                    }
-                ],
-                self.meta.schema,
-            )
+        self.pending.append(
+            {
+                **{"episode_index": self.episodes, "tasks": [task], "length": num_frames},
+                **{"dataset_from_index": self.frames, "dataset_to_index": self.frames + num_frames},
+                **{"data/chunk_index": chunk, "data/file_index": file},
+                **flat(self.counted.end_episode(num_frames)),
+            }
         )
+        if len(self.pending) == META_ROWS:
+            self.write_pending()
         self.episodes += 1
         self.frames += num_frames
 
+    def write_pending(self) -> None:
+        chunk, file = self.meta.place()
+        place = {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
+        self.meta.write(self.arrow.Table.from_pylist([row | place for row in self.pending], self.meta.schema))
+        self.pending.clear()
+
     def finish(self) -> None:
         """The files that say what the others are."""
+        if self.pending:
+            self.write_pending()
         self.data.close()
         self.meta.close()
         write_tasks(self.arrow, self.root / "meta/tasks.parquet", self.tasks)

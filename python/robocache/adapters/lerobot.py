@@ -56,6 +56,7 @@ class LeRobot(BaseSource):
         self._info = info
         self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         self._given_rate = rate_hz is not None
+        self._footer: tuple[Any, Any, NDArray[np.int64]] | None = None
         self._tasks = meta_files.read_tasks(self.tree)
         self._episodes = meta_files.read_episodes(self.tree, info)
         self.metadata = {
@@ -118,28 +119,43 @@ class LeRobot(BaseSource):
         parquet = need("pyarrow.parquet", "lerobot")
         path = self.tree.file(placed.data_file)
         try:
-            file = parquet.ParquetFile(path)
-            groups = self._row_groups(file, placed, path)
+            metadata, first, last = self._footer_of(path)
+            groups = self._row_groups(metadata, np.flatnonzero((first <= placed.index) & (placed.index <= last)), path)
+            file = parquet.ParquetFile(path, metadata=metadata)
             wanted = {*AUTOMATIC, *(self.specs if only is None else (only,))}
             columns = [name for name in file.schema_arrow.names if name in wanted]
             table = file.read_row_groups(groups, columns=columns)
-        except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors and OSErrors
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:  # pyarrow's, and odd statistics
             raise FormatError(f"lerobot: {path}: {error}") from error
         if "episode_index" in columns:
             number = table.column("episode_index").to_numpy()
             table = table.filter(number == placed.index)
         return table, placed.data_file
 
-    def _row_groups(self, file: Any, placed: Placed, path: Path) -> list[int]:
+    def _footer_of(self, path: Path) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+        """What the file says of itself, and the first and last episode that each of its row groups may have.
+
+        That of the last file is kept: with a row group for each episode it is long, and it is asked for once for each.
+        """
+        state = path.stat()
+        key = (path, state.st_mtime_ns, state.st_size)
+        if self._footer is None or self._footer[0] != key:
+            metadata = need("pyarrow.parquet", "lerobot").ParquetFile(path).metadata
+            names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+            bounds = np.full((metadata.num_row_groups, 2), [0, np.iinfo(np.int64).max], np.int64)
+            if "episode_index" in names:
+                for group in range(metadata.num_row_groups):
+                    known = metadata.row_group(group).column(names.index("episode_index")).statistics
+                    if known is not None and known.has_min_max:
+                        bounds[group] = known.min, known.max
+            self._footer = (key, metadata, bounds)
+        return self._footer[1], self._footer[2][:, 0], self._footer[2][:, 1]
+
+    def _row_groups(self, metadata: Any, groups: NDArray[np.int64], path: Path) -> list[int]:
+        """The same row groups, after their sizes have been checked."""
         found, total = [], 0
-        metadata = file.metadata
-        names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        for group in range(metadata.num_row_groups):
+        for group in groups.tolist():
             row_group = metadata.row_group(group)
-            chunk = row_group.column(names.index("episode_index")) if "episode_index" in names else None
-            known = chunk.statistics if chunk is not None else None
-            if known is not None and known.has_min_max and not known.min <= placed.index <= known.max:
-                continue
             where = f"lerobot: {path}: row group {group}"
             for i in range(metadata.num_columns):
                 column = row_group.column(i)
