@@ -10,6 +10,7 @@ from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
+from .quality import Report, check
 
 __version__: str = _version()
 
@@ -19,6 +20,7 @@ __all__ = [
     "CacheWriter",
     "Episode",
     "FormatError",
+    "Report",
     "Source",
     "SparseVoxels",
     "Stream",
@@ -26,6 +28,7 @@ __all__ = [
     "VoxelInfo",
     "__version__",
     "align",
+    "check",
     "check_installation",
     "fuse_multimodal",
     "ingest",
