@@ -41,7 +41,7 @@ def check(
 ) -> Report:
     """Looks for faults in the data: a score, and findings with episode, stream, row and count. ``docs/check.md``.
 
-    ``source``: a path (a cache, or a dataset that ``robocache.open`` knows; ``format`` and ``options`` are for that), or
+    ``source``: a path (a cache, or a dataset that ``robocache.open`` knows; ``format`` and ``options`` go there), or
     what is open already. A path is opened so that dirty data is seen and not refused; ``repair=`` in the options checks
     what a repair leaves. ``streams``: only these. ``checksums``: read every byte of a cache first; where one is wrong
     nothing else is read. ``keep``: findings that are kept of each kind and stream; all are counted.
@@ -87,9 +87,7 @@ def check(
     return tally.finish()
 
 
-def _open(
-    source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]
-) -> tuple[Source, bool]:
+def _open(source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]) -> tuple[Source, bool]:
     """The source, and whether it was opened here with the policies that keep the dirt."""
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
@@ -238,9 +236,7 @@ class _Tally:
     def finish(self) -> Report:
         report = self.report
         self._compare_scales()
-        report.groups = sorted(
-            self.groups.values(), key=lambda g: (g.worst.rank[0], -g.points, g.kind, g.stream or "")
-        )
+        report.groups = sorted(self.groups.values(), key=lambda g: (g.worst.rank[0], -g.points, g.kind, g.stream or ""))
         report.findings.sort(key=lambda f: (-1 if f.episode is None else f.episode, f.rank))
         report.stream_scores = np.array(self.scores).reshape(-1, len(self.specs))
         report.episodes = [

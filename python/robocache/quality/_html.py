@@ -19,7 +19,8 @@ table { border-collapse: collapse; margin: .6em 0 1.6em; }
 th, td { text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #d8dee4; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .score { font-size: 3em; font-weight: 600; } .error { color: #b3261e; font-weight: 600; } .warning { color: #9a6700; }
-.note, .more { color: #57606a; } svg { display: block; margin: .4em 0 1.4em; } svg text { font: 11px system-ui, sans-serif; }
+.note, .more { color: #57606a; } svg { display: block; margin: .4em 0 1.4em; }
+svg text { font: 11px system-ui, sans-serif; }
 """
 COLOURS = {"good": "#2f6f4f", "fair": "#b58900", "bad": "#b3261e", "line": "#57606a", "bar": "#3b6ea5"}
 
@@ -125,9 +126,7 @@ def _episodes(report: Report) -> list[str]:
         worst = int(part[scores[part].argmin()])
         size = max(1.0, height * float(scores[worst]) / 100)
         title = f"episode {worst}: {shown(float(scores[worst]))}"
-        shapes.append(
-            _bar(i * step, height - size, max(step - 0.5, 0.5), size, _colour(float(scores[worst])), title)
-        )
+        shapes.append(_bar(i * step, height - size, max(step - 0.5, 0.5), size, _colour(float(scores[worst])), title))
     caption = "A bar for each episode" if len(parts) == len(scores) else f"A bar for the worst of each {len(parts[0])}"
     result = ["<h2>Episodes</h2>", f"<p class='more'>{caption}: its score, from 0 to 100.</p>"]
     result.append(_svg(height + 4, shapes, "scores of the episodes"))
@@ -139,15 +138,16 @@ def _episodes(report: Report) -> list[str]:
 
 def _timeline(timeline: Timeline) -> str:
     """A bar for each stream from its begin to its end, with its gaps left white."""
-    begins, ends = zip(*((b, e) for b, e, _ in timeline.streams.values()), strict=True) if timeline.streams else ((0,),) * 2
-    first, span, label = min(begins), max(max(ends) - min(begins), 1), 220
+    first = min((begin for begin, _, _ in timeline.streams.values()), default=0)
+    last = max((end for _, end, _ in timeline.streams.values()), default=0)
+    span, label = max(last - first, 1), 220
+
+    def x(time_ns: int) -> float:
+        return float(label + (WIDTH - label) * ((time_ns - first) / span))
+
     shapes = []
     for row, (name, (begin, end, gaps)) in enumerate(timeline.streams.items()):
         y = 18 * row
-
-        def x(time_ns: int) -> float:
-            return label + (WIDTH - label) * ((time_ns - first) / span)
-
         shapes.append(f"<text x='0' y='{y + 12}'>{_text(name if len(name) < 36 else '...' + name[-33:])}</text>")
         title = f"{name}: {(begin - first) / 1e9:.3f} s to {(end - first) / 1e9:.3f} s"
         shapes.append(_bar(x(begin), y + 3, max(x(end) - x(begin), 1), 11, COLOURS["bar"], title))

@@ -156,7 +156,7 @@ class Report:
         if self.checksums in ("right", "not checked"):
             parts[0] += "; every checksum is right" if self.checksums == "right" else "; checksums not checked"
         if self.groups:
-            rows = [("", "finding", "stream", "episodes", "count", "the worst")]
+            rows: list[tuple[str, ...]] = [("", "finding", "stream", "episodes", "count", "the worst")]
             for group in self.groups[:lines]:
                 at = group.worst
                 where = f"episode {at.episode}" if at.episode is not None else ""
@@ -167,13 +167,15 @@ class Report:
             parts.append(columns(rows))
             if len(self.groups) > lines:
                 parts.append(f"... and {len(self.groups) - lines} more lines; --json has all")
-        rows = [("stream", "score", "messages", "declared Hz", "measured Hz", "jitter", "longest")]
+        table: list[tuple[str, ...]] = [
+            ("stream", "score", "messages", "declared Hz", "measured Hz", "jitter", "longest")
+        ]
         for name, s in self.streams.items():
             rates = [f"{rate:.2f}" if rate else "-" for rate in (s.declared_hz, s.measured_hz)]
             jitter = "-" if s.jitter is None else f"{s.jitter:.1%}"
-            rows.append((name, shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
+            table.append((name, shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
         if self.streams:
-            parts.append(columns(rows))
+            parts.append(columns(table))
         worst_first = sorted((e for e in self.episodes if e.score < 100), key=lambda e: (e.score, e.episode))
         if worst_first:
             parts.append("worst episodes: " + ", ".join(f"{e.episode} ({shown(e.score)})" for e in worst_first[:10]))

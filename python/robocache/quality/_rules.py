@@ -12,7 +12,7 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Rule:
-    """A finding of this kind takes ``weight * min(1, share / full)`` points from its stream's 100; a note takes none."""
+    """A finding takes ``weight * min(1, share / full)`` points from its stream's 100; a note takes none."""
 
     severity: str
     weight: float
@@ -26,7 +26,10 @@ RULES: dict[str, Rule] = {
     "checksum": Rule("error", 100, 1, "a file of the cache is not what was written", "ingest again; look at the disk"),
     "unreadable": Rule("error", 100, 1, "the episode cannot be read", "see the message; leave the episode out"),
     "empty": Rule("error", 100, 1, "the stream has no rows in the episode", "leave out the episode or the stream"),
-    "single": Rule("warning", 50, 1, "the stream has one row", "it has no rate and is held; leave out if it should move"),
+    "single": Rule(
+        "warning", 50, 1, "the stream has one row",
+        "it has no rate and is held; leave out if it should move",
+    ),
     "nan_time": Rule(
         "error", 50, 0.05, "times that are NaN, infinite or beyond int64 nanoseconds; share of rows",
         "repair nan_time: drop",
@@ -36,21 +39,24 @@ RULES: dict[str, Rule] = {
         "repair unsorted: sort where rows are mixed up, drop where the clock was set back",
     ),
     "clock_jump": Rule(
-        "error", 50, 1, "more than a day between two rows: the clock was set", "repair clock_jump: drop, or another clock"
+        "error", 50, 1, "more than a day between two rows: the clock was set",
+        "repair clock_jump: drop, or another clock",
     ),
     "time_unit": Rule(
         "error", 50, 1, "rows 100 times closer or further apart than declared: another unit of time",
         "set time_unit, or the declared rate",
     ),
     "missing": Rule(
-        "error", 30, 0.1, "rows that are listed and not there; share of listed rows", "repair missing: drop, or fetch them"
+        "error", 30, 0.1, "rows that are listed and not there; share of listed rows",
+        "repair missing: drop, or fetch them",
     ),
     "length": Rule(
         "error", 30, 0.1, "rows more than the episode's shortest stream has; share of rows", "repair length: trim"
     ),
     "negative": Rule("warning", 20, 0.1, "times below 0; share of rows", "repair negative: keep or drop"),
     "duplicate": Rule(
-        "warning", 20, 0.1, "the time of another row again; share of rows", "align takes the last; repair duplicate: last"
+        "warning", 20, 0.1, "the time of another row again; share of rows",
+        "align takes the last; repair duplicate: last",
     ),
     "gap": Rule(
         "warning", 30, 0.2, "an interval far above the typical one: lost rows; share of rows that are lost",
@@ -63,8 +69,14 @@ RULES: dict[str, Rule] = {
     "rate": Rule(
         "warning", 20, 0.5, "another rate than declared; share: the relative difference", "give the right rate_hz"
     ),
-    "nan_value": Rule("warning", 30, 0.1, "NaN among the values; share of rows", "repair nan_value: drop, or mask them"),
-    "inf_value": Rule("warning", 30, 0.1, "an infinite value; share of rows", "find the division by zero; clip or mask"),
+    "nan_value": Rule(
+        "warning", 30, 0.1, "NaN among the values; share of rows",
+        "repair nan_value: drop, or mask them",
+    ),
+    "inf_value": Rule(
+        "warning", 30, 0.1, "an infinite value; share of rows",
+        "find the division by zero; clip or mask",
+    ),
     "dead": Rule(
         "warning", 30, 0.5, "channels that never change, or pictures of one colour; share of channels or pictures",
         "look at the sensor and its cable; leave the channel out of training",
@@ -89,7 +101,10 @@ RULES: dict[str, Rule] = {
         "warning", 20, 1, "values many times larger or smaller than in other episodes: another unit",
         "look for degrees among radians, millimetres among metres",
     ),
-    "repaired": Rule("note", 0, 1, "rows that a repair policy changed when the data was read", "nothing; it is counted"),
+    "repaired": Rule(
+        "note", 0, 1, "rows that a repair policy changed when the data was read",
+        "nothing; it is counted",
+    ),
     "metadata": Rule("note", 0, 1, "the dataset's description has faults that were read around", "correct the file"),
 }  # fmt: skip
 """Each kind of finding. The order is that of docs/check.md."""

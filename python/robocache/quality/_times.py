@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def measure_times(
         text = f"the clock jumps by {_duration(int(steps[jumps[0]]))}"
         found.append(_at("clock_jump", text, row, len(jumps)))
     bounds = [0, *(jumps + 1).tolist(), len(times)]
-    begin, end = max(zip(bounds, bounds[1:], strict=False), key=lambda run: run[1] - run[0])
+    begin, end = max(pairwise(bounds), key=lambda run: run[1] - run[0])
     facts.begin_ns, facts.end_ns = int(times_sorted[begin]), int(times_sorted[end - 1])
     used = np.flatnonzero((steps > 0) & (steps <= np.uint64(JUMP_NS)))
     facts.intervals = steps[used]
