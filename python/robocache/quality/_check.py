@@ -170,10 +170,12 @@ class _Tally:
         apart, span = find_offsets(facts, limits, index)
         found += apart
         scores = np.full(len(self.specs), 100.0)
+        names = list(self.specs)
         for finding in found:
             self.add(finding)
-            if finding.stream in self.specs:
-                scores[list(self.specs).index(finding.stream)] -= finding.points
+            # What concerns no single stream (a table that lacks rows) concerns all.
+            at = names.index(finding.stream) if finding.stream in self.specs else slice(None)
+            scores[at] -= finding.points
         self.scores.append(np.maximum(scores, 0.0))
         self.rms.append(rms)
         self.seconds.append((span[1] - span[0]) / 1e9 if span else 0.0)
@@ -191,7 +193,7 @@ class _Tally:
                     count, place = int(counts.get(stream, {}).get(kind, 0)), str(places.get(stream, {}).get(kind, ""))
                     row = re.match(r"row (\d+): (.*)", place, re.S)
                     text = row[2] if row else place or f"{count} rows"
-                    rows = facts[stream].rows if stream in facts else 0
+                    rows = facts[stream].rows if stream in facts else max(f.rows for f in facts.values())
                     share = count / (count + rows) if count else 0.0
                     at = int(row[1]) if row else None
                     if not (self.kept and kind in DIRT):
