@@ -86,5 +86,14 @@ def with_values(episode, name, change):
     return Episode(episode.index, {**episode.streams, name: new}, episode.task, episode.meta)
 
 
+def set_values(rows, value, *columns):
+    """A change for ``with_values``."""
+
+    def change(values):
+        values[(rows, *columns)] = value
+
+    return change
+
+
 def found(report):
     return [(f.kind, f.stream, f.row, f.count) for f in report.findings]
