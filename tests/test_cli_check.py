@@ -56,7 +56,7 @@ def test_a_cache_is_verified_and_its_data_checked(cache, capsys):
     code, out, err = run(capsys, cache)
     assert (code, err) == (0, "")
     assert "every checksum is right" in out
-    assert re.search(r"^warning +nan_value +arm +1 +2 +episode 1, row 7: 2 values are NaN", out, re.M)
+    assert re.search(r"^warning +nan_value +arm +1 +2 +episode 1, row 7: values that are NaN: 2", out, re.M)
     assert re.search(r"^warning +dead +force +1 +1 +episode 1, row 0: 1 of 1 channels never change", out, re.M)
     assert re.search(r"^camera +100 +120 +30\.00 +(29|30)\.\d\d ", out, re.M)
     assert "worst episodes: 1 (" in out
@@ -222,7 +222,7 @@ def test_the_page_stands_alone_names_the_findings_and_draws(cache, tmp_path, cap
     for kind in ("nan_value", "dead"):
         assert kind in said
         assert RULES[kind].do in said
-    assert "episode 1, row 7: 2 values are NaN" in said
+    assert "episode 1, row 7: values that are NaN: 2" in said
     assert "gap_factor" in said
     assert page.tags.count("svg") == len(SPECS) + 2  # intervals of each stream, scores of episodes, the worst episode
     assert "episode 1: " in said

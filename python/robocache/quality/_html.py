@@ -95,7 +95,7 @@ def _streams(report: Report) -> list[str]:
 
 def _histogram(stream: StreamReport) -> str:
     used = np.flatnonzero(stream.histogram)
-    first, last = max(0, int(used[0]) - 2), min(len(stream.histogram), int(used[-1]) + 3)
+    first, last = used[0] // BINS_PER_DECADE * BINS_PER_DECADE, (used[-1] // BINS_PER_DECADE + 1) * BINS_PER_DECADE
     height, step = 90, WIDTH / (last - first)
     top = math.log10(float(stream.histogram.max()) + 1)
     shapes = []
@@ -108,7 +108,9 @@ def _histogram(stream: StreamReport) -> str:
         place = (decade - DECADES[0]) * BINS_PER_DECADE
         if first <= place <= last:
             x = (place - first) * step
-            shapes.append(f"<text x='{x:.1f}' y='{height + 14}'>{_nanoseconds(place)}</text>")
+            anchor = "end" if place == last else "middle" if place > first else "start"
+            text = f"<text x='{x:.1f}' y='{height + 14}' text-anchor='{anchor}'>{_nanoseconds(place)}</text>"
+            shapes.append(text)
     if stream.declared_hz:
         x = ((math.log10(1e9 / stream.declared_hz) - DECADES[0]) * BINS_PER_DECADE - first) * step
         if 0 <= x <= WIDTH:

@@ -52,7 +52,7 @@ def measure_times(
     same = np.flatnonzero(steps == 0)
     if len(same):
         rows = order[same + 1]
-        text = f"{len(same)} rows have the time of another one"
+        text = f"rows with the time of another: {len(same)}"
         found.append(_at("duplicate", text, int(rows.min()), len(same), len(same) / len(times)))
     jumps = np.flatnonzero(steps > np.uint64(JUMP_NS))
     if len(jumps):
@@ -77,7 +77,7 @@ def _find_disorder(
     negative = times < 0
     if negative.any():
         count = int(negative.sum())
-        text = f"{count} times are negative, the smallest {int(times.min())} ns"
+        text = f"negative times: {count}, the smallest {int(times.min())} ns"
         found.append(_at("negative", text, int(negative.argmax()), count, count / len(times)))
     back = times[1:] < times[:-1]
     if not back.any():
@@ -86,7 +86,7 @@ def _find_disorder(
     late = times < latest
     count, row = int(late.sum()), int(back.argmax()) + 1
     furthest = max(int(latest[i]) - int(times[i]) for i in np.flatnonzero(late)[:1000])
-    text = f"{count} rows come after a later one, by up to {_duration(furthest)}"
+    text = f"rows after a later one: {count}, by up to {_duration(furthest)}"
     found.append(_at("out_of_order", text, row, count, count / len(times)))
     order = np.argsort(times, kind="stable")
     return order, times[order]
@@ -113,7 +113,7 @@ def _find_gaps(
         lost = int((np.rint(steps[wide] / typical) - 1).sum())
         longest = int(used[int(steps.argmax())])
         text = (
-            f"{len(places)} gaps above {limits.gap_factor:g} x {_duration(typical)}, about {lost} rows lost; "
+            f"gaps above {limits.gap_factor:g} x {_duration(typical)}: {len(places)}, rows lost: about {lost}; "
             f"the longest {_duration(facts.longest_ns)}, before row {int(order[longest + 1])}"
         )
         found.append(_at("gap", text, int(order[places[0] + 1]), len(places), lost / (lost + facts.rows)))
@@ -171,6 +171,8 @@ def find_offsets(
         covered = (min(end, last) - max(begin, first) + step) / span
         if covered < limits.coverage and span > allowed:
             share = max(0.0, min(end, last) - max(begin, first)) / span
-            text = f"covers {share:.0%} of {_duration(span)}" + ("" if covered > 0 else ": another clock?")
+            apart = sum(b > end or e < begin for b, e, _ in spans.values())
+            clock = ": another clock?" if 2 * apart >= len(spans) - 1 else ""
+            text = f"covers {share:.0%} of {_duration(span)}{clock}"
             found.append(Finding("coverage", text, episode, name, None, 1, 1 - share))
     return found, (first, last)

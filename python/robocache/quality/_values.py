@@ -67,7 +67,7 @@ def _find_not_finite(stream: Stream, rows: NDArray[Any], facts: ValueFacts) -> N
             places = np.unique(np.searchsorted(stream.offsets, places, "right") - 1)
         if len(places):
             name = "NaN" if kind == "nan_value" else "infinity"
-            text = f"{values[kind]} values are {name}, in {len(places)} of {len(stream)} rows"
+            text = f"values that are {name}: {values[kind]}, in {len(places)} of {len(stream)} rows"
             share = len(places) / len(stream)
             facts.found.append(_finding(kind, text, int(places[0]), len(places), share, severity))
 
