@@ -212,3 +212,19 @@ def test_times_at_the_ends_of_int64_are_no_surprise():
     stream = Stream(spec, np.arange(3.0), times)
     report = robocache.check(Listed(Episode(0, {"x": stream}), specs={"x": spec}))
     assert found(report) == [("clock_jump", "x", 1, 2), ("negative", "x", 0, 1)]
+
+
+@pytest.mark.parametrize("meta", [{"repairs": [1]}, {"repairs": {"arm": 3}}, {"repairs": {"arm": {"x": "many"}}}])
+def test_repairs_that_are_told_in_another_form_are_not_believed(meta):
+    clean = clean_episode()
+    assert found(robocache.check(Listed(Episode(0, clean.streams, None, meta)))) == []
+
+
+def test_repairs_that_were_made_before_are_notes():
+    meta = {"repairs": {"arm": {"unsorted": 2}}, "repairs_at": {"arm": {"unsorted": "row 7: time goes back"}}}
+    report = robocache.check(Listed(Episode(0, clean_episode().streams, None, meta)))
+    assert [(f.kind, f.severity, f.stream, f.row, f.count, f.text) for f in report.findings] == [
+        ("repaired", "note", "arm", 7, 2, "unsorted: time goes back")
+    ]
+    assert report.score == 100
+    assert robocache.check(Listed(Episode(0, clean_episode().streams, None, meta)), streams=["force"]).findings == []

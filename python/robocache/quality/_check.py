@@ -184,21 +184,22 @@ class _Tally:
 
     def _repairs(self, index: int, episode: Episode, facts: dict[str, TimeFacts]) -> list[Finding]:
         """What reading had to change: dirt where the data was opened here, else a note."""
-        counts, places = episode.meta.get("repairs"), episode.meta.get("repairs_at")
-        counts, places = counts if isinstance(counts, dict) else {}, places if isinstance(places, dict) else {}
+        counts, places = _told(episode, "repairs", int), _told(episode, "repairs_at", str)
+        longest = max((f.rows for f in facts.values()), default=0)
         found = []
         for stream in dict.fromkeys([*counts, *places]):
-            if stream in self.report.streams or stream not in episode.streams:
-                for kind in dict.fromkeys([*counts.get(stream, {}), *places.get(stream, {})]):
-                    count, place = int(counts.get(stream, {}).get(kind, 0)), str(places.get(stream, {}).get(kind, ""))
-                    row = re.match(r"row (\d+): (.*)", place, re.S)
-                    text = row[2] if row else place or f"{count} rows"
-                    rows = facts[stream].rows if stream in facts else max(f.rows for f in facts.values())
-                    share = count / (count + rows) if count else 0.0
-                    at = int(row[1]) if row else None
-                    if not (self.kept and kind in DIRT):
-                        text, kind = f"{kind}: {text}", "repaired"
-                    found.append(Finding(kind, text, index, stream, at, count, share))
+            if stream in episode.streams and stream not in facts:
+                continue  # not asked for
+            for kind in dict.fromkeys([*counts.get(stream, {}), *places.get(stream, {})]):
+                count, place = counts.get(stream, {}).get(kind, 0), places.get(stream, {}).get(kind, "")
+                row = re.match(r"row (\d+): (.*)", place, re.S)
+                text = row[2] if row else place or f"rows: {count}"
+                rows = facts[stream].rows if stream in facts else longest
+                share = count / (count + rows) if count > 0 else 0.0
+                at = int(row[1]) if row else None
+                dirt = self.kept and kind in DIRT
+                kind, text = (kind, text) if dirt else ("repaired", f"{kind}: {text}")
+                found.append(Finding(kind, text, index, stream, at, count, share))
         return found
 
     def _count(self, stream: StreamReport, facts: TimeFacts) -> None:
@@ -258,3 +259,14 @@ class _Tally:
 
 def _of_episode(scores: NDArray[np.float64]) -> float:
     return 0.0 if len(scores) == 0 or bool(np.isnan(scores).any()) else float((scores.mean() + scores.min()) / 2)
+
+
+def _told(episode: Episode, key: str, kind: type) -> dict[str, dict[str, Any]]:
+    """``{stream: {kind of repair: what}}`` of the meta, as far as it is that: others may have written the cache."""
+    told = episode.meta.get(key)
+    streams = told.items() if isinstance(told, dict) else ()
+    return {
+        name: {what: value for what, value in of.items() if isinstance(value, kind)}
+        for name, of in streams
+        if isinstance(of, dict)
+    }
