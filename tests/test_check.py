@@ -19,6 +19,7 @@ from quality_cases import (
 )
 from robocache import FormatError
 from robocache._episode import Episode, Stream, StreamSpec
+from robocache.quality import _values
 
 S = 10**9
 STEP = {name: 2 * S // rows for name, rows in ROWS.items()}
@@ -127,8 +128,10 @@ VALUES = {
 }
 
 
+@pytest.mark.parametrize("chunk", [_values.CHUNK, 7, 100])
 @pytest.mark.parametrize("fault", VALUES)
-def test_faulty_values_are_found(fault):
+def test_faulty_values_are_found_however_rows_are_cut_into_chunks(fault, chunk, monkeypatch):
+    monkeypatch.setattr(_values, "CHUNK", chunk)
     name, change, expected = VALUES[fault]
     report = robocache.check(Listed(clean_episode(1), with_values(clean_episode(), name, change)))
     assert [(f.kind, f.severity, f.row, f.count) for f in report.findings] == ([expected] if expected else [])
@@ -144,6 +147,14 @@ def test_channels_are_named_and_a_few_only():
     stream = Stream(wide, np.zeros((20, 100), np.float32), np.arange(20) * 10**8)
     report = robocache.check(Listed(Episode(0, {"wide": stream}), specs={"wide": wide}))
     assert report.findings[0].text == "100 of 100 channels never change: 0, 1, 2, 3, 4, 5, 6, 7, ..."
+
+
+@pytest.mark.parametrize(("rows", "dead"), [(9, 0), (10, 1)])
+def test_a_channel_is_dead_from_ten_rows_on(rows, dead):
+    spec = StreamSpec("x", "float32", (2,))
+    values = np.stack([np.arange(rows), np.ones(rows)], 1).astype(np.float32)
+    report = robocache.check(Listed(Episode(0, {"x": Stream(spec, values, np.arange(rows) * S)}), specs={"x": spec}))
+    assert [f.kind for f in report.findings] == ["dead"] * dead
 
 
 def test_bfloat16_is_read_as_numbers_and_not_as_bits():
