@@ -12,6 +12,7 @@ from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._view import view
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
+from .quality import Report, check
 
 __version__: str = _version()
 
@@ -23,6 +24,7 @@ __all__ = [
     "EpisodeStream",
     "Exported",
     "FormatError",
+    "Report",
     "Source",
     "SparseVoxels",
     "Stream",
@@ -30,6 +32,7 @@ __all__ = [
     "VoxelInfo",
     "__version__",
     "align",
+    "check",
     "check_installation",
     "export",
     "fuse_multimodal",

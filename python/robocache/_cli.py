@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _cli_cache, _cli_export
+from . import _cli_cache, _cli_check, _cli_export
 from ._install import check_installation, print_installation_info
 from ._profile import ProfileError, Spec, VoxelSpec, profile, table
 
@@ -51,6 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(run=run_info)
     _cli_cache.add_commands(commands)
+    _cli_check.add_commands(commands)
     _cli_export.add_commands(commands)
 
     profiles = commands.add_parser("profile", help="hardware counters of an op's CUDA kernels; needs a GPU and ncu")

@@ -1,4 +1,4 @@
-"""``robocache ingest``, ``info PATH`` and ``check PATH``. Exit codes: 0 done, 1 damaged or failed, 2 bad usage."""
+"""``robocache ingest`` and ``info PATH``. Exit codes: 0 done, 1 damaged or failed, 2 bad usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ._cache import SHARD_BYTES, Cache
+from ._cache import SHARD_BYTES
 from ._core import FormatError
 from ._facts import facts, table
 from ._ingest import FLOATS, ingest, open_source
@@ -80,11 +80,6 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
     add.set_defaults(run=run_ingest)
 
-    check = commands.add_parser("check", help="read every byte of a cache and compare checksums")
-    check.add_argument("path", type=Path, help="the folder of a cache")
-    check.add_argument("--json", action="store_true", help="as JSON")
-    check.set_defaults(run=run_check)
-
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="of the source; found by looking unless given")
@@ -127,23 +122,6 @@ def run_ingest(args: argparse.Namespace) -> int:
     result = facts(cache) | {"seconds": round(time.perf_counter() - begin, 3)}
     print(json.dumps(result, indent=1) if args.json else table(result))
     return 0
-
-
-def run_check(args: argparse.Namespace) -> int:
-    try:
-        cache = Cache(args.path)
-        problems = cache.verify()
-    except (FormatError, OSError) as error:
-        problems = [str(error)]
-        if not args.path.is_dir():
-            return failed("check", error, 2, args.json)
-    if args.json:
-        print(json.dumps({"path": str(args.path), "ok": not problems, "problems": problems}, indent=1))
-    elif problems:
-        print("\n".join(problems), file=sys.stderr)
-    else:
-        print(f"{args.path}: {len(cache)} episodes, {cache.size_bytes} bytes: every checksum is right")
-    return 1 if problems else 0
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -80,7 +80,7 @@ class BaseSource(ABC):
         except (ValueError, LookupError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
             raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
         if repairer.counts:
-            meta = {**meta, "repairs": repairer.counts}
+            meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
         return Episode(index, streams, task, meta)
 
     def __iter__(self) -> Iterator[Episode]:
