@@ -175,6 +175,7 @@ def test_every_extra_that_a_message_names_exists():
 
 
 def test_importing_robocache_imports_no_reader():
-    code = "import sys, robocache; print([m for m in ('h5py', 'pyarrow', 'zarr', 'mcap', 'av') if m in sys.modules])"
+    readers = ("h5py", "pyarrow", "zarr", "mcap", "av", "PIL", "rerun")
+    code = f"import sys, robocache; print([m for m in {readers} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

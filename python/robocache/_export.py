@@ -28,9 +28,11 @@ MAX_RANK = 5
 class Exported:
     """What ``export`` wrote, and in ``lost`` what LeRobot cannot say: a line each, empty where nothing is.
 
-    >>> import robocache
-    >>> robocache.Exported.__name__
-    'Exported'
+    >>> import pathlib, robocache
+    >>> lost = ["/lidar: left out, point clouds have no place in LeRobot"]
+    >>> done = robocache.Exported(pathlib.Path("out"), 30.0, 2, 180, 4096, {"/arm/position": "arm.position"}, lost)
+    >>> done.features["/arm/position"], done.frames / done.fps
+    ('arm.position', 6.0)
     """
 
     path: Path
