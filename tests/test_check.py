@@ -122,6 +122,10 @@ VALUES = {
         *("force", set_values(slice(300, 400), -9.0)),
         ("saturated", "warning", 300, 100),
     ),
+    "two runs at the limit": (
+        *("arm", set_values([*range(40, 90), *range(120, 140)], 9.0, 0)),
+        ("saturated", "warning", 40, 70),
+    ),
     "a short run": ("arm", set_values(slice(40, 55), 9.0, 0), None),
     "a run inside the range": ("arm", set_values(slice(40, 90), 0.0, 0), None),
     "a switch": ("arm", lambda v: v.__setitem__((slice(None), 0), np.sign(v[:, 0])), None),
@@ -202,6 +206,9 @@ def test_values_of_another_unit_than_in_other_episodes():
     assert report.stream_scores[3].min() == 80
     assert robocache.check(Listed(*episodes[:4]), thresholds={"scale_factor": 100}).score == 100
     assert robocache.check(Listed(*episodes[2:4])).score == 100  # of two nobody knows which is right
+    episodes[3] = with_times(clean_episode(3), "arm", START_NS + np.arange(10_000) * STEP["arm"])
+    longer = robocache.check(Listed(*episodes), streams=["arm"])
+    assert found(longer) == []  # an episode that is fifty times longer is no other unit
 
 
 def test_an_episode_that_cannot_be_read_is_a_finding_and_the_others_are_checked():

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT.parent))
 
 import adapter_logs as logs  # noqa: E402
 from golden_dirty import cases  # noqa: E402
+from golden_dirty.case import RATE_HZ  # noqa: E402
 
 FIRST_STEP = 100
 
@@ -91,7 +92,7 @@ def write_robomimic(folder, case):
     path, count = folder / f"{case.name}.hdf5", len(case.times_s)
     with h5py.File(path, "w", libver="latest") as file:
         data = file.create_group("data")
-        data.attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"control_freq": cases.RATE_HZ}})
+        data.attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"control_freq": RATE_HZ}})
         for i, scale in enumerate(case.extra.get("scales", [1.0])):
             demo = data.create_group(f"demo_{i}")
             demo.attrs["num_samples"] = case.extra.get("num_samples", count)
@@ -153,7 +154,7 @@ WRITERS = {
 def row_of_table(format, case, path, times_s):
     """A case as JSON: ``times_ns`` of every row, null where there is none."""
     stream = cases.STREAMS[format]
-    rate_hz = 30 if format in ("lerobot", "calvin") else cases.RATE_HZ
+    rate_hz = 30 if format in ("lerobot", "calvin") else RATE_HZ
     repairs = []
     for repair, rows, counts, *options in case.repairs:
         times = [to_ns(fractions.Fraction(row, rate_hz)) for row in rows] if options else None

@@ -161,7 +161,7 @@ def _column(spec: StreamSpec, rows: NDArray[Any], channel: int) -> NDArray[Any]:
 def longest_run(mask: NDArray[np.bool_]) -> tuple[int, int]:
     """Where the longest run of True begins, and its length.
 
-    >>> longest_run(np.array([True, False, True, True, False]))
+    >>> longest_run(np.array([True, False, True, True, False, True]))
     (2, 2)
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
