@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from robocache._episode import DTYPES, Episode, Stream, StreamSpec
+from robocache._episode import DTYPES, Episode, EpisodeStream, StreamSpec
 
 
 def make_stream(spec, rng, messages):
@@ -18,7 +18,7 @@ def make_stream(spec, rng, messages):
     else:
         values = rng.integers(0, 256, (*shape, spec.numpy_dtype.itemsize), np.uint8).view(spec.numpy_dtype)[..., 0]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64) if spec.kind == "points" else None
-    return Stream(spec, values, times, offsets)
+    return EpisodeStream(spec, values, times, offsets)
 
 
 SPECS = {

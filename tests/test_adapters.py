@@ -149,7 +149,7 @@ def test_what_is_in_no_format_says_what_was_tried(tmp_path):
 def test_a_path_that_is_not_there_and_a_format_that_is_not_known(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"open: .*gone does not exist"):
         robocache.open(tmp_path / "gone")
-    with pytest.raises(ValueError, match=r"open: format must be one of lerobot, .*, got 'rosbag'"):
+    with pytest.raises(ValueError, match=r"open: format must be one of robocache, lerobot, .*, got 'rosbag'"):
         robocache.open(tmp_path, format="rosbag")
 
 
@@ -175,6 +175,7 @@ def test_every_extra_that_a_message_names_exists():
 
 
 def test_importing_robocache_imports_no_reader():
-    code = "import sys, robocache; print([m for m in ('h5py', 'pyarrow', 'zarr', 'mcap', 'av') if m in sys.modules])"
+    readers = ("h5py", "pyarrow", "zarr", "mcap", "av", "PIL", "rerun")
+    code = f"import sys, robocache; print([m for m in {readers} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

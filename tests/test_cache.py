@@ -10,7 +10,7 @@ import pytest
 import robocache
 from cache_cases import ALL, SPECS, MadeSource, digest
 from robocache import _statistics
-from robocache._episode import Episode, Stream, StreamSpec
+from robocache._episode import Episode, EpisodeStream, StreamSpec
 from robocache._statistics import Statistics, bfloat16_to_float32, float_to_bfloat16
 
 
@@ -173,7 +173,7 @@ def test_an_episode_that_does_not_fit_is_an_error_and_the_old_cache_stays(tmp_pa
     writer = robocache.CacheWriter(tmp_path / "cache", {"arm": SPECS["arm"]})
     with pytest.raises(ValueError, match="the cache has no stream 'force', only arm"):
         writer.add(MadeSource().episode(0))
-    falling = Stream(SPECS["arm"], np.zeros((2, 7), np.float32), np.array([2, 1]))
+    falling = EpisodeStream(SPECS["arm"], np.zeros((2, 7), np.float32), np.array([2, 1]))
     with pytest.raises(ValueError, match=r"arm\.times must not decrease, got 1 after 2 in row 1"):
         writer.add(Episode(0, {"arm": falling}))
     with pytest.raises(robocache.FormatError, match="another ingest is writing here"):
@@ -187,14 +187,14 @@ def test_memory_stays_bounded(tmp_path):
     code = """
 import resource, sys
 import numpy as np, robocache
-from robocache._episode import Episode, Stream, StreamSpec
+from robocache._episode import Episode, EpisodeStream, StreamSpec
 spec = StreamSpec("arm", "float32", (32,))
 writer = robocache.CacheWriter(sys.argv[1], {"arm": spec}, shard_bytes=16 << 20)
 rows = 20_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for i in range(240):
     values = np.full((rows, 32), i, np.float32)
-    writer.add(Episode(i, {"arm": Stream(spec, values, np.arange(rows))}))
+    writer.add(Episode(i, {"arm": EpisodeStream(spec, values, np.arange(rows))}))
 cache = writer.commit()
 assert cache.size_bytes > 600e6
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -129,9 +129,10 @@ def test_ingest_info_and_check_from_the_command_line(source, tmp_path):
     assert info["streams"]["arm"]["messages"] == sum(len(e.streams["arm"]) for e in cache)
     assert [e.index for e in cache] == [0, 1, 2, 7]
     assert "measured Hz" in command("info", out).stdout
-    good = command("check", out)
+    good = command("check", out, "--checksums-only")
     assert (good.returncode, good.stdout.split(": ")[-1]) == (0, "every checksum is right\n")
-    assert json.loads(command("check", out, "--json").stdout) == {"path": str(out), "ok": True, "problems": []}
+    told = json.loads(command("check", out, "--checksums-only", "--json").stdout)
+    assert told == {"path": str(out), "ok": True, "problems": []}
 
 
 def test_check_of_a_damaged_cache_ends_with_code_1_and_names_the_file(source, tmp_path):

@@ -4,12 +4,15 @@ from ._align import align, fuse_multimodal, resample_trajectories
 from ._cache import Cache, CacheWriter
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
-from ._episode import Episode, Source, StreamSpec
+from ._episode import Episode, EpisodeStream, Source, StreamSpec
+from ._export import Exported, export
 from ._ingest import ingest
 from ._install import check_installation, print_installation_info, self_test
 from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
+from ._view import view
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
+from .quality import Report, check
 
 __version__: str = _version()
 
@@ -18,7 +21,10 @@ __all__ = [
     "Cache",
     "CacheWriter",
     "Episode",
+    "EpisodeStream",
+    "Exported",
     "FormatError",
+    "Report",
     "Source",
     "SparseVoxels",
     "Stream",
@@ -26,7 +32,9 @@ __all__ = [
     "VoxelInfo",
     "__version__",
     "align",
+    "check",
     "check_installation",
+    "export",
     "fuse_multimodal",
     "ingest",
     "num_threads",
@@ -35,6 +43,7 @@ __all__ = [
     "resample_trajectories",
     "self_test",
     "set_num_threads",
+    "view",
     "voxelize_depth",
     "voxelize_pointcloud",
     "voxelize_sparse",

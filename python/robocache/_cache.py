@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._episode import JSON, Episode, Stream, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, StreamSpec
 from ._statistics import Statistics
 
 SHARD_BYTES = 64 << 20
@@ -51,10 +51,9 @@ class Cache:
     ``bfloat16`` streams are ``uint16`` bits, as everywhere outside torch.
 
     >>> import numpy as np, robocache, tempfile
-    >>> from robocache._episode import Stream as EpisodeStream
     >>> arm = robocache.StreamSpec("arm", "float32", (2,))
     >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
-    >>> rows = EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> rows = robocache.EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
     >>> writer.add(robocache.Episode(0, {"arm": rows}, task="pour"))
     >>> cache = writer.commit()
     >>> cache.specs["arm"].dtype, cache.episode(0).task, cache.verify()
@@ -116,10 +115,12 @@ class Cache:
 
     def episode(self, index: int) -> Episode:
         """Episode ``index`` of the cache; its own ``index`` is the one in the source."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         streams = {}
         for i, (name, spec) in enumerate(self.specs.items()):
             values, times, splits, _ = self._reader.rows(index, i)
-            streams[name] = Stream(spec, values, times, None if splits is None else splits - splits[0])
+            streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
         told = self.episode_info(index)
         return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
 
@@ -137,8 +138,19 @@ class Cache:
         """Reads every byte. One line for each problem; none: the cache is what was written."""
         return self._reader.verify()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens the same version, or is an error where that has been replaced."""
+        return _reopened, (self.path, self.generation, self.fingerprint())
+
     def __repr__(self) -> str:
         return f"Cache({str(self.path)!r}, {len(self)} episodes, {len(self.specs)} streams, {self.size_bytes} bytes)"
+
+
+def _reopened(path: Path, generation: int, fingerprint: str) -> Cache:
+    cache = Cache(path)
+    if (cache.generation, cache.fingerprint()) != (generation, fingerprint):
+        raise _core.FormatError(f"{path}: generation {generation} is gone; there is {cache.generation} now")
+    return cache
 
 
 class CacheWriter:
@@ -148,10 +160,9 @@ class CacheWriter:
     and ``fingerprint``; ``len(writer)`` says how many episodes they hold.
 
     >>> import numpy as np, robocache, tempfile
-    >>> from robocache._episode import Stream as EpisodeStream
     >>> arm = robocache.StreamSpec("arm", "float32", (2,))
     >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
-    >>> rows = EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> rows = robocache.EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
     >>> writer.add(robocache.Episode(0, {"arm": rows}))
     >>> len(writer.commit())
     1
@@ -202,7 +213,7 @@ class CacheWriter:
         self._count(episode)
 
     @staticmethod
-    def _arrays(spec: StreamSpec, stream: Stream) -> tuple[Any, Any, Any]:
+    def _arrays(spec: StreamSpec, stream: EpisodeStream) -> tuple[Any, Any, Any]:
         values: Any = np.ascontiguousarray(stream.values)
         if spec.dtype == "bfloat16":
             values = (values, "bfloat16")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _cli_cache
+from . import _cli_cache, _cli_check, _cli_export
 from ._install import check_installation, print_installation_info
 from ._profile import ProfileError, Spec, VoxelSpec, profile, table
 
@@ -46,10 +46,13 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     info = commands.add_parser("info", help="what is installed and works here; of a path: what is in the dataset")
     info.add_argument("path", type=Path, nargs="?", help="a cache, or a dataset in a format that robocache.open knows")
+    _cli_cache.add_measure(info)
     _cli_cache.add_source_options(info)
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(run=run_info)
     _cli_cache.add_commands(commands)
+    _cli_check.add_commands(commands)
+    _cli_export.add_commands(commands)
 
     profiles = commands.add_parser("profile", help="hardware counters of an op's CUDA kernels; needs a GPU and ncu")
     ops = profiles.add_subparsers(metavar="op", required=True)

@@ -1,4 +1,4 @@
-"""``robocache ingest``, ``info PATH`` and ``check PATH``. Exit codes: 0 done, 1 damaged or failed, 2 bad usage."""
+"""``robocache ingest`` and ``info PATH``. Exit codes: 0 done, 1 damaged or failed, 2 bad usage."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ._cache import SHARD_BYTES, Cache
+from ._cache import SHARD_BYTES
 from ._core import FormatError
-from ._episode import Source
+from ._facts import facts, table
 from ._ingest import FLOATS, ingest, open_source
 
 Commands = Any
@@ -48,6 +48,14 @@ def option(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def image_size(text: str) -> tuple[int, int]:
+    """``"224x320"`` as (height, width)."""
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise argparse.ArgumentTypeError(f"must be HEIGHTxWIDTH, like 224x320, got {text!r}")
+    return int(height), int(width)
+
+
 def megabytes(text: str) -> int:
     try:
         size = float(text)
@@ -64,6 +72,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("out", type=Path, help="the folder of the cache")
     add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B is called C in the cache")
     add.add_argument("--dtype", choices=FLOATS, help="how floating streams are stored")
+    add.add_argument("--image-size", type=image_size, metavar="HxW", help="of images and depth: height x width")
     add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep")
     add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="size of a shard: 64")
     add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")
@@ -71,17 +80,24 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
     add.set_defaults(run=run_ingest)
 
-    check = commands.add_parser("check", help="read every byte of a cache and compare checksums")
-    check.add_argument("path", type=Path, help="the folder of a cache")
-    check.add_argument("--json", action="store_true", help="as JSON")
-    check.set_defaults(run=run_check)
-
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="of the source; found by looking unless given")
     parser.add_argument(
         "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the format"
     )
+
+
+def add_measure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measure", type=count, metavar="N", help="read N episodes of a dataset for its rates and hours, not all"
+    )
+
+
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0, got {text!r}")
+    return int(text)
 
 
 def show_progress(done: int, total: int) -> None:
@@ -95,9 +111,9 @@ def run_ingest(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     try:
         cache = ingest(
-            args.source, args.out, streams=args.streams, dtype=args.dtype, episodes=args.episodes,
-            shard_bytes=args.shard_mib, resume=args.resume, progress=None if args.json else show_progress,
-            format=args.format, **dict(args.option),
+            args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
+            episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
+            progress=None if args.json else show_progress, format=args.format, **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
         return failed("ingest", error, 2, args.json)
@@ -108,27 +124,11 @@ def run_ingest(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_check(args: argparse.Namespace) -> int:
-    try:
-        cache = Cache(args.path)
-        problems = cache.verify()
-    except (FormatError, OSError) as error:
-        problems = [str(error)]
-        if not args.path.is_dir():
-            return failed("check", error, 2, args.json)
-    if args.json:
-        print(json.dumps({"path": str(args.path), "ok": not problems, "problems": problems}, indent=1))
-    elif problems:
-        print("\n".join(problems), file=sys.stderr)
-    else:
-        print(f"{args.path}: {len(cache)} episodes, {cache.size_bytes} bytes: every checksum is right")
-    return 1 if problems else 0
-
-
 def run_info(args: argparse.Namespace) -> int:
     """Of a path: a cache, or a dataset in any format."""
     try:
-        result = facts(open_source(args.path, args.format, dict(args.option)))
+        source = open_source(args.path, args.format, dict(args.option), "info")
+        result = facts(source, args.measure, None if args.json else show_progress)
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
         return failed("info", error, 2, args.json)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
@@ -142,49 +142,3 @@ def failed(command: str, error: BaseException, code: int, as_json: bool) -> int:
         print(json.dumps({"error": str(error), "type": type(error).__name__}, indent=1))
     print(f"robocache {command}: {error}", file=sys.stderr)
     return code
-
-
-def facts(source: Source) -> dict[str, Any]:
-    """What there is to say of a dataset; of a cache also what its times tell."""
-    result: dict[str, Any] = {"path": str(source.path), "format": source.format, "episodes": len(source)}
-    streams: dict[str, dict[str, Any]] = {
-        name: {"dtype": spec.dtype, "shape": list(spec.shape), "kind": spec.kind, "declared_hz": spec.rate_hz}
-        for name, spec in source.specs.items()
-    }
-    if isinstance(source, Cache):
-        result |= {"generation": source.generation, "shards": source.num_shards, "bytes": source.size_bytes}
-        spans = measure(source)
-        for name, (messages, intervals, span_ns) in spans.items():
-            streams[name] |= {"messages": messages, "measured_hz": intervals / span_ns * 1e9 if span_ns else None}
-        result["hours"] = max((span_ns for _, _, span_ns in spans.values()), default=0) / 3.6e12
-    return result | {"streams": streams}
-
-
-def measure(cache: Cache) -> dict[str, tuple[int, int, int]]:
-    """Of each stream: messages, intervals between them, and nanoseconds these take; no values are read."""
-    sums = {name: [0, 0, 0] for name in cache.specs}
-    for shard in range(cache.num_shards):
-        for stream, total in enumerate(sums.values()):
-            _, times, _, offsets = cache._reader.shard_rows(shard, stream)
-            begin, end = offsets[:-1], offsets[1:]
-            some = end > begin
-            if len(times) != int(offsets[-1]) or bool((end < begin).any()) or int(offsets[0]) != 0:
-                raise FormatError(f"{cache.path}: offsets are damaged; see robocache check")
-            total[0] += len(times)
-            total[1] += len(times) - int(some.sum())
-            total[2] += int((times[end[some] - 1] - times[begin[some]]).sum())
-    return {name: (a, b, c) for name, (a, b, c) in sums.items()}
-
-
-def table(result: dict[str, Any]) -> str:
-    head = f"{result['path']}: {result['format']}, {result['episodes']} episodes, {len(result['streams'])} streams"
-    if "bytes" in result:
-        head += f", {result['hours']:.3f} h, {result['bytes'] / (1 << 20):.1f} MiB in {result['shards']} shards"
-    lines = [("stream", "kind", "dtype", "row", "declared Hz", "measured Hz", "messages")]
-    for name, x in result["streams"].items():
-        rates = [f"{rate:.2f}" if rate else "-" for rate in (x["declared_hz"], x.get("measured_hz"))]
-        row = "x".join(map(str, x["shape"])) or "1"
-        lines.append((name, x["kind"], x["dtype"], row, *rates, str(x.get("messages", "-"))))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
-    return "\n".join([head, *rows])

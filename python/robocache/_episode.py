@@ -26,8 +26,8 @@ class StreamSpec:
 
     ``shape`` is that of one row: ``(7,)`` for seven joints, ``(480, 640, 3)`` for an image, ``()`` for a scalar, and
     ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
-    (height, width) or ``points`` (ragged, see ``Stream``). ``rate_hz`` is what the source declares, never measured.
-    ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
+    (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is what the source declares, never
+    measured. ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
 
     >>> import robocache
     >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
@@ -55,7 +55,7 @@ class StreamSpec:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype of the array in ``Stream.values``: uint16 for bfloat16."""
+        """The dtype of the array in ``EpisodeStream.values``: uint16 for bfloat16."""
         return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
 
     @property
@@ -68,11 +68,20 @@ class StreamSpec:
 
 
 @dataclass
-class Stream:
+class EpisodeStream:
     """The rows of one stream in one episode: ``values (rows, *shape)`` and ``times (rows,)`` int64 nanoseconds.
 
     Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
     ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
+
+    This is what files hold. ``robocache.Stream`` is what ``align`` takes: arrays of any framework, and how to read them
+    at other times.
+
+    >>> import numpy as np, robocache
+    >>> arm = robocache.StreamSpec("arm", "float64", (1,))
+    >>> rows = robocache.EpisodeStream(arm, np.array([[0.0], [2.0]]), np.array([0, 10]))
+    >>> robocache.align(robocache.Stream(rows.values, rows.times), np.array([5])).values
+    array([[[1.]]])
     """
 
     spec: StreamSpec
@@ -84,22 +93,26 @@ class Stream:
         name, values, times = self.spec.name, self.values, self.times
         if values.shape[1:] != self.spec.shape or values.dtype != self.spec.numpy_dtype:
             raise ValueError(
-                f"Stream: {name} must have rows of {self.spec.numpy_dtype} {self.spec.shape}, "
+                f"EpisodeStream: {name} must have rows of {self.spec.numpy_dtype} {self.spec.shape}, "
                 f"got {values.dtype} {values.shape[1:]}"
             )
         if times.ndim != 1 or times.dtype != np.int64:
-            raise ValueError(f"Stream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
+            raise ValueError(f"EpisodeStream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
         if (self.spec.kind == "points") != (self.offsets is not None):
-            raise ValueError(f"Stream: {name} is of kind {self.spec.kind}; offsets belong to points, and only to them")
+            raise ValueError(
+                f"EpisodeStream: {name} is of kind {self.spec.kind}; offsets belong to points, and only to them"
+            )
         if self.offsets is None:
             if len(values) != len(times):
-                raise ValueError(f"Stream: {name} must have one time for each of {len(values)} rows, got {len(times)}")
+                raise ValueError(
+                    f"EpisodeStream: {name} must have one time for each of {len(values)} rows, got {len(times)}"
+                )
             return
         offsets = self.offsets
         if offsets.shape != (len(times) + 1,) or offsets.dtype != np.int64:
-            raise ValueError(f"Stream: offsets of {name} must be ({len(times) + 1},) int64, got {offsets.shape}")
+            raise ValueError(f"EpisodeStream: offsets of {name} must be ({len(times) + 1},) int64, got {offsets.shape}")
         if offsets[0] != 0 or offsets[-1] != len(values) or bool((np.diff(offsets) < 0).any()):
-            raise ValueError(f"Stream: offsets of {name} must rise from 0 to {len(values)}")
+            raise ValueError(f"EpisodeStream: offsets of {name} must rise from 0 to {len(values)}")
 
     def __len__(self) -> int:
         """Messages: rows, or clouds where ``kind`` is ``points``."""
@@ -116,7 +129,7 @@ class Episode:
     """
 
     index: int
-    streams: dict[str, Stream]
+    streams: dict[str, EpisodeStream]
     task: str | None = None
     meta: dict[str, JSON] = field(default_factory=dict)
 

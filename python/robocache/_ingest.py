@@ -13,7 +13,8 @@ import numpy as np
 
 from ._cache import SHARD_BYTES, Cache, CacheWriter, to_json
 from ._core import FormatError
-from ._episode import Episode, Source, Stream, StreamSpec
+from ._episode import Episode, EpisodeStream, Source, StreamSpec
+from ._resize import ImageSize, resize, resized_spec
 from ._statistics import bfloat16_to_float32, float_to_bfloat16
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -29,6 +30,7 @@ def ingest(
     *,
     streams: Streams = None,
     dtype: str | Mapping[str, str] | None = None,
+    image_size: ImageSize = None,
     episodes: Episodes = None,
     shard_bytes: int = SHARD_BYTES,
     resume: bool = False,
@@ -39,9 +41,11 @@ def ingest(
     """Converts a dataset into a cache in the folder ``out``, and opens it.
 
     ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: how floating streams are
-    stored (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``episodes``:
-    numbers of those to keep, or a function that is asked for each. ``progress(done, total)`` is called after each
-    episode. ``format`` and ``options`` go to ``robocache.open`` where ``source`` is a path.
+    stored (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``image_size``:
+    (height, width) of the pictures, for all or as ``{name in the cache: size}``; images become the mean of what a pixel
+    covers (Pillow's box filter), depth the nearest pixel. ``episodes``: numbers of those to keep, or a function that is
+    asked for each. ``progress(done, total)`` is called after each episode. ``format`` and ``options`` go to
+    ``robocache.open`` where ``source`` is a path.
 
     The folder holds the old cache, or none, until all is written. ``resume=True`` continues an ingest of the same
     source with the same options that was stopped (the function ``episodes`` is taken to be the same), and does nothing
@@ -59,10 +63,15 @@ def ingest(
     opened = open_source(source, format, options)
     chosen = choose_streams(opened.specs, streams)
     specs = {new: stored_spec(opened.specs[old], new, dtype) for old, new in chosen.items()}
-    if isinstance(dtype, Mapping) and (unknown := [name for name in dtype if name not in specs]):
-        raise ValueError(f"ingest: dtype names {unknown[0]!r}, which is no stream of the cache")
+    for what, by_name in (("dtype", dtype), ("image_size", image_size)):
+        if isinstance(by_name, Mapping) and (unknown := [name for name in by_name if name not in specs]):
+            raise ValueError(f"ingest: {what} names {unknown[0]!r}, which is no stream of the cache")
+    if image_size is not None:
+        specs = {name: resized_spec(spec, image_size) for name, spec in specs.items()}
     positions = range(len(opened)) if episodes is None or callable(episodes) else check_episodes(episodes, len(opened))
     asked = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
+    if image_size is not None:
+        asked["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
     fingerprint = hashlib.sha256(to_json([opened.fingerprint(), asked, kept]).encode()).hexdigest()
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
@@ -72,20 +81,20 @@ def ingest(
     for done in range(begin, len(positions)):
         episode = opened.episode(positions[done])
         if not callable(episodes) or episodes(episode):
-            writer.add(convert(episode, chosen, specs), positions[done])
+            writer.add(convert(episode, chosen, opened.specs, specs), positions[done])
         if progress is not None:
             progress(done + 1, len(positions))
     told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
     return writer.commit({"source": told | {"metadata": opened.metadata}})
 
 
-def open_source(source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]) -> Source:
+def open_source(
+    source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any], op: str = "ingest"
+) -> Source:
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
-            raise ValueError("ingest: format and options are for paths; this source is open already")
+            raise ValueError(f"{op}: format and options are for paths; this source is open already")
         return source
-    if format == "robocache" or (format is None and (Path(source) / "manifest.json").is_file()):
-        return Cache(source, **options)
     from .adapters import open as open_path
 
     return open_path(source, format, **options)
@@ -98,28 +107,28 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
     return cache if cache.fingerprint() == fingerprint else None
 
 
-def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams) -> dict[str, str]:
-    """``{name in the source: name in the cache}``, in the order of the source."""
+def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest") -> dict[str, str]:
+    """``{name in the source: name in the result}``, in the order of the source."""
     if streams is None:
         return {name: name for name in specs}
     if isinstance(streams, str):
-        raise ValueError(f"ingest: streams must be a list of names or a dict, got {streams!r}")
+        raise ValueError(f"{op}: streams must be a list of names or a dict, got {streams!r}")
     wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
     for name in wanted:
         if name not in specs:
-            raise ValueError(f"ingest: the source has no stream {name!r}, only {', '.join(specs)}")
+            raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs)}")
     if len(set(wanted.values())) < len(wanted):
-        raise ValueError("ingest: streams must give every stream a name of its own")
+        raise ValueError(f"{op}: streams must give every stream a name of its own")
     return {old: wanted[old] for old in specs if old in wanted}
 
 
-def check_episodes(episodes: Iterable[int], count: int) -> list[int]:
+def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
     numbers = [int(i) for i in episodes]
     for i in numbers:
         if not 0 <= i < count:
-            raise ValueError(f"ingest: episodes must be from 0 to {count - 1}, got {i}")
+            raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError("ingest: episodes must not name an episode twice")
+        raise ValueError(f"{op}: episodes must not name an episode twice")
     return numbers
 
 
@@ -130,20 +139,25 @@ def stored_spec(spec: StreamSpec, name: str, dtype: str | Mapping[str, str] | No
     return dataclasses.replace(spec, name=name, dtype=wanted or spec.dtype)
 
 
-def convert(episode: Episode, chosen: Mapping[str, str], specs: Mapping[str, StreamSpec]) -> Episode:
-    """The chosen streams under their new names, in the dtypes they are stored in."""
+def convert(
+    episode: Episode, chosen: Mapping[str, str], had: Mapping[str, StreamSpec], specs: Mapping[str, StreamSpec]
+) -> Episode:
+    """The chosen streams under their new names, in the dtypes and sizes they are stored in."""
     streams = {}
     for old, new in chosen.items():
         stream = episode.streams.get(old)
         if stream is None:
             continue
         spec = specs[new]
-        if (stream.spec.shape, stream.spec.kind) != (spec.shape, spec.kind):
+        if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
             raise FormatError(
-                f"ingest: episode {episode.index}: stream {old!r} must have rows of shape {spec.shape}, "
+                f"ingest: episode {episode.index}: stream {old!r} must have rows of shape {had[old].shape}, "
                 f"got {stream.spec.shape}"
             )
-        streams[new] = Stream(spec, cast(stream.values, stream.spec.dtype, spec.dtype), stream.times, stream.offsets)
+        values = cast(stream.values, stream.spec.dtype, spec.dtype)
+        if spec.shape != had[old].shape:
+            values = resize(values, spec)
+        streams[new] = EpisodeStream(spec, values, stream.times, stream.offsets)
     return Episode(episode.index, streams, episode.task, episode.meta)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,9 @@ class Sample:
 class Statistics:
     """min, max, mean, std and the quantiles of each channel. Values that are not finite are counted and left out."""
 
-    def __init__(self, spec: StreamSpec) -> None:
+    def __init__(self, spec: StreamSpec, ranks: Mapping[str, float] = QUANTILES) -> None:
         self.spec = spec
+        self.ranks = ranks
         self.channels = max(1, num_channels(spec))
         self.counts = np.zeros(self.channels, np.int64)
         self.not_finite = 0
@@ -163,7 +165,7 @@ class Statistics:
         some = self.counts > 0
         std = np.sqrt(self.squares / np.maximum(self.counts, 1))
         columns = {"min": self.low, "max": self.high, "mean": self.mean, "std": std}
-        columns |= dict(zip(QUANTILES, self.quantiles(), strict=True))
+        columns |= dict(zip(self.ranks, self.quantiles(), strict=True))
         return {
             "count": int(self.counts.max(initial=0)),
             "not_finite": self.not_finite,
@@ -173,19 +175,19 @@ class Statistics:
     def quantiles(self) -> Float64:
         kept = None if self.sample.rows is None else self.sample.rows[: self.sample.count]
         if kept is None or len(kept) == 0:
-            return np.full((len(QUANTILES), self.channels), np.nan)
+            return np.full((len(self.ranks), self.channels), np.nan)
         with np.errstate(all="ignore"):
             wide = kept.astype(np.float64)
             wide[~np.isfinite(wide)] = np.nan
             if np.isnan(wide).any():
                 columns = [c[~np.isnan(c)] for c in wide.T]
-                nothing = np.full(len(QUANTILES), np.nan)
-                return np.stack([np.quantile(c, [*QUANTILES.values()]) if len(c) else nothing for c in columns], 1)
-            return np.asarray(np.quantile(wide, [*QUANTILES.values()], axis=0))
+                nothing = np.full(len(self.ranks), np.nan)
+                return np.stack([np.quantile(c, [*self.ranks.values()]) if len(c) else nothing for c in columns], 1)
+            return np.asarray(np.quantile(wide, [*self.ranks.values()], axis=0))
 
     def from_histogram(self, histogram: NDArray[np.int64]) -> dict[str, JSON]:
         levels = np.arange(256, dtype=np.float64) - (128 if self.spec.dtype == "int8" else 0)
-        columns: dict[str, list[float | None]] = {name: [] for name in ("min", "max", "mean", "std", *QUANTILES)}
+        columns: dict[str, list[float | None]] = {name: [] for name in ("min", "max", "mean", "std", *self.ranks)}
         for counts in histogram:
             total = int(counts.sum())
             if total == 0:
@@ -199,7 +201,7 @@ class Statistics:
             columns["mean"].append(mean)
             columns["std"].append(math.sqrt(float(counts @ (levels - mean) ** 2) / total))
             below = np.cumsum(counts)
-            for name, q in QUANTILES.items():
+            for name, q in self.ranks.items():
                 columns[name].append(float(levels[np.searchsorted(below, q * total)]))
         return {"count": int(histogram.sum(1).max(initial=0)), "not_finite": 0, **columns}
 

@@ -15,6 +15,7 @@ from .._core import FormatError
 from .._episode import Source
 
 FORMATS = {
+    "robocache": "a cache: a folder with manifest.json and shards",
     "lerobot": "a folder with meta/info.json (LeRobot v2.1 or v3.0)",
     "robomimic": "an HDF5 file with /data/demo_*",
     "zarr": "a zarr folder or zip with data/ and meta/episode_ends (diffusion policy, UMI)",
@@ -37,7 +38,8 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     """Opens a dataset where it lies. ``format`` is found by looking, unless given; options are those of the format.
 
     Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked), ``max_bytes`` (the
-    most memory an episode may take, 8 GiB) and ``follow_symlinks`` (out of the dataset's folder; False).
+    most memory an episode may take, 8 GiB) and ``follow_symlinks`` (out of the dataset's folder; False). A folder that
+    ``ingest`` wrote is recognised too, and gives its ``Cache``, which takes no options.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -56,6 +58,8 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if found is None:
         tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
         raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
+    if options and found == "robocache":
+        raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     source: Source = _module(found).open(where, **options)
     return source
 

@@ -48,6 +48,8 @@ def _decode(
     values: NDArray[Any],
     error_s: NDArray[np.float64],
 ) -> None:
+    order = np.argsort(wanted_s, kind="stable")  # dirty rows may be in any order; NaN is last and takes no frame
+    wanted_s = wanted_s[order]
     video = container.streams.video[0]
     if (video.height, video.width) != spec.shape[:2]:
         raise FormatError(
@@ -60,10 +62,10 @@ def _decode(
         if frame.pts is None:
             continue
         at_s = float(frame.pts * video.time_base) - origin_s
-        right = int(np.searchsorted(wanted_s, at_s))
-        for row in (right - 1, right):
-            if 0 <= row < len(wanted_s) and abs(wanted_s[row] - at_s) < min(error_s[row], reach_s):
-                error_s[row] = abs(wanted_s[row] - at_s)
+        for place in range(*np.searchsorted(wanted_s, (at_s - reach_s, at_s + reach_s))):
+            row, off_s = order[place], abs(wanted_s[place] - at_s)
+            if off_s < min(error_s[row], reach_s):
+                error_s[row] = off_s
                 values[row] = frame.to_ndarray(format="rgb24" if spec.shape[2] == 3 else "gray").reshape(spec.shape)
         if at_s > wanted_s[-1] + EARLY_S:
             break

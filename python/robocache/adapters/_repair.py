@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import Stream, StreamSpec
+from .._episode import EpisodeStream, StreamSpec
 from ._times import SECOND_NS, seconds_to_ns
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -27,6 +27,12 @@ POLICIES: dict[str, tuple[str, ...]] = {
 }
 """Each kind of dirt and what may be done about it; the first is the default."""
 
+KEEP = {
+    **{"nan_time": "drop", "negative": "keep", "unsorted": "keep", "clock_jump": "keep", "duplicate": "keep"},
+    **{"time_unit": "keep", "nan_value": "keep", "missing": "drop", "length": "trim"},
+}
+"""For ``robocache.check`` alone, which must see the dirt: what can be kept is kept, also times out of order."""
+
 JUMP_NS = 24 * 3600 * SECOND_NS
 UNIT_FACTOR = 100
 LATEST_S = 9.2e9
@@ -35,6 +41,8 @@ LATEST_S = 9.2e9
 
 def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
     """The policies in force: the defaults, and what the user gave."""
+    if repair is KEEP:
+        return dict(KEEP)
     policies = {name: choices[0] for name, choices in POLICIES.items()}
     for name, choice in (repair or {}).items():
         if name not in POLICIES:
@@ -53,6 +61,8 @@ class Repairer:
     where: str
     """Format, file and episode, as messages begin."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    places: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The first place of each, as it would stand in a message."""
 
     def ask(self, kind: str, stream: str, count: int, what: str) -> str:
         """The policy for ``count`` rows of one kind of dirt: raises where it is ``error``, counts where it acts."""
@@ -61,6 +71,7 @@ class Repairer:
             other = " or ".join(repr(choice) for choice in POLICIES[kind] if choice != "error")
             raise FormatError(f"{self.where}, stream {stream}, {what}; repair={{{kind!r}: {other}}} goes on")
         if policy != "keep":
+            self.places.setdefault(stream, {}).setdefault(kind, what)
             self.note(kind, stream, count)
         return policy
 
@@ -78,7 +89,7 @@ class Repairer:
         offsets: NDArray[np.int64] | None = None,
         unit_ns: int = SECOND_NS,
         made: bool = False,
-    ) -> Stream:
+    ) -> EpisodeStream:
         """``times``: int64 nanoseconds, or floats of ``unit_ns`` nanoseconds each; ``made`` here, so in order."""
         rows = _Rows(values, times, offsets)
         if not made:
@@ -86,7 +97,7 @@ class Repairer:
             self._order(spec.name, rows)
             self._check_unit(spec, rows)
         self._drop_nan_values(spec, rows)
-        return Stream(spec, rows.values, rows.times, rows.offsets)
+        return EpisodeStream(spec, rows.values, rows.times, rows.offsets)
 
     def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int) -> None:
         if rows.times.dtype.kind == "f":
@@ -110,9 +121,10 @@ class Repairer:
             row = int(back.argmax()) + 1
             what = f"row {row}: time goes back from {rows.times[row - 1]} to {rows.times[row]} ns"
             late = rows.times < np.maximum.accumulate(rows.times)
-            if self.ask("unsorted", name, int(late.sum()), what) == "drop":
+            policy = self.ask("unsorted", name, int(late.sum()), what)
+            if policy == "drop":
                 rows.keep(~late)
-            else:
+            elif policy == "sort":
                 rows.keep(np.argsort(rows.times, kind="stable"))
         jumps = np.flatnonzero(np.diff(rows.times) > JUMP_NS) + 1
         if len(jumps):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import JSON, Episode, Stream, StreamSpec
+from .._episode import JSON, Episode, EpisodeStream, StreamSpec
 from ._paths import Limits, Tree
 from ._repair import Repairer, checked_policies
 from ._times import SECOND_NS
@@ -72,7 +72,7 @@ class BaseSource(ABC):
         repairer = Repairer(self.policies, self.label(index))
         try:
             rows, task, meta = self.read(index, repairer)
-            streams: dict[str, Stream] = {
+            streams: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
         except (FormatError, ImportError, MemoryError):
@@ -80,7 +80,7 @@ class BaseSource(ABC):
         except (ValueError, LookupError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
             raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
         if repairer.counts:
-            meta = {**meta, "repairs": repairer.counts}
+            meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
         return Episode(index, streams, task, meta)
 
     def __iter__(self) -> Iterator[Episode]:

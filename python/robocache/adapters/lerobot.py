@@ -56,6 +56,7 @@ class LeRobot(BaseSource):
         self._info = info
         self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         self._given_rate = rate_hz is not None
+        self._footer: tuple[Any, Any, NDArray[np.int64]] | None = None
         self._tasks = meta_files.read_tasks(self.tree)
         self._episodes = meta_files.read_episodes(self.tree, info)
         self.metadata = {
@@ -76,7 +77,8 @@ class LeRobot(BaseSource):
                 continue
             if dtype in ("image", "video"):
                 shape = self._picture_shape(name, dtype, shape, names)
-                self.specs[name] = StreamSpec(name, "uint8", shape, "image", self._rate_hz, meta={"stored": dtype})
+                kind, pixel = ("image", "uint8") if len(shape) == 3 else ("depth", "uint16")
+                self.specs[name] = StreamSpec(name, pixel, shape, kind, self._rate_hz, meta={"stored": dtype})
             elif dtype in DTYPES:
                 self.specs[name] = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
             else:  # text and what later versions add
@@ -117,28 +119,43 @@ class LeRobot(BaseSource):
         parquet = need("pyarrow.parquet", "lerobot")
         path = self.tree.file(placed.data_file)
         try:
-            file = parquet.ParquetFile(path)
-            groups = self._row_groups(file, placed, path)
+            metadata, first, last = self._footer_of(path)
+            groups = self._row_groups(metadata, np.flatnonzero((first <= placed.index) & (placed.index <= last)), path)
+            file = parquet.ParquetFile(path, metadata=metadata)
             wanted = {*AUTOMATIC, *(self.specs if only is None else (only,))}
             columns = [name for name in file.schema_arrow.names if name in wanted]
             table = file.read_row_groups(groups, columns=columns)
-        except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors and OSErrors
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:  # pyarrow's, and odd statistics
             raise FormatError(f"lerobot: {path}: {error}") from error
         if "episode_index" in columns:
             number = table.column("episode_index").to_numpy()
             table = table.filter(number == placed.index)
         return table, placed.data_file
 
-    def _row_groups(self, file: Any, placed: Placed, path: Path) -> list[int]:
+    def _footer_of(self, path: Path) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+        """What the file says of itself, and the first and last episode that each of its row groups may have.
+
+        That of the last file is kept: with a row group for each episode it is long, and it is asked for once for each.
+        """
+        state = path.stat()
+        key = (path, state.st_mtime_ns, state.st_size)
+        if self._footer is None or self._footer[0] != key:
+            metadata = need("pyarrow.parquet", "lerobot").ParquetFile(path).metadata
+            names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+            bounds = np.full((metadata.num_row_groups, 2), [0, np.iinfo(np.int64).max], np.int64)
+            if "episode_index" in names:
+                for group in range(metadata.num_row_groups):
+                    known = metadata.row_group(group).column(names.index("episode_index")).statistics
+                    if known is not None and known.has_min_max:
+                        bounds[group] = known.min, known.max
+            self._footer = (key, metadata, bounds)
+        return self._footer[1], self._footer[2][:, 0], self._footer[2][:, 1]
+
+    def _row_groups(self, metadata: Any, groups: NDArray[np.int64], path: Path) -> list[int]:
+        """The same row groups, after their sizes have been checked."""
         found, total = [], 0
-        metadata = file.metadata
-        names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        for group in range(metadata.num_row_groups):
+        for group in groups.tolist():
             row_group = metadata.row_group(group)
-            chunk = row_group.column(names.index("episode_index")) if "episode_index" in names else None
-            known = chunk.statistics if chunk is not None else None
-            if known is not None and known.has_min_max and not known.min <= placed.index <= known.max:
-                continue
             where = f"lerobot: {path}: row group {group}"
             for i in range(metadata.num_columns):
                 column = row_group.column(i)
@@ -179,7 +196,7 @@ class LeRobot(BaseSource):
             raise FormatError(f"{where} has no column {spec.name}, which meta/info.json declares")
         column = table.column(spec.name).combine_chunks()
         if spec.meta.get("stored") == "image":
-            values = np.empty((table.num_rows, *spec.shape), np.uint8)
+            values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(table.num_rows):
                 at = f"{where}, stream {spec.name}, row {row}"
                 values[row] = decode_picture(self._picture(column[row].as_py(), at), spec.shape, "lerobot", at)
@@ -211,14 +228,17 @@ class LeRobot(BaseSource):
     def _picture_shape(
         self, name: str, dtype: str, shape: tuple[int, ...], names: tuple[str, ...] | None
     ) -> tuple[int, ...]:
-        """(height, width, channels): what is declared may be in another order, or wrong; the first picture is not."""
+        """(height, width, channels), or (height, width) of 16-bit depth. What is declared may be in another order, or
+        wrong; the first picture is not."""
         if dtype == "image" and self._episodes:
             table, whole = self._table(self._episodes[0], name)
             if table.num_rows and name in table.column_names:
                 where = f"lerobot: {self.path}: {whole}, stream {name}, row 0"
                 picture = self._picture(table.column(name)[0].as_py(), where)
-                found, _ = picture_size(picture, "lerobot", where, self.limits)
-                return found if len(found) == 3 else (*found, 1)
+                found, pixel = picture_size(picture, "lerobot", where, self.limits)
+                if pixel not in ("uint8", "uint16"):
+                    raise FormatError(f"{where}: pictures must have 8 or 16 bits, got {pixel}")
+                return found
         if len(shape) != 3:
             raise FormatError(f"lerobot: {self.path}/meta/info.json: feature {name} must have 3 sizes, got {shape}")
         first = names[0] if names else ""

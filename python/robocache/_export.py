@@ -1,0 +1,261 @@
+"""``export``: a cache, or any dataset, as a LeRobot v3.0 dataset. What is lost is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._core import FormatError
+from ._episode import JSON, Episode, EpisodeStream, Source, StreamSpec
+from ._grid import SPANS, check_methods, frame_times, rows_at, values_at
+from ._ingest import Progress, Streams, check_episodes, choose_streams, open_source
+from ._new_folder import new_folder
+from ._types import Method
+from .adapters._lerobot_write import AUTOMATIC, Column, LeRobotWriter, Pictures
+from .adapters._times import SECOND_NS
+
+MAX_RANK = 5
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What ``export`` wrote, and in ``lost`` what LeRobot cannot say: a line each, empty where nothing is.
+
+    >>> import pathlib, robocache
+    >>> lost = ["/lidar: left out, point clouds have no place in LeRobot"]
+    >>> done = robocache.Exported(pathlib.Path("out"), 30.0, 2, 180, 4096, {"/arm/position": "arm.position"}, lost)
+    >>> done.features["/arm/position"], done.frames / done.fps
+    ('arm.position', 6.0)
+    """
+
+    path: Path
+    fps: float
+    episodes: int
+    frames: int
+    size_bytes: int
+    features: dict[str, str]
+    """{stream of the source: feature of the dataset}"""
+    lost: list[str]
+
+
+def export(
+    source: str | os.PathLike[str] | Source,
+    out: str | os.PathLike[str],
+    *,
+    fps: float | None = None,
+    streams: Streams = None,
+    methods: Mapping[str, Method] | None = None,
+    episodes: Iterable[int] | None = None,
+    span: str = "overlap",
+    max_gap_s: float | None = None,
+    skip_incomplete: bool = False,
+    robot_type: str | None = None,
+    progress: Progress | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> Exported:
+    """Writes a LeRobot v3.0 dataset into the new folder ``out``: all of it, or nothing.
+
+    LeRobot has one rate. Frames are at multiples of 1 / ``fps`` from where all streams have rows to where the first one
+    ends (``span="all"``: from the first row of any to the last of any, held where there are none), and each stream is
+    read there by ``align``. ``methods``: ``{stream: method}``, else what the source says (quaternions, angles), else
+    ``previous`` for pictures, integers and bool and ``linear`` for floats. Rows that are at these times already stay as
+    they are, bit for bit. ``fps`` may be left out where all streams declare the same rate.
+
+    ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
+    are counted in ``lost``. ``skip_incomplete`` leaves out episodes without a frame instead of raising. Pictures are
+    PNG. ``format`` and ``options`` go to ``robocache.open`` where ``source`` is a path. See docs/formats.md.
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(30):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step, np.float64))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 29]]))
+    >>> robocache.export(folder, folder / "lerobot", fps=10).frames
+    10
+    """
+    opened = open_source(source, format, options, "export")
+    chosen = choose_streams(opened.specs, streams, "export")
+    lost: list[str] = []
+    plan = {
+        old: told for old, new in chosen.items() if (told := feature_spec(opened.specs[old], new, lost)) is not None
+    }
+    check_names(plan)
+    used = {name: opened.specs[name] for name in plan}
+    ways = check_methods(methods, used, "export")
+    rate = checked_fps(fps, used)
+    if span not in SPANS:
+        raise ValueError(f"export: span must be one of {', '.join(SPANS)}, got {span!r}")
+    if max_gap_s is not None and not max_gap_s > 0:
+        raise ValueError(f"export: max_gap_s must be above 0, got {max_gap_s!r}")
+    gap_ns = None if max_gap_s is None else round(max_gap_s * SECOND_NS)
+    positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
+    tally = Tally(opened, used)
+    with new_folder(Path(out), "export") as folder:
+        robot = robot_type or found_robot_type(opened.metadata)
+        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
+        for done, position in enumerate(positions, 1):
+            episode = opened.episode(position)
+            times, why = times_of(episode, position, used, rate, span)
+            if why and not skip_incomplete:
+                raise FormatError(
+                    f"export: episode {position}: {why}; streams= or episodes= leave it out, skip_incomplete skips it"
+                )
+            if not why:
+                columns: dict[str, Column] = {}
+                for name in used:
+                    stream = episode.streams[name]
+                    columns[plan[name].name], num_invalid = column_at(stream, plan[name], times, ways[name], gap_ns)
+                    tally.stream(stream, times, num_invalid)
+                writer.add(len(times), columns, episode.task or "")
+            tally.episode(episode, times)
+            if progress is not None:
+                progress(done, len(positions))
+        if not writer.episodes:
+            raise FormatError("export: there is no episode with a frame")
+        writer.finish()
+    size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
+    features = {old: spec.name for old, spec in plan.items()}
+    lost += tally.lines(rate, ways)
+    return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost)
+
+
+def times_of(
+    episode: Episode, position: int, specs: Iterable[str], rate_hz: float, span: str
+) -> tuple[NDArray[np.int64], str]:
+    """The times of the frames, and why there are none."""
+    nothing = np.empty(0, np.int64)
+    for name in specs:
+        if not len(episode.streams.get(name, ())):
+            return nothing, f"stream {name!r} has no rows"
+    times = frame_times([episode.streams[name] for name in specs], rate_hz, span, f"export: episode {position}")
+    return times, "" if len(times) else "its streams have no time in common"
+
+
+def column_at(
+    stream: EpisodeStream, spec: StreamSpec, times: NDArray[np.int64], method: Method, max_gap_ns: int | None
+) -> tuple[Column, int]:
+    """The stream at the times of the frames, and at how many of them it is not valid."""
+    if spec.kind == "vector":
+        values, valid = values_at(stream, times, method, max_gap_ns)
+        return values, int((~valid).sum())
+    rows, valid = rows_at(stream, times, method, max_gap_ns)
+    return Pictures(stream.values, rows), int((~valid).sum())
+
+
+def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec | None:
+    """What becomes of a stream, with lines for what does not come back; None where LeRobot has no place for it."""
+    if spec.kind == "points" or 0 in spec.shape or len(spec.shape) > MAX_RANK:
+        why = "point clouds have no place" if spec.kind == "points" else f"rows of shape {spec.shape} have no place"
+        lost.append(f"{spec.name}: left out, {why} in LeRobot")
+        return None
+    name = wanted.strip("/").replace("/", ".")
+    if name != wanted:
+        lost.append(f"{spec.name}: named {name}, LeRobot's names have no slash")
+    shape, dtype, kind = spec.shape or (1,), spec.dtype, spec.kind
+    if kind == "image" and not (dtype == "uint8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)))):
+        kind = "vector"
+    if kind == "depth" and (dtype != "uint16" or len(shape) != 2):
+        kind = "vector"
+    if kind != spec.kind:
+        lost.append(f"{spec.name}: numbers, since {dtype} {spec.kind} of shape {shape} has no PNG")
+    if kind == "image" and len(shape) == 2:
+        shape = (*shape, 1)
+    if dtype == "bfloat16":
+        dtype = "float32"
+        lost.append(f"{spec.name}: float32, LeRobot has no bfloat16; the values are the same")
+    if shape != spec.shape:
+        lost.append(f"{spec.name}: rows of shape {shape}, not {spec.shape}")
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles")]
+    if spec.unit is not None or beside:
+        lost.append(f"{spec.name}: {', '.join((['unit'] if spec.unit is not None else []) + beside)} of the stream")
+    names = spec.names if kind == "vector" else None
+    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
+
+
+def check_names(plan: Mapping[str, StreamSpec]) -> None:
+    if not plan:
+        raise ValueError("export: there is no stream that LeRobot can hold")
+    seen: dict[str, str] = {}
+    for old, spec in plan.items():
+        if not spec.name or spec.name in AUTOMATIC:
+            raise ValueError(f"export: the feature of {old!r} must not be named {spec.name!r}; streams= renames it")
+        if spec.name in seen:
+            raise ValueError(
+                f"export: {seen[spec.name]!r} and {old!r} would both be named {spec.name!r}; streams= renames"
+            )
+        seen[spec.name] = old
+
+
+def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
+    if fps is None:
+        rates = sorted({spec.rate_hz for spec in specs.values()}, key=lambda rate: rate or 0.0)
+        if len(rates) != 1 or rates[0] is None:
+            told = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
+            raise ValueError(f"export: fps must be given where streams have no rate or several, got {told}")
+        return float(rates[0])
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
+        raise ValueError(f"export: fps must be a rate in Hz above 0, got {fps!r}")
+    return float(fps)
+
+
+def found_robot_type(metadata: Mapping[str, JSON]) -> str | None:
+    """Of a LeRobot dataset, also through a cache."""
+    inner = metadata
+    while isinstance(inner.get("source"), dict) and isinstance(inner["source"].get("metadata"), dict):
+        inner = inner["source"]["metadata"]
+    told = inner.get("info")
+    robot = told.get("robot_type") if isinstance(told, dict) else None
+    return robot if isinstance(robot, str) else None
+
+
+class Tally:
+    """What an export loses while it goes over the episodes."""
+
+    def __init__(self, source: Source, specs: Mapping[str, StreamSpec]) -> None:
+        self.moved = dict.fromkeys(specs, 0)
+        self.invalid = dict.fromkeys(specs, 0)
+        self.skipped: list[int] = []
+        self.no_task = self.several_tasks = self.began = self.meta = 0
+        self.metadata = bool(source.metadata)
+
+    def stream(self, stream: EpisodeStream, times: Any, invalid: int) -> None:
+        self.moved[stream.spec.name] += not np.array_equal(stream.times, times)
+        self.invalid[stream.spec.name] += invalid
+
+    def episode(self, episode: Episode, times: Any) -> None:
+        if not len(times):
+            self.skipped.append(episode.index)
+            return
+        self.no_task += episode.task is None
+        tasks = episode.meta.get("tasks")
+        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1
+        self.began += int(times[0]) != 0
+        self.meta += bool(episode.meta)
+
+    def lines(self, rate: float, ways: Mapping[str, Method]) -> list[str]:
+        counts = {
+            f"{len(self.skipped)} episodes without a frame were skipped: {self.skipped[:20]}": len(self.skipped),
+            f"{self.no_task} episodes have no task; LeRobot needs one, and has an empty text": self.no_task,
+            f"{self.several_tasks} episodes have several tasks; each has its first one now": self.several_tasks,
+            f"{self.began} episodes do not begin at 0; LeRobot's do, when they began is lost": self.began,
+            f"meta of {self.meta} episodes": self.meta,
+            "metadata of the dataset": self.metadata,
+        }
+        lines = [text for text, number in counts.items() if number]
+        for name, number in self.moved.items():
+            if number:
+                way = ways[name] or "align's default method"
+                lines.append(f"{name}: its own times in {number} episodes; read at {rate:g} Hz by {way}")
+        return lines + [
+            f"{name}: {number} frames are held or in gaps, LeRobot cannot mark them"
+            for name, number in self.invalid.items()
+            if number
+        ]

@@ -1,0 +1,25 @@
+"""RoboCache's own caches: a dataset like any other, so that what works on logs works on a cache too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .._cache import Cache
+
+MANIFEST = "manifest.json"
+
+
+def detect(path: Path) -> bool:
+    """Other tools write manifests too. A damaged one with shards beside it is a cache, and opening it says so."""
+    try:
+        if not (path / MANIFEST).is_file():
+            return False
+        with (path / MANIFEST).open("rb") as file:
+            return b'"robocache"' in file.read(64) or any(path.glob("shard-*.safetensors"))
+    except OSError:
+        return False
+
+
+def open(path: Path) -> Cache:
+    """No options: what an ingest was asked for is in the files, and arrays are views of them."""
+    return Cache(path)

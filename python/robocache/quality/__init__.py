@@ -1,0 +1,19 @@
+"""Is the data good? Findings with their place, a score, and a report as text, JSON or HTML. See docs/check.md."""
+
+from ._check import check
+from ._report import EpisodeReport, Group, Report, StreamReport, Timeline
+from ._rules import RULES, SEVERITIES, Finding, Rule, Thresholds
+
+__all__ = [
+    "RULES",
+    "SEVERITIES",
+    "EpisodeReport",
+    "Finding",
+    "Group",
+    "Report",
+    "Rule",
+    "StreamReport",
+    "Thresholds",
+    "Timeline",
+    "check",
+]
