@@ -24,7 +24,8 @@ import robocache
 
 SPEED = "bytes of all arrays over the wall time; ours is read, checked, summed up, written, synced and opened"
 MEMORY = "VmHWM of a process that only ingests: anonymous and mapped pages, the interpreter and its modules included"
-LONG_ROWS = 2000
+LARGE_ROWS = 480  # a demonstration of robomimic's "tool hang"
+LONG_ROWS = 2000  # no demonstration is that long: opening datasets is no longer what takes the time, the disk is
 CHILD = """
 import json, pathlib, sys, robocache
 def high_water():
@@ -61,7 +62,7 @@ def agrees(source: Path, out: Path) -> bool:
     return cache.verify() == []
 
 
-def measure_speed(folder: Path, size_bytes: int, rows: int, samples: int) -> dict[str, Any]:
+def measure_speed(folder: Path, size_bytes: int, rows: int, samples: int, at_least: float | None) -> dict[str, Any]:
     """Reading and ingesting in turns; both find the file in the page cache."""
     source, out = folder / "source.hdf5", folder / "cache"
     size, demos = ingest_data.write_robomimic(source, size_bytes, rows)
@@ -79,7 +80,7 @@ def measure_speed(folder: Path, size_bytes: int, rows: int, samples: int) -> dic
     return {
         "name": "ingest", "axes": {"demos": demos, "rows": rows, "streams": 4 + len(ingest_data.OBS)},
         "size_bytes": size, "samples_s": seconds, "median_s": medians, "of_raw": share,
-        "bars": {"of raw read": bar(share, at_least=0.4)},
+        "bars": {} if at_least is None else {"of raw read": bar(share, at_least=at_least)},
     }  # fmt: skip
 
 
@@ -103,14 +104,15 @@ def measure_open(folder: Path, episodes: int, num_shards: int, samples: int) -> 
 
 def measure_memory(folder: Path, size_bytes: int) -> dict[str, Any]:
     source, out = folder / "large.hdf5", folder / "large"
-    size, demos = ingest_data.write_robomimic(source, size_bytes)
+    size, demos = ingest_data.write_robomimic(source, size_bytes, LARGE_ROWS)
     done = subprocess.run([sys.executable, "-c", CHILD, source, out], check=True, capture_output=True, text=True)
     peaks = json.loads(done.stdout)
     assert peaks.pop("episodes") == demos
     source.unlink()
     shutil.rmtree(out)
     return {
-        "name": "memory", "axes": {"demos": demos, "rows": ingest_data.ROWS}, "size_bytes": size, "peak_bytes": peaks,
+        "name": "memory", "axes": {"demos": demos, "rows": LARGE_ROWS, "streams": 4 + len(ingest_data.OBS)},
+        "size_bytes": size, "peak_bytes": peaks,
         "bars": {"MB": bar(peaks["peak"] / 1e6, at_most=500.0)},
     }  # fmt: skip
 
@@ -118,6 +120,7 @@ def measure_memory(folder: Path, size_bytes: int) -> dict[str, Any]:
 def describe(case: dict[str, Any]) -> str:
     what = ", ".join(f"{value} {name}" for name, value in case["axes"].items())
     said = [f"{'PASS' if b['holds'] else 'MISS'} {b['measured']:.3g} {name}" for name, b in case["bars"].items()]
+    said = said or [f"{case['of_raw']:.2f} of raw read"]
     return f"  {case['name']}, {case['size_bytes'] / 1e6:.0f} MB, {what}: {'; '.join(said)}"
 
 
@@ -138,8 +141,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=args.folder) as made:
         folder = Path(made)
         for measure in (
-            lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples),
-            lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples),
+            lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples, 0.4),
+            lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples, None),
             lambda: measure_open(folder, 100_000 // part, 240, max(10, args.samples)),
             lambda: measure_memory(folder, 4 * 10**9 // part),
         ):

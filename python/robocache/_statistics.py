@@ -157,7 +157,9 @@ class Statistics:
             return
         self.not_finite += int(finite.size - finite.sum())
         counts = finite.sum(1)
-        self.merge(counts, np.where(finite, columns, 0).sum(1, dtype=np.float64) / np.maximum(counts, 1), columns, finite)
+        self.merge(
+            counts, np.where(finite, columns, 0).sum(1, dtype=np.float64) / np.maximum(counts, 1), columns, finite
+        )
         self.low = np.minimum(self.low, np.where(finite, columns, np.inf).min(1))
         self.high = np.maximum(self.high, np.where(finite, columns, -np.inf).max(1))
 
