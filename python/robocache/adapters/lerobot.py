@@ -139,13 +139,8 @@ class LeRobot(BaseSource):
             known = chunk.statistics if chunk is not None else None
             if known is not None and known.has_min_max and not known.min <= placed.index <= known.max:
                 continue
-            where = f"lerobot: {path}: row group {group}"
-            for i in range(metadata.num_columns):
-                column = row_group.column(i)
-                self.limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
-                total += int(column.num_values) * 8
-            total += row_group.total_byte_size
-            self.limits.check(where, total, path.stat().st_size)
+            total += meta_files.row_group_bytes(metadata, group, path, self.limits)
+            self.limits.check(f"lerobot: {path}: row group {group}", total, path.stat().st_size)
             found.append(group)
         return found
 
