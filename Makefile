@@ -65,6 +65,7 @@ test-gpu-cpp: $(READY)
 bench: build/.wheel
 	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
+	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 
 lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)

@@ -18,7 +18,7 @@ RATE_HZ = 20.0
 
 def demo_arrays(rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """What a demonstration holds, in the shapes and dtypes that robomimic writes."""
-    walk = rng.standard_normal((rows, 110)).cumsum(0) * 0.01
+    walk = rng.standard_normal((rows, 105)).cumsum(0) * 0.01
     arrays = {"actions": walk[:, :7], "states": walk[:, 7:52], "rewards": np.zeros(rows), "dones": np.zeros(rows, "i8")}
     column = 52
     for name, width in OBS.items():

@@ -65,8 +65,12 @@ def giant_jpeg(width, height):
     return bytes(data)
 
 
-BOMBS = {"png": (giant_png, (60000, 60000)), "wide png": (giant_png, (8000, 4000)), "jpeg": (giant_jpeg, (65000, 65000)),
-         "wide jpeg": (giant_jpeg, (9000, 4000))}  # fmt: skip
+BOMBS = {
+    "png": (giant_png, (60000, 60000)),
+    "wide png": (giant_png, (8000, 4000)),
+    "jpeg": (giant_jpeg, (65000, 65000)),
+    "wide jpeg": (giant_jpeg, (9000, 4000)),
+}
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
@@ -207,5 +211,5 @@ def test_a_giant_manifest_is_refused_before_it_is_read(tmp_path):
     (tmp_path / "manifest.json").touch()
     with open(tmp_path / "manifest.json", "r+b") as file:
         file.truncate(1 << 40)
-    with pytest.raises(robocache.FormatError, match="manifest.json: has 1099511627776 bytes, more than 67108864"):
+    with pytest.raises(robocache.FormatError, match=r"manifest\.json: has 1099511627776 bytes, more than 67108864"):
         robocache.Cache(tmp_path)
