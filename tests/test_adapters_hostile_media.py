@@ -49,6 +49,47 @@ def test_other_byte_orders_of_hdf5_are_read_as_they_are(tmp_path, rng):
     assert values.tolist() == list(range(rows))
 
 
+LONG = 3_000_001
+
+
+def repeat_first_text(path, at, count):
+    """A list of texts without a fixed length is one of places, 16 bytes each: all become the first one."""
+    data = bytearray(path.read_bytes())
+    data[at : at + 16 * count] = data[at : at + 16] * count
+    path.write_bytes(data)
+
+
+def test_a_mask_of_one_long_text_many_times_is_refused(tmp_path, rng):
+    written = write("robomimic", tmp_path, rng)
+    where = []
+
+    def names(file, h5py):
+        file["mask"].create_dataset("all", data=["x" * LONG] + ["demo_0"] * 1999, dtype=h5py.string_dtype())
+        file.flush()
+        where.append(file["mask/all"].id.get_offset())
+
+    path = hdf5(written, names)
+    repeat_first_text(path, where[0], 2000)
+    refused(path, "/mask/all holds a name of more than 65536 characters", peak_bytes=3 * 64 * LONG)
+
+
+def test_an_attribute_of_one_long_text_many_times_is_left_out(tmp_path, rng):
+    written = write("robomimic", tmp_path, rng)
+
+    def attribute(file, h5py):
+        texts = np.array(["x" * LONG] + ["a"] * 1999, dtype=object)
+        file["data/demo_0"].attrs.create("notes", texts, dtype=h5py.string_dtype())
+
+    path = hdf5(written, attribute)
+    repeat_first_text(path, path.read_bytes().index(struct.pack("<I", LONG)), 2000)
+    import h5py
+
+    with h5py.File(path) as file:
+        assert file["data/demo_0"].attrs.get_id("notes").shape == (2000,)
+    assert peak_of(path) < PEAK_BYTES
+    assert "notes" not in robocache.open(path).episode(0).meta
+
+
 # --- pictures
 
 

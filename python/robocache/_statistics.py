@@ -109,7 +109,7 @@ class Statistics:
         self.sample = Sample(self.channels)
         # Rows that wait until there are enough of them, a channel after the other. Where a part ends depends on the
         # number of rows alone: an ingest that was resumed has the same sums to the last bit.
-        self.waiting = np.empty((self.channels, max(1, CHUNK // self.channels)), np.float32)
+        self.waiting: NDArray[Any] = np.empty((self.channels, max(1, CHUNK // self.channels)), np.float32)
         self.num_waiting = 0
 
     def add(self, values: NDArray[Any]) -> None:

@@ -20,6 +20,9 @@ from ._times import checked_rate, times_at_rate
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MAX_MASK = 10_000_000
+MAX_NAME = 1 << 16
+TEXTS = 64
+"""Texts without a fixed length that are read at a time."""
 NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
@@ -54,8 +57,7 @@ class Stored(NamedTuple):
 
     def read(self, num_rows: int) -> Any:
         """The first rows, in the byte order of this machine."""
-        from h5py import h5s
-
+        h5s = need("h5py.h5s", "robomimic")
         values = np.empty((num_rows, *self.shape[1:]), self.dtype)
         if values.size == 0:
             return values
@@ -138,7 +140,7 @@ class Robomimic(BaseSource):
             total += size
             self.limits.check(where, size, dataset.id.get_storage_size())
         self.limits.check(self.label(index), total)
-        attributes = {name: _plain(value) for name, value in group.attrs.items()}
+        attributes = self._attributes(group)
         lengths = {name: dataset.shape[0] for name, dataset in datasets.items()}
         num_rows = min(lengths.values(), default=0)
         declared = attributes.pop("num_samples", None)
@@ -160,6 +162,16 @@ class Robomimic(BaseSource):
         meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
         meta.update(attributes)
         return rows, _task(attributes, self.metadata["env_args"]), meta
+
+    def _attributes(self, group: Any) -> dict[str, JSON]:
+        """As JSON. Lists of texts without a fixed length are left out: a small file may hold a long one a thousand
+        times, and attributes are read whole."""
+        found = {}
+        for name in group.attrs:
+            kind = group.attrs.get_id(name)
+            if kind.dtype.kind != "O" or int(np.prod(kind.shape or (), dtype=np.int64)) <= 1:
+                found[name] = _plain(group.attrs[name])
+        return found
 
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
@@ -249,9 +261,19 @@ def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
 
 
 def _texts(dataset: Any) -> list[str]:
+    """The names of a mask. Where they have no fixed length many may be the same long one of the file: few at a time."""
+    if dataset.ndim != 1:
+        raise FormatError(f"robomimic: {dataset.name} must be a list of names, got shape {dataset.shape}")
     if dataset.size > MAX_MASK:
         raise FormatError(f"robomimic: {dataset.name} declares {dataset.size} names, more than {MAX_MASK}")
-    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in dataset[:]]
+    texts: list[str] = []
+    step = TEXTS if dataset.dtype.kind == "O" else max(1, dataset.size)
+    for begin in range(0, dataset.size, step):
+        part = dataset[begin : begin + step]
+        texts += [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in part]
+        if max(map(len, texts[begin:]), default=0) > MAX_NAME:
+            raise FormatError(f"robomimic: {dataset.name} holds a name of more than {MAX_NAME} characters")
+    return texts
 
 
 def _plain(value: Any) -> JSON:
