@@ -93,7 +93,8 @@ class Robomimic(BaseSource):
         if "data" not in file:
             raise FormatError(f"robomimic: {self.path} has no group /data")
         data = self._child(file, "data", ("Group",))
-        env_args = _json_attribute(data.attrs.get("env_args"))
+        told = self._attributes(data)
+        env_args = _json_attribute(told.get("env_args"))
         filters = self._child(file, "mask", ("Group",)) if "mask" in list(file) else {}
         masks = {name: _texts(self._child(filters, name, ("Dataset",))) for name in filters}
         self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
@@ -107,7 +108,7 @@ class Robomimic(BaseSource):
         self.metadata = {
             "env_args": env_args,
             "masks": masks,
-            "total": _plain(data.attrs.get("total")),
+            "total": told.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
         }
         if self._demos:
