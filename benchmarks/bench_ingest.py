@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -85,19 +86,27 @@ def measure_speed(folder: Path, size_bytes: int, rows: int, samples: int, at_lea
 
 
 def measure_open(folder: Path, episodes: int, num_shards: int, samples: int) -> dict[str, Any]:
-    """Opening, and the arrays of one episode from the middle."""
+    """Opening, and the arrays of one episode from the middle; at a quiet moment where there is one, and in CPU time."""
     out = folder / "many"
     cache = ingest_data.write_many_episodes(out, episodes, num_shards)
     assert len(cache) == episodes
     axes = {"episodes": episodes, "shards": cache.num_shards, "streams": len(cache.specs)}
     size = cache.size_bytes
     del cache
-    seconds = {"open": [timed(lambda: robocache.Cache(out)) for _ in range(samples)]}
-    seconds["open and read one"] = [timed(lambda: robocache.Cache(out).episode(episodes // 2)) for _ in range(samples)]
+    calls = {
+        "open": lambda: robocache.Cache(out),
+        "open and read one": lambda: robocache.Cache(out).episode(episodes // 2),
+    }
+    timings = harness.interleave(calls, samples)
+    seconds = timings.seconds
+    begin = time.process_time()
+    robocache.Cache(out)
+    cpu_s = time.process_time() - begin
     shutil.rmtree(out)
     medians = {name: harness.median(s) for name, s in seconds.items()}
     return {
-        "name": "open", "axes": axes, "size_bytes": size, "samples_s": seconds, "median_s": medians,
+        "name": "open", "axes": axes, "size_bytes": size, "samples_s": seconds, "median_s": medians, "cpu_s": cpu_s,
+        "others_cores": timings.others_cores,
         "bars": {"ms": bar(medians["open"] * 1e3, at_most=100.0)},
     }  # fmt: skip
 
@@ -129,6 +138,8 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=5, help="of reading and of ingesting, in turns")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the sizes: to see that it runs")
     parser.add_argument("--folder", default=None, help="where the files are made (15 GB); removed afterwards")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--keep", type=Path, help="an earlier JSON file, whose other cases are kept with their commit")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_ingest.json"), help="JSON file to write")
     args = parser.parse_args()
@@ -136,17 +147,22 @@ def main() -> int:
     environment = harness.environment()
     environment["versions"] |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
     cases = []
+    kept = json.loads(args.keep.read_text())["cases"] if args.keep else []
     if args.folder is not None:
         Path(args.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as made:
         folder = Path(made)
-        for measure in (
-            lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples, 0.4),
-            lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples, None),
-            lambda: measure_open(folder, 100_000 // part, 240, max(10, args.samples)),
-            lambda: measure_memory(folder, 4 * 10**9 // part),
+        for name, measure in (
+            ("ingest", lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples, 0.4)),
+            ("ingest", lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples, None)),
+            ("open", lambda: measure_open(folder, 100_000 // part, 240, max(10, args.samples))),
+            ("memory", lambda: measure_memory(folder, 4 * 10**9 // part)),
         ):
-            cases.append(measure())
+            if args.only not in name:
+                cases += [kept[len(cases)]] if kept else []
+                continue
+            begun = {"commit": environment["commit"], "date": environment["date"], "load": list(os.getloadavg())}
+            cases.append(measure() | begun)
             print(describe(cases[-1]), flush=True)
     record = {"benchmark": "ingest", "device": "cpu", "quick": args.quick, "speed": SPEED, "memory": MEMORY}
     harness.write_json(args.out, record | environment | {"cases": cases})

@@ -16,7 +16,7 @@ def measured(case: Result) -> str:
     if case["name"] == "ingest":
         return f"{100 * case['of_raw']:.0f} % of the raw read"
     if case["name"] == "open":
-        return f"{number(case['median_s']['open'] * 1e3)} ms"
+        return f"{number(case['median_s']['open'] * 1e3)} ms, {number(case['cpu_s'] * 1e3)} of the CPU"
     return f"{case['peak_bytes']['peak'] / 1e6:.0f} MB, {case['peak_bytes']['imported'] / 1e6:.0f} of it before ingest"
 
 
@@ -36,11 +36,12 @@ def table(result: Result) -> str:
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         f"{' A quick run: a fiftieth of the sizes.' if result['quick'] else ''}"
     )
-    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar"]
+    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar", "commit"]
     rows = [
         [case["name"], f"{case['size_bytes'] / 1e9:.2f} GB",
          ", ".join(f"{value:,} {name}" for name, value in case["axes"].items()), rate(case, "raw"),
-         rate(case, "ingest"), measured(case), verdict(case)]
+         rate(case, "ingest"), measured(case), verdict(case),
+         f"`{case['commit'][:10]}`" if case["commit"] != result["commit"] else ""]
         for case in result["cases"]
     ]  # fmt: skip
     return "\n".join([said, "", *grid(header, rows)])
