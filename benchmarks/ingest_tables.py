@@ -16,7 +16,8 @@ def measured(case: Result) -> str:
     if case["name"] == "ingest":
         return f"{100 * case['of_raw']:.0f} % of the raw read"
     if case["name"] == "open":
-        return f"{number(case['median_s']['open'] * 1e3)} ms, {number(case['cpu_s'] * 1e3)} of the CPU"
+        cpu = f", {number(case['cpu_s'] * 1e3)} of the CPU" if "cpu_s" in case else ""
+        return f"{number(case['median_s']['open'] * 1e3)} ms{cpu}"
     return f"{case['peak_bytes']['peak'] / 1e6:.0f} MB, {case['peak_bytes']['imported'] / 1e6:.0f} of it before ingest"
 
 
@@ -44,7 +45,8 @@ def table(result: Result) -> str:
          f"`{case['commit'][:10]}`" if case["commit"] != result["commit"] else ""]
         for case in result["cases"]
     ]  # fmt: skip
-    return "\n".join([said, "", *grid(header, rows)])
+    others = [f"Another run of {run['name']}: {measured(run)} ({run['note']})." for run in result.get("other_runs", [])]
+    return "\n".join([said, "", *grid(header, rows), *(["", *others] if others else [])])
 
 
 def blocks() -> dict[str, str]:
