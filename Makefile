@@ -65,6 +65,7 @@ test-gpu-cpp: $(READY)
 bench: build/.wheel
 	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
+	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 
 lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)
@@ -82,18 +83,10 @@ sanitize: $(READY)
 	    cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset && ctest --preset $$preset -j 2 || exit 1; \
 	done
 
-# Each target for FUZZ_SECONDS; what it found stays in build/fuzz. clang brings libFuzzer; without it a plain driver runs.
+# Each target for FUZZ_SECONDS, side by side; what they found stays in build/fuzz.
 FUZZ_SECONDS ?= 60
-FUZZ_CXX := $(shell command -v clang++ || echo c++)
 fuzz: $(READY)
-	cmake --preset fuzz --log-level=WARNING -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) && cmake --build --preset fuzz --target fuzz_targets
-	cd build/fuzz && tests/fuzz/make_seeds seeds
-	cd build/fuzz && for target in manifest shard reader; do \
-	    if [ $(notdir $(FUZZ_CXX)) = clang++ ]; then \
-	        tests/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2560 -timeout=5 -print_final_stats=1 \
-	            -dict=../../tests/fuzz/json.dict seeds/$$target || exit 1; \
-	    else tests/fuzz/fuzz_$$target $(FUZZ_SECONDS) seeds/$$target || exit 1; fi; \
-	done
+	tools/fuzz.sh $(FUZZ_SECONDS)
 
 # Each tool over the tests marked sanitize, and only our kernels. Without PyTorch's cache, and with padding between
 # allocations, an array ends where it ends. Errors of calls that PyTorch tries and handles are left to PyTorch. A tool

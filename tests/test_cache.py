@@ -233,9 +233,9 @@ def test_quantiles_of_many_rows_come_from_a_bounded_sample(rng):
     statistics = Statistics(StreamSpec("x", "float32", (2,)))
     for _ in range(20):
         statistics.add(rng.random((50_001, 2), np.float32))
+    result = statistics.result()
     assert len(statistics.sample.rows) == 2 * _statistics.SAMPLE
     assert statistics.sample.seen == 20 * 50_001
-    result = statistics.result()
     np.testing.assert_allclose(result["q01"], 0.01, atol=0.003)
     np.testing.assert_allclose(result["q99"], 0.99, atol=0.003)
 

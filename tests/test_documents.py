@@ -1,5 +1,6 @@
 """Numbers and pictures in the documents come from committed results."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -40,3 +41,26 @@ def test_a_quoted_gpu_result_is_of_a_full_run_on_a_known_commit(benchmark):
         assert not result["modified"]
         assert len(result["commit"]) == 40
         assert all(case["agrees"] for case in result["cases"])
+
+
+def test_the_quoted_ingest_is_of_a_full_run_on_a_known_commit():
+    result = tables.load("cpu", "ingest")
+    assert result is not None
+    assert not result["quick"]
+    assert not result["modified"]
+    assert len(result["commit"]) == 40
+    assert [case["name"] for case in result["cases"]] == ["ingest", "ingest", "open", "memory"]
+    assert result["cases"][0]["size_bytes"] >= 0.99e9
+    assert result["cases"][2]["axes"]["episodes"] == 100_000
+    assert result["cases"][3]["size_bytes"] >= 3.99e9
+
+
+def test_every_fuzz_target_ran_for_an_hour_and_found_nothing():
+    record = json.loads((tables.RESULTS / "fuzz_hour.json").read_text())
+    assert record["findings"] == 0
+    assert len(record["commit"]) == 40
+    targets = {path.stem.removeprefix("fuzz_") for path in (ROOT / "tests" / "fuzz").glob("fuzz_*.cpp")}
+    assert record["targets"].keys() == targets
+    for target in record["targets"].values():
+        assert target["seconds"] >= 3600
+        assert target["executions"] > 100_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _core
 from ._episode import JSON, Episode, EpisodeStream, StreamSpec
@@ -185,7 +185,7 @@ class CacheWriter:
         ]
         self._writer = _core.CacheWriter(os.fspath(self.path), streams, shard_bytes, fingerprint, resume)
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
-        self._table: list[dict[str, JSON]] = []
+        self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
         """Where the last episode was in the source; -1 before the first one."""
         finished = self._writer.finished()
@@ -221,41 +221,62 @@ class CacheWriter:
         return values, np.ascontiguousarray(stream.times), offsets
 
     def _count(self, episode: Episode) -> None:
-        row: dict[str, JSON] = {"index": episode.index, "task": episode.task, "meta": to_json(episode.meta)}
-        times: list[NDArray[np.int64]] = []
-        for name in self.specs:
-            stream = episode.streams.get(name)
-            row[f"messages/{name}"] = 0 if stream is None else len(stream.times)
-            if stream is not None:
-                self._statistics[name].add(stream.values)
-                if len(stream.times):
-                    times.append(stream.times)
-        row["begin_ns"] = min((int(t[0]) for t in times), default=None)
-        row["end_ns"] = max((int(t[-1]) for t in times), default=None)
-        self._table.append(row)
+        for name, stream in episode.streams.items():
+            self._statistics[name].add(stream.values)
+        self._table.add(episode)
 
     def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
         """Makes all episodes the cache, at once, and opens it."""
         for i, (name, spec) in enumerate(self.specs.items()):
             self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
-        table = parquet_of(self._table, [f"messages/{name}" for name in self.specs])
+        table = self._table.parquet()
         if table is not None:
             self._writer.attach("episodes", "parquet", table)
         self._writer.commit(to_json(dict(metadata or {})))
         return Cache(self.path)
 
 
-def parquet_of(rows: list[dict[str, JSON]], counts: list[str]) -> bytes | None:
-    """A table with a row for each episode; None where pyarrow is not installed."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        return None
-    text, number = pa.string(), pa.int64()
-    kinds = {"index": number, "task": text, "begin_ns": number, "end_ns": number, "meta": text}
-    kinds |= dict.fromkeys(counts, number)
-    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
-    sink = io.BytesIO()
-    parquet.write_table(pa.table({"episode": pa.array(range(len(rows)), number), **columns}), sink)
-    return sink.getvalue()
+class EpisodeTable:
+    """A row for each episode, kept as columns of plain numbers: a cache may have a million of them."""
+
+    def __init__(self, streams: list[str]) -> None:
+        self.streams = streams
+        self.numbers = {name: array("q") for name in ("index", "begin_ns", "end_ns", *map(self.count, streams))}
+        self.texts: dict[str, list[str | None]] = {"task": [], "meta": []}
+        self.without_times: list[int] = []
+
+    @staticmethod
+    def count(stream: str) -> str:
+        return f"messages/{stream}"
+
+    def add(self, episode: Episode) -> None:
+        times = [stream.times for stream in episode.streams.values() if len(stream.times)]
+        if not times:
+            self.without_times.append(len(self.texts["task"]))
+        self.numbers["index"].append(episode.index)
+        self.numbers["begin_ns"].append(min((int(t[0]) for t in times), default=0))
+        self.numbers["end_ns"].append(max((int(t[-1]) for t in times), default=0))
+        for name in self.streams:
+            stream = episode.streams.get(name)
+            self.numbers[self.count(name)].append(0 if stream is None else len(stream.times))
+        self.texts["task"].append(episode.task)
+        self.texts["meta"].append(to_json(episode.meta))
+
+    def parquet(self) -> bytes | None:
+        """As a file; None where pyarrow is not installed."""
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError:
+            return None
+        columns = {name: pa.array(np.frombuffer(numbers, np.int64)) for name, numbers in self.numbers.items()}
+        columns |= {name: pa.array(texts, pa.string()) for name, texts in self.texts.items()}
+        missing = np.zeros(len(self.texts["task"]), bool)
+        missing[self.without_times] = True
+        for name in ("begin_ns", "end_ns"):
+            columns[name] = pa.array(np.frombuffer(self.numbers[name], np.int64), mask=missing)
+        order = ("index", "task", "begin_ns", "end_ns", "meta", *map(self.count, self.streams))
+        episodes = pa.array(np.arange(len(missing), dtype=np.int64))
+        sink = io.BytesIO()
+        parquet.write_table(pa.table({"episode": episodes} | {name: columns[name] for name in order}), sink)
+        return sink.getvalue()

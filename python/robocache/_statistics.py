@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ._episode import JSON, StreamSpec
 
 QUANTILES = {"q01": 0.01, "q99": 0.99}
-CHUNK = 1 << 20
-"""Values looked at together: what bounds the memory of intermediate results."""
+CHUNK = 1 << 16
+"""Values looked at together: enough that a call of NumPy costs little, few enough for the caches of a core."""
 MAX_CHANNELS = 4096
 SAMPLE = 1 << 15
 """Half the rows a sample may hold."""
@@ -109,17 +109,38 @@ class Statistics:
         self.small = spec.dtype in ("bool", "uint8", "int8")
         self.histogram = np.zeros((self.channels, 256), np.int64) if self.small else None
         self.sample = Sample(self.channels)
+        # Rows that wait until there are enough of them, a channel after the other. Where a part ends depends on the
+        # number of rows alone: an ingest that was resumed has the same sums to the last bit.
+        self.waiting: NDArray[Any] = np.empty((self.channels, max(1, CHUNK // self.channels)), np.float32)
+        self.num_waiting = 0
 
     def add(self, values: NDArray[Any]) -> None:
         """Rows as they are stored: uint16 bits where the stream is bfloat16."""
         rows = np.ascontiguousarray(values).reshape(-1, self.channels)
-        step = max(1, CHUNK // self.channels)
-        for begin in range(0, len(rows), step):
-            part = rows[begin : begin + step]
-            if self.small:
-                self.add_small(part)
-            else:
-                self.add_rows(bfloat16_to_float32(part) if self.spec.dtype == "bfloat16" else part)
+        step = self.waiting.shape[1]
+        if self.small:
+            for begin in range(0, len(rows), step):
+                self.add_small(rows[begin : begin + step])
+            return
+        if self.waiting.dtype != rows.dtype:
+            self.waiting = np.empty(self.waiting.shape, rows.dtype)
+        while len(rows):
+            part = rows[: step - self.num_waiting]
+            self.waiting[:, self.num_waiting : self.num_waiting + len(part)] = part.T
+            self.num_waiting += len(part)
+            rows = rows[len(part) :]
+            if self.num_waiting == step:
+                self.add_waiting()
+
+    def add_waiting(self) -> None:
+        columns = self.waiting[:, : self.num_waiting]
+        self.num_waiting = 0
+        if self.spec.dtype == "bfloat16":
+            columns = bfloat16_to_float32(columns)
+        elif columns.dtype == np.float16:
+            columns = columns.astype(np.float32)
+        if columns.shape[1]:
+            self.add_columns(columns)
 
     def add_small(self, rows: NDArray[Any]) -> None:
         assert self.histogram is not None
@@ -127,39 +148,39 @@ class Statistics:
         for channel in range(self.channels):
             self.histogram[channel] += np.bincount(shifted[:, channel], minlength=256)
 
-    def add_rows(self, rows: NDArray[Any]) -> None:
-        if rows.dtype == np.float16:
-            rows = rows.astype(np.float32)
-        finite = None if rows.dtype.kind != "f" else np.isfinite(rows)
+    def add_columns(self, columns: NDArray[Any]) -> None:
+        """``(channels, rows)``."""
+        self.sample.add(columns.T)
+        finite = None if columns.dtype.kind != "f" else np.isfinite(columns)
         if finite is None or bool(finite.all()):
-            self.merge(
-                np.full(self.channels, len(rows)), rows.mean(0, dtype=np.float64), rows.min(0), rows.max(0), rows, None
-            )
-            self.sample.add(rows)
+            counts = np.full(self.channels, columns.shape[1])
+            self.merge(counts, columns.mean(1, dtype=np.float64), columns, None)
+            self.low, self.high = np.minimum(self.low, columns.min(1)), np.maximum(self.high, columns.max(1))
             return
         self.not_finite += int(finite.size - finite.sum())
-        counts = finite.sum(0)
-        mean = np.where(finite, rows, 0).sum(0, dtype=np.float64) / np.maximum(counts, 1)
-        low, high = np.where(finite, rows, np.inf).min(0), np.where(finite, rows, -np.inf).max(0)
-        self.merge(counts, mean, low, high, rows, finite)
-        self.sample.add(rows)
+        counts = finite.sum(1)
+        self.merge(
+            counts, np.where(finite, columns, 0).sum(1, dtype=np.float64) / np.maximum(counts, 1), columns, finite
+        )
+        self.low = np.minimum(self.low, np.where(finite, columns, np.inf).min(1))
+        self.high = np.maximum(self.high, np.where(finite, columns, -np.inf).max(1))
 
-    def merge(
-        self, counts: NDArray[Any], mean: Float64, low: Any, high: Any, rows: NDArray[Any], finite: NDArray[Any] | None
-    ) -> None:
+    def merge(self, counts: NDArray[Any], mean: Float64, columns: NDArray[Any], finite: NDArray[Any] | None) -> None:
         """Moments of two parts from those of each (Chan, Golub and LeVeque)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            away = rows - mean if finite is None else np.where(finite, rows - mean, 0.0)
-            squares = np.einsum("ij,ij->j", away, away, dtype=np.float64)
+            away = columns - mean[:, None]
+            if finite is not None:
+                away = np.where(finite, away, 0.0)
+            squares = np.einsum("ij,ij->i", away, away, dtype=np.float64)
             total = np.maximum(self.counts + counts, 1)
             delta = np.where(counts > 0, mean - self.mean, 0.0)
             self.mean = self.mean + delta * counts / total
             self.squares = self.squares + squares + delta * delta * self.counts * counts / total
         self.counts = self.counts + counts
-        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
     def result(self) -> dict[str, JSON]:
         """Lists with a number for each channel; None where there is none to give."""
+        self.add_waiting()
         if self.histogram is not None:
             return self.from_histogram(self.histogram)
         some = self.counts > 0

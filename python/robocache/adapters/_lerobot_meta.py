@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core import FormatError
 from .._episode import JSON
-from ._paths import MAX_JSON_BYTES, Tree, checked_shape, load_json, need
+from ._paths import MAX_JSON_BYTES, Limits, Tree, checked_shape, load_json, need
 
 DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 VIDEO_V21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
@@ -192,13 +192,31 @@ def _stats_of_row(row: dict[str, Any]) -> JSON:
     return stats
 
 
+def row_group_bytes(metadata: Any, group: int, path: Path, limits: Limits) -> int:
+    """What reading a row group takes, by all that the file declares about it; FormatError where that is too much.
+
+    Rows and values are counted beside bytes: a reader makes room for what is declared before it looks for it.
+    """
+    row_group = metadata.row_group(group)
+    where = f"lerobot: {path}: row group {group}"
+    size, stored = max(int(row_group.total_byte_size), 0), path.stat().st_size
+    for i in range(metadata.num_columns):
+        column = row_group.column(i)
+        limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
+        if column.num_values < row_group.num_rows:  # rows of lists have more values, of an empty list one
+            raise FormatError(f"{where} has {row_group.num_rows} rows, its column {i} {column.num_values} values")
+        size += int(column.num_values) * 8
+    limits.check(where, max(size, int(row_group.num_rows) * 8), stored)
+    return size
+
+
 def _read_parquet(path: Path) -> Any:
     parquet = need("pyarrow.parquet", "lerobot")
     try:
         file = parquet.ParquetFile(path)
-        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-        if max(size, file.metadata.num_rows) > max(MAX_JSON_BYTES, 1000 * path.stat().st_size):
-            raise FormatError(f"lerobot: {path} declares {size} bytes in {file.metadata.num_rows} rows, too many")
+        limits = Limits(episode_bytes=max(MAX_JSON_BYTES, 1000 * path.stat().st_size))
+        groups = range(file.metadata.num_row_groups)
+        limits.check(f"lerobot: {path}", sum(row_group_bytes(file.metadata, group, path, limits) for group in groups))
         return file.read()
     except (OSError, ValueError) as error:
         raise FormatError(f"lerobot: {path}: {error}") from error

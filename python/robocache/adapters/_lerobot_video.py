@@ -13,6 +13,8 @@ from .._episode import StreamSpec
 from ._paths import need
 from ._repair import Repairer
 
+CONTAINERS = {"format_whitelist": "mov,mp4,matroska,webm,avi", "protocol_whitelist": "file"}
+"""A playlist with the name of a video would make FFmpeg open whatever files and addresses it lists."""
 EARLY_S = 0.5
 """Videos of several episodes are cut at times that were summed in floats: look a little before."""
 
@@ -23,12 +25,14 @@ def read_video(
     """Pictures and the rows they belong to. A row takes the frame nearest to its time, at most half a row away."""
     path, begin_s = clip
     av = need("av", "lerobot")
-    values = np.empty((len(seconds), *spec.shape), np.uint8)
+    values = np.empty((0, *spec.shape), np.uint8)
     error_s = np.full(len(seconds), np.inf)
     if len(seconds):
         try:
-            with av.open(str(path)) as container:
-                _decode(container, spec, begin_s + seconds, 0.5 / rate_hz, values, error_s)
+            with av.open(str(path), options=CONTAINERS) as container:
+                video = _checked(container, spec)
+                values = np.empty((len(seconds), *spec.shape), np.uint8)
+                _decode(container, video, spec, begin_s + seconds, 0.5 / rate_hz, values, error_s)
         except av.error.FFmpegError as error:
             raise FormatError(f"{repairer.where}, stream {spec.name}: {path}: {error}") from error
     found = np.isfinite(error_s)
@@ -40,8 +44,23 @@ def read_video(
     return values, np.flatnonzero(found)
 
 
+def _checked(container: Any, spec: StreamSpec) -> Any:
+    """The video, whose pictures are as large as declared; frames that grow later are not decoded."""
+    if not container.streams.video:
+        raise FormatError(f"lerobot: {container.name}: there is no video in it")
+    video = container.streams.video[0]
+    if (video.height, video.width) != spec.shape[:2]:
+        raise FormatError(
+            f"lerobot: {container.name}: the video is {video.height} x {video.width}, declared is {spec.shape[:2]}"
+        )
+    # Codecs round sizes up to whole blocks, of at most 128 pixels.
+    video.codec_context.options = {"max_pixels": str((video.height + 128) * (video.width + 128))}
+    return video
+
+
 def _decode(
     container: Any,
+    video: Any,
     spec: StreamSpec,
     wanted_s: NDArray[np.float64],
     reach_s: float,
@@ -50,11 +69,6 @@ def _decode(
 ) -> None:
     order = np.argsort(wanted_s, kind="stable")  # dirty rows may be in any order; NaN is last and takes no frame
     wanted_s = wanted_s[order]
-    video = container.streams.video[0]
-    if (video.height, video.width) != spec.shape[:2]:
-        raise FormatError(
-            f"lerobot: {container.name}: the video is {video.height} x {video.width}, declared is {spec.shape[:2]}"
-        )
     origin_s = float((video.start_time or 0) * video.time_base)
     if wanted_s[0] > EARLY_S:
         container.seek(int((wanted_s[0] + origin_s - EARLY_S) / video.time_base), stream=video)

@@ -155,14 +155,8 @@ class LeRobot(BaseSource):
         """The same row groups, after their sizes have been checked."""
         found, total = [], 0
         for group in groups.tolist():
-            row_group = metadata.row_group(group)
-            where = f"lerobot: {path}: row group {group}"
-            for i in range(metadata.num_columns):
-                column = row_group.column(i)
-                self.limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
-                total += int(column.num_values) * 8
-            total += row_group.total_byte_size
-            self.limits.check(where, total, path.stat().st_size)
+            total += meta_files.row_group_bytes(metadata, group, path, self.limits)
+            self.limits.check(f"lerobot: {path}: row group {group}", total, path.stat().st_size)
             found.append(group)
         return found
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from ._times import checked_rate, times_at_rate
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MAX_MASK = 10_000_000
+MAX_NAME = 1 << 16
+TEXTS = 64
+"""Texts without a fixed length that are read at a time."""
+NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
 def detect(path: Path) -> bool:
@@ -42,6 +46,28 @@ def open(
     """``rate_hz``: needed unless env_args has ``control_freq``. ``mask``: a filter key of /mask. ``next_obs``: read
     these streams as well, although they repeat ``obs`` one row later."""
     return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, max_bytes, follow_symlinks))
+
+
+class Stored(NamedTuple):
+    """A dataset by HDF5's own handle: h5py's objects cost as much as reading a short dataset."""
+
+    id: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, num_rows: int) -> Any:
+        """The first rows, in the byte order of this machine."""
+        h5s = need("h5py.h5s", "robomimic")
+        values = np.empty((num_rows, *self.shape[1:]), self.dtype)
+        if values.size == 0:
+            return values
+        if num_rows == self.shape[0]:
+            self.id.read(h5s.ALL, h5s.ALL, values)
+            return values
+        part = h5s.create_simple(self.shape)
+        part.select_hyperslab((0,) * len(self.shape), values.shape)
+        self.id.read(h5s.create_simple(values.shape), part, values)
+        return values
 
 
 class Robomimic(BaseSource):
@@ -67,7 +93,8 @@ class Robomimic(BaseSource):
         if "data" not in file:
             raise FormatError(f"robomimic: {self.path} has no group /data")
         data = self._child(file, "data", ("Group",))
-        env_args = _json_attribute(data.attrs.get("env_args"))
+        told = self._attributes(data)
+        env_args = _json_attribute(told.get("env_args"))
         filters = self._child(file, "mask", ("Group",)) if "mask" in list(file) else {}
         masks = {name: _texts(self._child(filters, name, ("Dataset",))) for name in filters}
         self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
@@ -81,7 +108,7 @@ class Robomimic(BaseSource):
         self.metadata = {
             "env_args": env_args,
             "masks": masks,
-            "total": _plain(data.attrs.get("total")),
+            "total": told.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
         }
         if self._demos:
@@ -112,10 +139,10 @@ class Robomimic(BaseSource):
             where = f"{self.label(index)}: {name}"
             size = num_bytes(checked_shape(where, dataset.shape), dataset.dtype.itemsize)
             total += size
-            self.limits.check(where, size, int(dataset.id.get_storage_size()))
+            self.limits.check(where, size, dataset.id.get_storage_size())
         self.limits.check(self.label(index), total)
-        attributes = {name: _plain(value) for name, value in group.attrs.items()}
-        lengths = {name: len(dataset) for name, dataset in datasets.items()}
+        attributes = self._attributes(group)
+        lengths = {name: dataset.shape[0] for name, dataset in datasets.items()}
         num_rows = min(lengths.values(), default=0)
         declared = attributes.pop("num_samples", None)
         if isinstance(declared, int) and declared < num_rows:
@@ -130,12 +157,22 @@ class Robomimic(BaseSource):
                 repairer.note("length", name, length - num_rows)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = [
-            Rows(self._spec(name, dataset), dataset[:num_rows], times.copy(), made=True)
+            Rows(self._spec(name, dataset), dataset.read(num_rows), times.copy(), made=True)
             for name, dataset in datasets.items()
         ]
         meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
         meta.update(attributes)
         return rows, _task(attributes, self.metadata["env_args"]), meta
+
+    def _attributes(self, group: Any) -> dict[str, JSON]:
+        """As JSON. Lists of texts without a fixed length are left out: a small file may hold a long one a thousand
+        times, and attributes are read whole."""
+        found = {}
+        for name in group.attrs:
+            kind = group.attrs.get_id(name)
+            if kind.dtype.kind != "O" or int(np.prod(kind.shape or (), dtype=np.int64)) <= 1:
+                found[name] = _plain(group.attrs[name])
+        return found
 
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
@@ -147,34 +184,57 @@ class Robomimic(BaseSource):
         return self._handle
 
     def _child(self, group: Any, name: str, kinds: tuple[str, ...]) -> Any:
-        """A member that is stored in this file: an external link could name any file of the machine."""
+        """A member that is stored in this file, as an object of h5py."""
         h5py = self._h5py
-        if group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
-            raise FormatError(f"robomimic: {self.path}: {group.name}/{name} is a link, which is not followed")
+        self._opened(group.id, name.encode())
         child = group[name]
         if not isinstance(child, tuple(getattr(h5py, kind) for kind in kinds)):
             raise FormatError(f"robomimic: {self.path}: {group.name}/{name} must be a {kinds[0].lower()}")
-        if isinstance(child, h5py.Dataset):
-            how = child.id.get_create_plist()
-            if how.get_external_count() or how.get_layout() == h5py.h5d.VIRTUAL:
-                raise FormatError(f"robomimic: {self.path}: {child.name} is stored in other files, not opened")
         return child
 
-    def _datasets(self, demo: Any) -> dict[str, Any]:
-        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``; other members are left out."""
-        found = {}
-        for name in demo:
-            member = self._child(demo, name, ("Dataset", "Group"))
-            if isinstance(member, self._h5py.Dataset):
-                found[name] = member
-            elif name in self._groups:
-                found.update({f"{name}/{key}": self._child(member, key, ("Dataset",)) for key in member})
-        return {name: d for name, d in found.items() if d.ndim >= 1 and d.dtype.name in DTYPES}
+    def _opened(self, group: Any, name: bytes) -> Any:
+        """The handle of a member that is stored in this file: links and external files could name any file of the
+        machine, and a chunk is unpacked whole, however little of it the dataset has."""
+        h5py = self._h5py
 
-    def _spec(self, name: str, dataset: Any) -> StreamSpec:
+        def where() -> str:
+            return f"robomimic: {self.path}: {h5py.h5i.get_name(group).decode()}/{name.decode('utf-8', 'replace')}"
+
+        if group.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+            raise FormatError(f"{where()} is a link, which is not followed")
+        child = h5py.h5o.open(group, name)
+        if isinstance(child, h5py.h5d.DatasetID):
+            how = child.get_create_plist()
+            layout = how.get_layout()
+            if how.get_external_count() or layout == h5py.h5d.VIRTUAL:
+                raise FormatError(f"{where()} is stored in other files, not opened")
+            if layout == h5py.h5d.CHUNKED:
+                size = num_bytes(how.get_chunk(), child.get_type().get_size())
+                self.limits.check(f"{where()}: a chunk", size, child.get_storage_size())
+        return child
+
+    def _datasets(self, demo: Any) -> dict[str, Stored]:
+        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``; other members are left out."""
+        h5py = self._h5py
+        found = {}
+        for raw in demo.id:
+            member, name = self._opened(demo.id, raw), os.fsdecode(raw)
+            if isinstance(member, h5py.h5d.DatasetID):
+                found[name] = member
+            elif isinstance(member, h5py.h5g.GroupID) and name in self._groups:
+                found.update({f"{name}/{os.fsdecode(key)}": self._opened(member, key) for key in member})
+        for name, member in found.items():
+            if not isinstance(member, h5py.h5d.DatasetID):
+                raise FormatError(f"robomimic: {self.path}: {demo.name}/{name} must be a dataset")
+        stored = {
+            name: Stored(member, member.shape or (), member.dtype.newbyteorder("=")) for name, member in found.items()
+        }
+        return {name: d for name, d in stored.items() if len(d.shape) >= 1 and d.dtype in NUMBERS}
+
+    def _spec(self, name: str, dataset: Stored) -> StreamSpec:
         dtype, shape = dataset.dtype, dataset.shape[1:]
         known = self.specs.get(name)
-        if known is not None and known.shape == shape and known.dtype == dtype.name:
+        if known is not None and known.shape == shape and known.numpy_dtype == dtype:
             return known
         shape = checked_shape(f"robomimic: {self.path}: {name}", shape)
         image = dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
@@ -202,9 +262,19 @@ def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
 
 
 def _texts(dataset: Any) -> list[str]:
+    """The names of a mask. Where they have no fixed length many may be the same long one of the file: few at a time."""
+    if dataset.ndim != 1:
+        raise FormatError(f"robomimic: {dataset.name} must be a list of names, got shape {dataset.shape}")
     if dataset.size > MAX_MASK:
         raise FormatError(f"robomimic: {dataset.name} declares {dataset.size} names, more than {MAX_MASK}")
-    return [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in dataset[:]]
+    texts: list[str] = []
+    step = TEXTS if dataset.dtype.kind == "O" else max(1, dataset.size)
+    for begin in range(0, dataset.size, step):
+        part = dataset[begin : begin + step]
+        texts += [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in part]
+        if max(map(len, texts[begin:]), default=0) > MAX_NAME:
+            raise FormatError(f"robomimic: {dataset.name} holds a name of more than {MAX_NAME} characters")
+    return texts
 
 
 def _plain(value: Any) -> JSON:

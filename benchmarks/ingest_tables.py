@@ -1,0 +1,55 @@
+"""The table of ingest in docs/benchmarks.md; benchmarks/tables.py writes it."""
+
+from __future__ import annotations
+
+from tables import Result, grid, load, number
+
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/ingest_cpu.json`."
+
+
+def rate(case: Result, name: str) -> str:
+    return f"{case['size_bytes'] / case['median_s'][name] / 1e6:.0f} MB/s" if name in case.get("median_s", {}) else ""
+
+
+def measured(case: Result) -> str:
+    """The figure of the case, whether or not something was asked of it."""
+    if case["name"] == "ingest":
+        return f"{100 * case['of_raw']:.0f} % of the raw read"
+    if case["name"] == "open":
+        cpu = f", {number(case['cpu_s'] * 1e3)} of the CPU" if "cpu_s" in case else ""
+        return f"{number(case['median_s']['open'] * 1e3)} ms{cpu}"
+    return f"{case['peak_bytes']['peak'] / 1e6:.0f} MB, {case['peak_bytes']['imported'] / 1e6:.0f} of it before ingest"
+
+
+def verdict(case: Result) -> str:
+    return "; ".join(
+        f"{'holds' if bar['holds'] else 'MISSED'}, asked "
+        + (f"at least {100 * bar['at_least']:.0f} %" if "at_least" in bar else f"at most {bar['at_most']:g} {name}")
+        for name, bar in case["bars"].items()
+    )
+
+
+def table(result: Result) -> str:
+    hardware, versions = result["hardware"], result["versions"]
+    said = (
+        f"Measured by `{result['command']}` on {hardware['cpu']}, {hardware['cores']} cores, load "
+        f"{hardware['load_average'][0]:.1f} at the start, HDF5 {versions['hdf5']}, h5py {versions['h5py']}, commit "
+        f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
+        f"{' A quick run: a fiftieth of the sizes.' if result['quick'] else ''}"
+    )
+    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar", "commit"]
+    rows = [
+        [case["name"], f"{case['size_bytes'] / 1e9:.2f} GB",
+         ", ".join(f"{value:,} {name}" for name, value in case["axes"].items()), rate(case, "raw"),
+         rate(case, "ingest"), measured(case), verdict(case),
+         f"`{case['commit'][:10]}`" if case["commit"] != result["commit"] else ""]
+        for case in result["cases"]
+    ]  # fmt: skip
+    others = [f"Another run of {run['name']}: {measured(run)} ({run['note']})." for run in result.get("other_runs", [])]
+    return "\n".join([said, "", *grid(header, rows), *(["", *others] if others else [])])
+
+
+def blocks() -> dict[str, str]:
+    """What is between the marks of docs/benchmarks.md."""
+    result = load("cpu", "ingest")
+    return {"bench:ingest": NOT_MEASURED if result is None else table(result)}

@@ -1,0 +1,99 @@
+"""The benchmark of ingest on tiny sizes: what it writes, what it measures, and its table. No timings."""
+
+import copy
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+pytest.importorskip("h5py", reason="the file that is ingested is HDF5")
+pytest.importorskip("pyarrow", reason="the child imports what ingest does")
+
+import bench_ingest  # noqa: E402
+import harness  # noqa: E402
+import ingest_data  # noqa: E402
+import ingest_tables  # noqa: E402
+import robocache  # noqa: E402
+import tables  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(harness, "wait_until_quiet", lambda: False)
+        monkeypatch.setattr(harness, "WARM_S", 0)
+        found = [
+            bench_ingest.measure_speed(folder, 500_000, ingest_data.ROWS, 2, 0.4),
+            bench_ingest.measure_speed(folder, 500_000, 300, 2, None),
+            bench_ingest.measure_open(folder, 100, 5, 3),
+            bench_ingest.measure_memory(folder, 500_000),
+        ]
+    assert list(folder.iterdir()) == []  # nothing large stays behind
+    return found
+
+
+@pytest.fixture
+def result(cases):
+    environment = {"command": "python x", "date": "2026-11-15T00:00:00", "commit": "c" * 40, "modified": False,
+                   "hardware": {"cpu": "test", "cores": 2, "load_average": [0.5]},
+                   "versions": {"hdf5": "2.0", "h5py": "3.16"}, "quick": True}  # fmt: skip
+    marked = [case | {"commit": "c" * 40} for case in cases]
+    return copy.deepcopy(json.loads(json.dumps(environment | {"cases": marked})))
+
+
+def test_the_bars_are_those_of_the_issue(cases):
+    asked = [{name: bar.get("at_least", bar.get("at_most")) for name, bar in c["bars"].items()} for c in cases]
+    assert asked == [{"of raw read": 0.4}, {}, {"ms": 100.0}, {"MB": 500.0}]
+
+
+def test_the_share_is_the_median_of_the_ratios_of_neighbours(cases):
+    raw, ours = cases[0]["samples_s"]["raw"], cases[0]["samples_s"]["ingest"]
+    assert cases[0]["of_raw"] == pytest.approx(sum(r / i for r, i in zip(raw, ours, strict=True)) / 2)
+    assert cases[0]["size_bytes"] == cases[0]["axes"]["demos"] * ingest_data.ROWS * 107 * 8
+
+
+def test_the_peak_is_that_of_the_ingest(cases):
+    peaks = cases[3]["peak_bytes"]
+    assert 10 << 20 < peaks["robocache_imported"] <= peaks["imported"] <= peaks["peak"] < 2 << 30
+
+
+def test_a_cache_that_differs_from_its_file_is_noticed(tmp_path):
+    source, out = tmp_path / "a.hdf5", tmp_path / "out"
+    ingest_data.write_robomimic(source, 500_000)
+    robocache.ingest(source, out)
+    assert bench_ingest.agrees(source, out)
+    import h5py
+
+    with h5py.File(source, "a") as file:
+        file["data/demo_0/actions"][0, 0] = 42
+    assert not bench_ingest.agrees(source, out)
+
+
+def test_bars_hold_on_the_right_side():
+    assert bench_ingest.bar(0.5, at_least=0.4)["holds"]
+    assert not bench_ingest.bar(0.3, at_least=0.4)["holds"]
+    assert bench_ingest.bar(80, at_most=100.0)["holds"]
+    assert not bench_ingest.bar(101, at_most=100.0)["holds"]
+
+
+def test_the_table_says_what_was_measured_and_what_was_missed(result):
+    result["cases"][0] |= {"of_raw": 0.25, "bars": {"of raw read": bench_ingest.bar(0.25, at_least=0.4)}}
+    text = ingest_tables.table(result)
+    assert "| 25 % of the raw read | MISSED, asked at least 40 % |" in text
+    assert "asked at most 100 ms" in text
+    assert "asked at most 500 MB" in text
+    assert "commit `cccccccccc`, 2026-11-15. A quick run" in text
+    assert text.count("\n| ingest") == 2
+    assert "| commit |" not in text
+    result["cases"][0]["commit"] = "d" * 40
+    assert "| `dddddddddd` |" in ingest_tables.table(result)
+
+
+def test_the_committed_page_has_the_table():
+    for block, content in ingest_tables.blocks().items():
+        text = tables.DOCS.read_text()
+        assert tables.fill(text, block, content) == text, "run python benchmarks/tables.py"
