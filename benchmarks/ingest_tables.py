@@ -36,17 +36,16 @@ def table(result: Result) -> str:
         f"{hardware['load_average'][0]:.1f} at the start, HDF5 {versions['hdf5']}, h5py {versions['h5py']}, commit "
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         f"{' A quick run: a fiftieth of the sizes.' if result['quick'] else ''}"
+        f"{' ' + result['note'] if 'note' in result else ''}"
     )
-    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar", "commit"]
+    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar"]
     rows = [
         [case["name"], f"{case['size_bytes'] / 1e9:.2f} GB",
          ", ".join(f"{value:,} {name}" for name, value in case["axes"].items()), rate(case, "raw"),
-         rate(case, "ingest"), measured(case), verdict(case),
-         f"`{case['commit'][:10]}`" if case["commit"] != result["commit"] else ""]
+         rate(case, "ingest"), measured(case), verdict(case)]
         for case in result["cases"]
     ]  # fmt: skip
-    others = [f"Another run of {run['name']}: {measured(run)} ({run['note']})." for run in result.get("other_runs", [])]
-    return "\n".join([said, "", *grid(header, rows), *(["", *others] if others else [])])
+    return "\n".join([said, "", *grid(header, rows)])
 
 
 def blocks() -> dict[str, str]:

@@ -11,7 +11,8 @@ from robocache import FormatError
 
 ROOT = pathlib.Path(__file__).parent / "golden_dirty"
 TABLE = json.loads((ROOT / "table.json").read_text())
-PACKAGES = {"zarr": "zarr", "mcap": "mcap_ros2", "robomimic": "h5py", "lerobot": "pyarrow", "calvin": "numpy"}
+PACKAGES = {"zarr": "zarr", "mcap": "mcap_ros2", "robomimic": "h5py", "lerobot": "pyarrow", "calvin": "numpy",
+            "rlds": "numpy"}  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore:open. .*fps is the text")
 
 
@@ -108,7 +109,7 @@ def test_there_are_more_than_forty_and_they_are_small():
 
 
 def test_the_committed_table_is_what_the_generator_writes(tmp_path):
-    for package in PACKAGES.values():
+    for package in (*PACKAGES.values(), "google_crc32c", "google.protobuf"):
         pytest.importorskip(package, minversion="3" if package == "zarr" else None)
     assert json.loads(json.dumps(make.make(tmp_path))) == TABLE
     assert list(cases.CASES) == list(PACKAGES)

@@ -7,6 +7,7 @@ from golden_dirty.case import (
     EVEN,
     JUMP,
     NAN,
+    RATE_HZ,
     ROWS,
     SET,
     SET_BACK,
@@ -203,11 +204,34 @@ CALVIN = [
     Case("cut_short", THIRTIETH, "is not a readable npz", findings=[("unreadable", None, 1, None)], extra={"cut": 7}),
 ]  # fmt: skip
 
-CASES = {"zarr": ZARR, "mcap": MCAP, "robomimic": ROBOMIMIC, "lerobot": LEROBOT, "calvin": CALVIN}
+AT_RATE = {"rate_hz": RATE_HZ}
+BROKEN = [("unreadable", None, 1, None)]
+RLDS = [
+    Case("clean", EVEN, options=AT_RATE),
+    Case(
+        *("short_stream", EVEN, "row 9: it has 9 rows, another stream 12"),
+        [({"length": "trim"}, list(range(9)), {"length": 3})],
+        findings=[("length", 9, 3)],
+        options=AT_RATE,
+        extra={"reward": 9},
+    ),
+    Case("empty", [], findings=[("empty", None, 0), ("empty", None, 0, "reward")], options=AT_RATE),
+    Case("one_step", [0.0], findings=[("single", 0, 1), ("single", 0, 1, "reward")], options=AT_RATE),
+    Case("nan_value", EVEN, None, [({"nan_value": "drop"}, but(2), {"nan_value": 1})],
+         [({"nan_value": "error"}, "row 2: a value is NaN")], [("nan_value", 2, 1)], AT_RATE, {2: NAN}),
+    Case("half_a_row", EVEN, "stream observation/state: 23 values, 2 to a row", findings=BROKEN, options=AT_RATE,
+         extra={"values": 23}),
+    Case("feature_missing", EVEN, "there is no steps/reward, which features.json declares", findings=BROKEN,
+         options=AT_RATE, extra={"reward": None}),
+    Case("flipped_bit", EVEN, "record 1", findings=[(*BROKEN[0], 1)], options=AT_RATE, extra={"flip": 40}, episode=1),
+]  # fmt: skip
+
+CASES = {"zarr": ZARR, "mcap": MCAP, "robomimic": ROBOMIMIC, "lerobot": LEROBOT, "calvin": CALVIN, "rlds": RLDS}
 STREAMS = {
     "zarr": "state",
     "mcap": "/state/linear",
     "robomimic": "actions",
     "lerobot": "observation.state",
     "calvin": "robot_obs",
+    "rlds": "observation/state",
 }

@@ -142,12 +142,31 @@ def write_calvin(folder, case):
     return root, [fractions.Fraction(i, 30) for i in range(count)]
 
 
+def write_rlds(folder, case):
+    root, count = folder / case.name, len(case.times_s)
+    root.mkdir()
+    step = logs.tree(observation=logs.tree(state=logs.tensor("float32", 2)), reward=logs.tensor("float32"))
+    (root / "features.json").write_text(json.dumps(logs.tree(steps={"sequence": {"feature": step}})))
+    state = values_of(case, count).astype(np.float32).ravel()[: case.extra.get("values")]
+    rewards = case.extra.get("reward", count)
+    stored = {"steps/observation/state": state}
+    if rewards is not None:
+        stored["steps/reward"] = np.arange(rewards, dtype=np.float32)
+    record = logs.tfrecord(logs.make_example(stored))
+    damaged = bytearray(record)
+    if "flip" in case.extra:
+        damaged[case.extra["flip"]] ^= 1
+    (root / "golden-train.tfrecord-00000-of-00001").write_bytes(record * case.episode + damaged)
+    return root, [fractions.Fraction(i, RATE_HZ) for i in range(count)]
+
+
 WRITERS = {
     "zarr": write_zarr,
     "mcap": write_mcap,
     "robomimic": write_robomimic,
     "lerobot": write_lerobot,
     "calvin": write_calvin,
+    "rlds": write_rlds,
 }
 
 
