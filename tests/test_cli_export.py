@@ -237,3 +237,31 @@ def test_every_option_of_ingest_is_on_the_command_line_too(tmp_path, capsys):
     assert {name: x["shape"] for name, x in told["streams"].items()} == {
         "joints": [7], "camera/wrist": [2, 3, 3], "depth": [2, 3],
     }  # fmt: skip
+
+
+def test_dtype_and_size_of_single_streams_are_on_the_command_line_too(tmp_path, capsys):
+    robocache.ingest(MadeSource(SPECS), tmp_path / "cache")
+    args = ["--streams", "arm=joints,force,camera/wrist,depth", "--json"]
+    args += ["--dtype", "joints=bfloat16", "--image-size", "camera/wrist=2x3,depth=1x2"]
+    assert _cli.main(["ingest", str(tmp_path / "cache"), str(tmp_path / "a"), *args]) == 0
+    told = json.loads(capsys.readouterr().out)["streams"]
+    assert (told["joints"]["dtype"], told["force"]["dtype"]) == ("bfloat16", SPECS["force"].dtype)
+    assert (told["camera/wrist"]["shape"], told["depth"]["shape"]) == ([2, 3, 3], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--dtype", "int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
+        (["--dtype", "arm=int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
+        (["--dtype", "=float32"], "must be VALUE, or NAME=VALUE once for a stream, got '=float32'"),
+        (["--dtype", "a=float16,float32"], "must be VALUE, or NAME=VALUE once for a stream, got 'a=float16,float32'"),
+        (["--image-size", "a=2x2,a=3x3"], "must be VALUE, or NAME=VALUE once for a stream, got 'a=2x2,a=3x3'"),
+        (["--image-size", "a=2"], "must be HEIGHTxWIDTH, like 224x320, got '2'"),
+    ],
+)
+def test_bad_values_for_streams_are_bad_usage(args, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        _cli.main(["ingest", "a", "b", *args])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err

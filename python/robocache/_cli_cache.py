@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ._cache import SHARD_BYTES
 from ._core import FormatError
 from ._facts import facts, table
 from ._ingest import FLOATS, ingest, open_source
 
+T = TypeVar("T")
 Commands = Any
 """What ``add_subparsers`` returns."""
 
@@ -56,6 +58,27 @@ def image_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def float_dtype(text: str) -> str:
+    if text not in FLOATS:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(FLOATS)}, got {text!r}")
+    return text
+
+
+def by_stream(one: Callable[[str], T]) -> Callable[[str], T | dict[str, T]]:
+    """``"X"`` as what ``one`` makes of it, for all streams; ``"arm=X,cam=Y"`` as {name in the cache: that}."""
+
+    def parse(text: str) -> T | dict[str, T]:
+        if "=" not in text:
+            return one(text)
+        pairs = [part.rpartition("=") for part in text.split(",")]
+        names = {name for name, _, _ in pairs}
+        if "" in names or len(names) < len(pairs):
+            raise argparse.ArgumentTypeError(f"must be VALUE, or NAME=VALUE once for a stream, got {text!r}")
+        return {name: one(value) for name, _, value in pairs}
+
+    return parse
+
+
 def megabytes(text: str) -> int:
     try:
         size = float(text)
@@ -71,8 +94,10 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("source", type=Path, help="a dataset in a format that robocache.open knows, or a cache")
     add.add_argument("out", type=Path, help="the folder of the cache")
     add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B is called C in the cache")
-    add.add_argument("--dtype", choices=FLOATS, help="how floating streams are stored")
-    add.add_argument("--image-size", type=image_size, metavar="HxW", help="of images and depth: height x width")
+    dtypes = f"how floating streams are stored, all or some (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
+    add.add_argument("--dtype", type=by_stream(float_dtype), help=dtypes)
+    sizes = "height x width of images and depth, all or some (A=HxW,B=HxW)"
+    add.add_argument("--image-size", type=by_stream(image_size), metavar="HxW", help=sizes)
     add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep")
     add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="size of a shard: 64")
     add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")

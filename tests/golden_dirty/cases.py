@@ -209,7 +209,7 @@ BROKEN = [("unreadable", None, 1, None)]
 RLDS = [
     Case("clean", EVEN, options=AT_RATE),
     Case(
-        *("short_stream", EVEN, "row 9: it has 9 rows, another stream 12"),
+        *("short_stream", EVEN, "stream observation/state, row 9: it has 12 rows, another stream 9"),
         [({"length": "trim"}, list(range(9)), {"length": 3})],
         findings=[("length", 9, 3)],
         options=AT_RATE,
@@ -223,7 +223,8 @@ RLDS = [
          extra={"values": 23}),
     Case("feature_missing", EVEN, "there is no steps/reward, which features.json declares", findings=BROKEN,
          options=AT_RATE, extra={"reward": None}),
-    Case("flipped_bit", EVEN, "record 1", findings=[(*BROKEN[0], 1)], options=AT_RATE, extra={"flip": 40}, episode=1),
+    Case("flipped_bit", EVEN, "record 1: the data does not have its checksum", findings=[(*BROKEN[0], 1)],
+         options=AT_RATE, extra={"flip": 40}, episode=1),
 ]  # fmt: skip
 
 CASES = {"zarr": ZARR, "mcap": MCAP, "robomimic": ROBOMIMIC, "lerobot": LEROBOT, "calvin": CALVIN, "rlds": RLDS}

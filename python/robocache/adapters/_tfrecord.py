@@ -58,9 +58,9 @@ def read_record(path: Path, offset: int, length: int, where: str) -> bytes:
         data = file.read(length)
         tail = file.read(4)
     if len(data) != length or len(tail) != 4:
-        raise FormatError(f"{where}: {path} ends in the record")
+        raise FormatError(f"{where}: the file ends in it")
     if struct.unpack("<I", tail)[0] != masked_crc(data):
-        raise FormatError(f"{where}: {path}: the data does not have its checksum")
+        raise FormatError(f"{where}: the data does not have its checksum")
     return data
 
 
