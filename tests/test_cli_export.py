@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import robocache
 from cache_cases import SPECS, MadeSource, digest
+from export_cases import expressible, same
 from robocache import _cli
 from robocache._facts import facts, spread
 from robocache._new_folder import new_folder
-from test_export import expressible, same
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("PIL")
@@ -22,7 +22,7 @@ pytest.importorskip("PIL")
 
 @pytest.fixture
 def cache(tmp_path, rng):
-    return robocache.ingest(expressible(tmp_path, rng), tmp_path / "cache")
+    return robocache.ingest(expressible(rng), tmp_path / "cache")
 
 
 def test_the_command_exports_a_cache_and_tells_what_is_lost(cache, tmp_path, capsys):

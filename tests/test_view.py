@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import robocache
 from cache_cases import SPECS, MadeSource
+from export_cases import listed
 from robocache import _cli
 from robocache._episode import Episode, EpisodeStream, StreamSpec
-from test_export import Listed
 
 pytest.importorskip("rerun")
 chunks_of = pytest.importorskip("rerun.chunk", reason="this rerun-sdk cannot read recordings")
@@ -57,7 +57,7 @@ def test_every_stream_is_there_with_its_rows_and_times(tmp_path):
     assert static["episode_1/streams/depth"]["DepthImage:meter"] == [[1000.0]]
 
 
-def two_rates(path, begin):
+def two_rates(begin):
     specs = [StreamSpec("fast", "float32", (2,), rate_hz=100.0), StreamSpec("slow", "int64", (1,), rate_hz=20.0)]
     rows = {
         "fast": EpisodeStream(
@@ -65,12 +65,12 @@ def two_rates(path, begin):
         ),
         "slow": EpisodeStream(specs[1], np.arange(5)[:, None], begin + np.arange(5) * 5 * 10**7),
     }
-    return Listed(path, specs, [Episode(0, rows, None)])
+    return listed(Episode(0, rows, None))
 
 
 @pytest.mark.parametrize("fps", [None, 40])
 def test_the_aligned_streams_are_what_align_says_and_nan_where_that_is_not_valid(fps, tmp_path):
-    source = two_rates(tmp_path, 0)
+    source = two_rates(0)
     robocache.view(source, save=tmp_path / "x.rrd", fps=fps, methods={"fast": "nearest"})
     rows, _ = read(tmp_path / "x.rrd")
     step = 10**9 // (fps or 20)
@@ -88,7 +88,7 @@ def test_the_aligned_streams_are_what_align_says_and_nan_where_that_is_not_valid
 
 def test_dates_are_dates_to_the_nanosecond(tmp_path):
     begin = 1_700_000_000_123_456_789
-    robocache.view(two_rates(tmp_path, begin), save=tmp_path / "x.rrd")
+    robocache.view(two_rates(begin), save=tmp_path / "x.rrd")
     rows, _ = read(tmp_path / "x.rrd")
     assert rows["episode_0/streams/slow"]["unix_time"] == (begin + np.arange(5) * 5 * 10**7).tolist()
 
@@ -96,7 +96,7 @@ def test_dates_are_dates_to_the_nanosecond(tmp_path):
 def test_rows_too_long_for_series_are_tensors(tmp_path):
     spec = StreamSpec("tactile", "float32", (70, 70))
     rows = EpisodeStream(spec, np.arange(2 * 4900, dtype=np.float32).reshape(2, 70, 70), np.array([5, 9]))
-    robocache.view(Listed(tmp_path, [spec], [Episode(0, {"tactile": rows})]), save=tmp_path / "x.rrd")
+    robocache.view(listed(Episode(0, {"tactile": rows})), save=tmp_path / "x.rrd")
     found = read(tmp_path / "x.rrd")[0]["episode_0/streams/tactile"]
     assert found["time"] == [5, 9]
     assert "Tensor:data" in found
@@ -131,7 +131,7 @@ def test_without_a_file_the_viewer_is_started_and_gets_it_all(tmp_path, monkeypa
     monkeypatch.setattr(
         rerun.RecordingStream, "spawn", lambda self: (started.append(self), self.save(tmp_path / "x.rrd"))
     )
-    assert robocache.view(two_rates(tmp_path, 0)) == [0]
+    assert robocache.view(two_rates(0)) == [0]
     assert len(started) == 1
     assert len(read(tmp_path / "x.rrd")[0]["episode_0/streams/fast"]["time"]) == 20
 
