@@ -184,7 +184,7 @@ def downsample(cloud: str, num_points: int, voxel_size: float, num_threads: int,
 
 
 def downsampled_alike(ours: Tensor, cloud: Any, num_points: int) -> bool:
-    """small_gicp cuts the points into blocks of 1,024 where it has several threads, and a voxel that lies in two of them
+    """small_gicp cuts the points into blocks of 1,024 where it has several threads, and a voxel that is in two of them
     comes twice; its order is another one. So: up to one voxel more for each block, and the same centre of all."""
     theirs = np.asarray(cloud.points())[:, :3]
     same_centre = np.allclose(ours.mean(0).numpy(), theirs.mean(0), atol=0.05)
