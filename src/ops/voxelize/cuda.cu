@@ -30,7 +30,6 @@ struct BinSpace {
     SortedTiles tiles{};
     std::uint32_t* points = nullptr;
     std::uint32_t* ends = nullptr;
-    std::uint32_t* bases = nullptr;
     std::int64_t num_bins = 0;  // in all
 };
 
@@ -61,10 +60,8 @@ BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.tile * (features ? 4 : 2));
     tiles.starts = cutter.take<std::uint16_t>(tiles.num_tiles * (tiles.num_bins + 1));
     if (features) {
-        tiles.bin_sizes = cutter.take<std::uint32_t>(tiles.num_bins);
         space.points = cutter.take<std::uint32_t>(plan.num_points);
         space.ends = cutter.take<std::uint32_t>(static_cast<std::int64_t>(tiles.num_bins) << tiles.bin_bits);
-        space.bases = cutter.take<std::uint32_t>(tiles.num_bins);
     }
     return space;
 }
@@ -128,19 +125,9 @@ void launch_features_of(const FeatureArguments& args, bool deterministic, cudaSt
 
 void launch_features(const DensePlan& plan, const BinSpace& space, const SortedTiles& tiles, std::int64_t first_cell,
                      cudaStream_t stream) {
-    const FeatureArguments args{tiles,
-                                first_cell,
-                                plan.total_cells(),
-                                space.points,
-                                space.ends,
-                                space.bases,
-                                plan.from_depth,
-                                plan.depth,
-                                plan.features,
-                                plan.reduction,
-                                plan.fill,
-                                plan.out,
-                                plan.out_dtype == DType::f32,
+    const FeatureArguments args{tiles,          first_cell,      plan.total_cells(), space.points,
+                                space.ends,     plan.from_depth, plan.depth,         plan.features,
+                                plan.reduction, plan.fill,       plan.out,           plan.out_dtype == DType::f32,
                                 plan.counts};
     const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
     allow_shared(list_points, bytes);
@@ -170,10 +157,6 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
         SortedTiles tiles = space.tiles;
         tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins - first_bin, max_bins));
         const std::int64_t first_cell = first_bin << tiles.bin_bits;
-        if (features) {
-            check_cuda(cudaMemsetAsync(tiles.bin_sizes, 0, static_cast<std::size_t>(tiles.num_bins) * 4, stream),
-                       "voxelize: clearing the sizes of bins");
-        }
         if (tiles.num_tiles > 0) {
             with_source(plan, [&](const auto& source) {
                 using Source = std::decay_t<decltype(source)>;

@@ -24,10 +24,9 @@ struct SortedTiles {
     std::int32_t tile;  // points, at most 8192
     std::int32_t num_bins;
     std::int32_t bin_bits;
-    std::int32_t bin_keys;     // of a bin in a tile, if points are spread evenly
-    std::uint16_t* starts;     // [num_tiles][num_bins + 1]
-    void* keys;                // [num_tiles][tile]: u16 cell in the bin, or u32 with the point in the tile above it
-    std::uint32_t* bin_sizes;  // null: not asked for; points of each bin, zero before
+    std::int32_t bin_keys;  // of a bin in a tile, if points are spread evenly
+    std::uint16_t* starts;  // [num_tiles][num_bins + 1]
+    void* keys;             // [num_tiles][tile]: u16 cell in the bin, or u32 with the point in the tile above it
 };
 
 template <class Source>
@@ -181,7 +180,6 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
         if (k >= share || b >= num_bins) break;
         sizes[b] = start;
         starts[b] = static_cast<std::uint16_t>(start);
-        if (args.tiles.bin_sizes != nullptr && size[k] != 0) atomicAdd(args.tiles.bin_sizes + b, size[k]);
         start += size[k];
     }
     if (thread == 0) starts[num_bins] = static_cast<std::uint16_t>(total);

@@ -192,11 +192,10 @@ __global__ __launch_bounds__(mark_threads, 2) void mark_depth(const __grid_const
         if (r + 1 < num_rows) next = read(r + 1);
         float p[per_thread][3];
         std::int32_t cell[per_thread];
-        bool measured[per_thread];
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
             const float metres = depth_of(some.values[k], depth.unit);
-            measured[k] = is_measured(metres, depth.max_depth);
+            const bool measured = is_measured(metres, depth.max_depth);
             const float x = column[k] * metres;
             const float y = row * metres;
             p[k][0] = x;
@@ -209,13 +208,11 @@ __global__ __launch_bounds__(mark_threads, 2) void mark_depth(const __grid_const
                     p[k][a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
                 }
             }
+            cell[k] = measured ? index_quickly(args.grid.quick, p[k]) : no_point;
         }
-        args.grid.quick_indices(p, cell);
+        args.grid.settle(p, cell);
 #pragma unroll
-        for (int k = 0; k < per_thread; ++k) {
-            dropped += measured[k] && cell[k] < 0 ? 1 : 0;
-            if (!measured[k]) cell[k] = no_point;
-        }
+        for (int k = 0; k < per_thread; ++k) dropped += cell[k] == dropped_point ? 1 : 0;
         // Neighbours often share a cell, and most cells are marked already: all are looked at before one is marked.
         std::uint32_t word[per_thread];
 #pragma unroll

@@ -20,8 +20,7 @@ struct FeatureArguments {
     std::int64_t first_cell;
     std::int64_t num_cells;
     std::uint32_t* points;  // of all bins, in order of their cells
-    std::uint32_t* ends;    // of each cell in that list; not there for bins without points
-    std::uint32_t* bases;   // where a bin begins in it
+    std::uint32_t* ends;    // of each cell in that list
     bool from_depth;
     DepthPlan depth;
     FeaturesPlan features;
@@ -297,20 +296,20 @@ static __global__ __launch_bounds__(bin_threads, 4) void list_points(const __gri
     const std::int64_t in_pass = static_cast<std::int64_t>(bin) << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell - in_pass;
     const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
-    const bool is_empty = args.tiles.bin_sizes[bin] == 0;
-    if (!is_empty) {
-        for_keys_of_bin<std::uint32_t>(args.tiles, bin,
-                                       [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
-        __syncthreads();
+    for_keys_of_bin<std::uint32_t>(args.tiles, bin,
+                                   [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
+    // What the tiles have before this bin is where its list begins.
+    std::uint32_t before = 0;
+    const std::uint16_t* starts = args.tiles.starts + bin;
+    for (std::int64_t t = thread; t < args.tiles.num_tiles; t += bin_threads) {
+        before += starts[t * (args.tiles.num_bins + 1)];
     }
-    if (args.counts != nullptr) write_counts(ends, num, false, args.counts + args.first_cell + in_pass);
-    if (is_empty) return;
-
-    std::uint32_t before = 0;  // points of the bins before this one
-    for (std::int32_t b = thread; b < bin; b += bin_threads) before += args.tiles.bin_sizes[b];
     std::uint32_t base = 0;
     (void)block_scan(before, warp_sums, base);
-    if (thread == 0) args.bases[bin] = base;
+    if (args.counts != nullptr) {
+        write_counts(ends, num, false, args.counts + args.first_cell + in_pass);
+        __syncthreads();
+    }
 
     // Counts become starts; then every point takes a place, and starts become ends. A warp has cells side by side.
     const std::int32_t share = bin_cells / (bin_threads / warp_threads);
@@ -350,10 +349,7 @@ struct Listed {
 };
 
 __device__ __forceinline__ Listed points_of(const FeatureArguments& args, std::int64_t cell) {
-    const std::int64_t bin = cell >> args.tiles.bin_bits;
-    if (args.tiles.bin_sizes[bin] == 0) return {0, 0};
-    const bool is_first = cell == bin << args.tiles.bin_bits;
-    const std::uint32_t begin = is_first ? args.bases[bin] : args.ends[cell - 1];
+    const std::uint32_t begin = cell == 0 ? 0 : args.ends[cell - 1];
     return {begin, args.ends[cell] - begin};
 }
 
@@ -388,7 +384,7 @@ __device__ __forceinline__ void write_empty(Out value, unsigned occupied, std::i
 
 /// A warp writes 32 cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
 template <class In, Sums sums, int width>
-__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 4) void write_features(
+__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
     const __grid_constant__ FeatureArguments args) {
     __shared__ std::uint16_t crowded[feature_cells];  // cells of the block
     __shared__ std::int32_t num_crowded;

@@ -53,12 +53,16 @@ struct DeviceGrid {
     /// The same for several points of a quick grid, whose rare cases are looked at together.
     template <int count>
     __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
+#pragma unroll
+        for (int k = 0; k < count; ++k) at[k] = index_quickly(quick, p[k]);
+        settle(p, at);
+    }
+
+    template <int count>
+    __device__ __forceinline__ void settle(const float (&p)[count][3], std::int32_t (&at)[count]) const {
         bool all_settled = true;
 #pragma unroll
-        for (int k = 0; k < count; ++k) {
-            at[k] = index_quickly(quick, p[k]);
-            all_settled = all_settled && at[k] != unsettled;
-        }
+        for (int k = 0; k < count; ++k) all_settled = all_settled && at[k] != unsettled;
         if (all_settled) return;
 #pragma unroll
         for (int k = 0; k < count; ++k) {
