@@ -16,7 +16,7 @@ endif
 
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
-PYTHON_DIRS := python tests benchmarks examples docs
+PYTHON_DIRS := python tests benchmarks examples docs tools
 
 .PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize fuzz sanitize-gpu cuda
 .PHONY: docs clean wheel

@@ -70,7 +70,7 @@ def on_cpu(tmp_path_factory):
 
 def test_a_gpu_run_has_the_table_of_the_issue(on_gpu):
     asked = [(c["name"], c["axes"]["values"], {k: bar["at_most"] for k, bar in c["bars"].items()})
-             for c in on_gpu["cases"]]  # fmt: skip
+             for c in on_gpu["cases"] if c["bars"]]  # fmt: skip
     assert asked == [
         ("occupancy", "int32", {"us": 12}),
         ("occupancy", "uint8", {"us": 9}),
