@@ -49,11 +49,8 @@ def view(
 
     The time line is ``time``, nanoseconds since the recording's zero, or ``unix_time`` where these are dates.
 
-    >>> import numpy as np, pathlib, robocache, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> robocache.view(folder / "gone", save=folder / "x.rrd")
-    Traceback (most recent call last):
-    FileNotFoundError: open: ...gone does not exist
+    >>> robocache.view("logs/run_7.mcap", clock="log_time", save="run_7.rrd")  # doctest: +SKIP
+    [0]
     """
     opened = open_source(source, format, options, "view")
     chosen = choose_streams(opened.specs, streams, "view")
