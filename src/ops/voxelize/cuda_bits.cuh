@@ -1,5 +1,5 @@
-// Occupancy by bits: a grid of one bit for each cell, in shared memory where a cloud's fits, else in global memory,
-// where a bit is tested before it is set. Then the bits are written out as cells.
+// Occupancy by bits: a grid of one bit for each cell, in shared memory where a cloud's fits, else in global memory.
+// Then the bits are written out as cells.
 #pragma once
 
 #include "ops/voxelize/cuda_places.cuh"
@@ -9,13 +9,6 @@ namespace robocache::voxelize_detail {
 constexpr int mark_threads = 256;
 constexpr int own_threads = 1024;
 constexpr int write_threads = 256;
-
-/// Tested before: most points of a scan fall where a point has been. A stale answer costs a needless atomic, no more.
-__device__ __forceinline__ void set_bit(std::uint32_t* bits, std::int64_t cell) {
-    std::uint32_t* word = bits + (cell >> 5);
-    const std::uint32_t bit = 1U << (cell & 31);
-    if ((*static_cast<volatile std::uint32_t*>(word) & bit) == 0) atomicOr(word, bit);
-}
 
 /// `count` cells (a multiple of 4 but for the end of the grid) from bits; `out` is where the first one goes.
 template <class Out>
@@ -153,12 +146,17 @@ struct MarkArguments {
 };
 
 constexpr int band_rows = 4;
+constexpr int lately_bits = 12;  // of the table of cells that a block has marked lately
+constexpr std::uint32_t no_cell = 0xffffffffU;
 
 /// A thread takes the same few pixels of the rows of a band, so that the columns' part of the projection is computed
 /// once; a block stays inside one image, so that the camera is read once. For quick grids.
 template <class Raw, int per_thread>
-__global__ __launch_bounds__(mark_threads, 2) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
+__global__ __launch_bounds__(mark_threads, 3) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
     const DepthPlan& depth = args.depth;
+    __shared__ std::uint32_t lately[1 << lately_bits];
+    for (std::uint32_t k = threadIdx.x; k < 1U << lately_bits; k += mark_threads) lately[k] = no_cell;
+    __syncthreads();
     wait_for_earlier_work();
     const std::int32_t image = static_cast<std::int32_t>(blockIdx.x) / args.blocks;
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x - image * args.blocks) * mark_threads + threadIdx.x;
@@ -213,23 +211,15 @@ __global__ __launch_bounds__(mark_threads, 2) void mark_depth(const __grid_const
         args.grid.settle(p, cell);
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) dropped += cell[k] == dropped_point ? 1 : 0;
-        // Neighbours often share a cell, and most cells are marked already: all are looked at before one is marked.
-        std::uint32_t word[per_thread];
+        // Neighbours often share a cell; and what the block has marked lately is not marked again.
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            const bool is_new = cell[k] >= 0 && cell[k] != last;
-            last = is_new ? cell[k] : last;
-            if (!is_new) cell[k] = no_point;
-            word[k] = 0xffffffffU;
-            if (is_new)
-                word[k] = *static_cast<volatile std::uint32_t*>(
-                    bits + ((static_cast<std::uint32_t>(cell[k]) + first_bit) >> 5));
-        }
-#pragma unroll
-        for (int k = 0; k < per_thread; ++k) {
-            const std::uint32_t at = static_cast<std::uint32_t>(cell[k]) + first_bit;
-            const std::uint32_t bit = 1U << (at & 31);
-            if ((word[k] & bit) == 0) atomicOr(bits + (at >> 5), bit);
+            if (cell[k] < 0 || cell[k] == last) continue;
+            last = cell[k];
+            const auto mine = static_cast<std::uint32_t>(cell[k]);
+            if (atomicExch(&lately[mine * 2654435761U >> (32 - lately_bits)], mine) == mine) continue;
+            const std::uint32_t at = mine + first_bit;
+            atomicOr(bits + (at >> 5), 1U << (at & 31));
         }
     }
     if (args.dropped != nullptr) {
