@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from simulate import OPEN_M, REACH_M, State
 
-ABOVE_M = 0.06
+ABOVE = np.array([0.0, 0.0, 0.06])  # m
 GAIN = 0.7
 GRASPED_M = 0.052  # between the fingers; the block is 5 cm wide
 
@@ -23,4 +23,4 @@ def plan(state: State) -> tuple[np.ndarray, float]:
         return (state.goal - away, 0.0) if state.opening_m < GRASPED_M else (state.block, 0.0)
     if aside < min(0.012 + 0.5 * max(0.0, -away[2]), 0.025):  # right below
         return state.block, OPEN_M
-    return state.block + [0.0, 0.0, ABOVE_M], OPEN_M
+    return state.block + ABOVE, OPEN_M

@@ -1,4 +1,4 @@
-"""An action-chunk policy: a window of observations in, the next setpoints of the arm and openings of the gripper out."""
+"""An action-chunk policy: a window of observations in, the next setpoints of arm and gripper out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import safetensors.torch
 import torch
 from torch import nn
-from windows import BLOCK, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST_DELTAS_NS, SETPOINT, Batch
+from windows import BLOCK, CAMERA, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST_DELTAS_NS, SETPOINT, Batch
 
+SEEN = 16
+"""Numbers that the camera adds to the observation."""
 Statistics = Mapping[str, Mapping[str, Any]]
 
 
@@ -25,7 +27,12 @@ class Policy(nn.Module):
         for name, count in channels.items():
             self.register_buffer(f"{name}/mean", torch.zeros(count))
             self.register_buffer(f"{name}/std", torch.ones(count))
-        inputs = len(PAST_DELTAS_NS) * sum(channels[name] for name in OBSERVED) + 6
+        self.eye = nn.Sequential(
+            *(nn.Conv2d(1, 8, 5, stride=2, padding=2), nn.GELU()),
+            *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.GELU()),
+            *(nn.Flatten(), nn.Linear(16 * 6 * 8, SEEN), nn.Tanh()),
+        )
+        inputs = len(PAST_DELTAS_NS) * sum(channels[name] for name in OBSERVED) + 6 + SEEN
         self.net = nn.Sequential(
             *(nn.Linear(inputs, width), nn.GELU()),
             *(nn.Linear(width, width), nn.GELU()),
@@ -36,7 +43,7 @@ class Policy(nn.Module):
     @classmethod
     def for_cache(cls, statistics: Statistics, width: int = 256) -> Policy:
         """With the statistics of a cache. Channels that never change are not scaled."""
-        policy = cls({name: len(statistics[name]["mean"]) for name in (*OBSERVED, SETPOINT, OPENING)}, width)
+        policy = cls({name: len(statistics[name]["mean"]) for name in (*OBSERVED, CAMERA, SETPOINT, OPENING)}, width)
         for name, buffer in policy.named_buffers():
             stream, _, kind = name.rpartition("/")
             values = torch.tensor(statistics[stream][kind])
@@ -52,7 +59,8 @@ class Policy(nn.Module):
         gripper, block, goal = (batch[name][:, -1] for name in (GRIPPER, BLOCK, GOAL))
         scale = self.get_buffer(f"{BLOCK}/std")
         ways = [(block - gripper) / scale, (goal - block) / scale]
-        return self.net(torch.cat([*seen, *ways], 1)).unflatten(1, (CHUNK, 4))
+        looks = self.eye(self.normalised(CAMERA, batch[CAMERA].float()))
+        return self.net(torch.cat([*seen, *ways, looks], 1)).unflatten(1, (CHUNK, 4))
 
     def targets(self, batch: Batch) -> torch.Tensor:
         setpoint, opening = batch["action"].split([3, 1], -1)

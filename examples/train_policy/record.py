@@ -1,6 +1,6 @@
 """Records episodes of the scripted expert as MCAP logs of ROS 2 messages, one file each:
 
-    python examples/train_policy/record.py --episodes 150 --seed 0 --out build/train_policy/logs
+python examples/train_policy/record.py --episodes 150 --seed 0 --out build/train_policy/logs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from progress import bar
 from simulate import EPISODE_COMMANDS, TASK, Arm, Message
 
 DISTURBANCE_M = 0.006
-"""The arm is pushed while the expert shows what to do, so that a policy learns to come back (DART, Laskey et al. 2017)."""
+"""The arm is pushed while the expert shows what to do: so a policy learns to come back (DART, Laskey et al. 2017)."""
 PUBLISH_DELAY = 0.3  # of the way from the stamp to the arrival
 
 
@@ -34,41 +34,39 @@ def definition(text: str, *parts: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-HEADER = ("std_msgs/Header: builtin_interfaces/Time stamp, string frame_id", "builtin_interfaces/Time: int32 sec, uint32 nanosec")
-XYZ, XYZW = "float64 x, float64 y, float64 z", "float64 x, float64 y, float64 z, float64 w"
+TIME = "builtin_interfaces/Time: int32 sec, uint32 nanosec"
+HEADER = ("std_msgs/Header: builtin_interfaces/Time stamp, string frame_id", TIME)
+XYZ = "float64 x, float64 y, float64 z"
 SCHEMAS = {
     "joints": (
         "sensor_msgs/msg/JointState",
-        definition("std_msgs/Header header, string[] name, float64[] position, float64[] velocity, float64[] effort", *HEADER),
+        "std_msgs/Header header, string[] name, float64[] position, float64[] velocity, float64[] effort",
+        *HEADER,
     ),
     "wrench": (
         "geometry_msgs/msg/WrenchStamped",
-        definition(
-            "std_msgs/Header header, geometry_msgs/Wrench wrench",
-            "geometry_msgs/Wrench: geometry_msgs/Vector3 force, geometry_msgs/Vector3 torque",
-            f"geometry_msgs/Vector3: {XYZ}",
-            *HEADER,
-        ),
+        "std_msgs/Header header, geometry_msgs/Wrench wrench",
+        "geometry_msgs/Wrench: geometry_msgs/Vector3 force, geometry_msgs/Vector3 torque",
+        f"geometry_msgs/Vector3: {XYZ}",
+        *HEADER,
     ),
     "pose": (
         "geometry_msgs/msg/PoseStamped",
-        definition(
-            "std_msgs/Header header, geometry_msgs/Pose pose",
-            "geometry_msgs/Pose: geometry_msgs/Point position, geometry_msgs/Quaternion orientation",
-            f"geometry_msgs/Point: {XYZ}",
-            f"geometry_msgs/Quaternion: {XYZW}",
-            *HEADER,
-        ),
+        "std_msgs/Header header, geometry_msgs/Pose pose",
+        "geometry_msgs/Pose: geometry_msgs/Point position, geometry_msgs/Quaternion orientation",
+        f"geometry_msgs/Point: {XYZ}",
+        f"geometry_msgs/Quaternion: {XYZ}, float64 w",
+        *HEADER,
     ),
     "depth": (
         "sensor_msgs/msg/Image",
-        definition(
-            "std_msgs/Header header, uint32 height, uint32 width, string encoding, uint8 is_bigendian, uint32 step, uint8[] data",
-            *HEADER,
-        ),
+        "std_msgs/Header header, uint32 height, uint32 width, string encoding, uint8 is_bigendian, uint32 step, "
+        "uint8[] data",
+        *HEADER,
     ),
-    "task": ("std_msgs/msg/String", definition("string data")),
-}  # fmt: skip
+    "task": ("std_msgs/msg/String", "string data"),
+}
+"""Kind of message: its name, its fields, and those of its parts."""
 
 
 def ros_message(message: Message) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def write_log(path: Path, messages: Sequence[Message]) -> None:
     """In the order of arrival, as a recorder hears them."""
     with path.open("wb") as file:
         writer = Writer(file)
-        schemas = {kind: writer.register_msgdef(*schema) for kind, schema in SCHEMAS.items()}
+        schemas = {kind: writer.register_msgdef(name, definition(*x)) for kind, (name, *x) in SCHEMAS.items()}
         ordered = sorted(messages, key=lambda message: message.log_ns)
         start_ns = ordered[0].log_ns
         writer.write_message("/task", schemas["task"], {"data": TASK}, log_time=start_ns, publish_time=start_ns)

@@ -1,7 +1,7 @@
 """Lets the expert, a random policy or a trained one run the robot, and counts how often the block ends at the goal:
 
-    python examples/train_policy/rollout.py expert --episodes 100
-    python examples/train_policy/rollout.py build/train_policy/policy.safetensors --episodes 100 --json
+python examples/train_policy/rollout.py expert --episodes 100
+python examples/train_policy/rollout.py build/train_policy/policy.safetensors --episodes 100 --json
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from policy import Policy
 from progress import bar
 from record import parallel
 from simulate import EPISODE_COMMANDS, OPEN_M, REACH_M, Arm
-from windows import OBSERVED, Live
+from windows import CAMERA, OBSERVED, Live
 
 FIRST_SEED = 1_000_000
 """Far from the seeds of recordings: every block and goal is new to the policy."""
 EXECUTED = 4
 """Commands of a chunk that are carried out before the policy looks again: 160 ms."""
 
+PRIVILEGED = ("expert", "random")
+"""These know the true state, or need none."""
+
 Act = Callable[[Arm], tuple[np.ndarray, float]]
 
 
 @cache
-def arm() -> Arm:
-    return Arm(topics={name.rsplit("/", 1)[0] for name in OBSERVED})
+def arm(listening: bool) -> Arm:
+    """One for each process, with the sensors that the policy reads, or with none."""
+    return Arm(topics={CAMERA, *(name.rsplit("/", 1)[0] for name in OBSERVED)} if listening else ())
 
 
 @cache
@@ -68,7 +72,7 @@ def actor(who: str, seed: int) -> Act:
 
 
 def run_episode(who: str, seed: int) -> bool:
-    robot, act = arm(), actor(who, seed)
+    robot, act = arm(who not in PRIVILEGED), actor(who, seed)
     robot.reset(seed)
     for _ in range(EPISODE_COMMANDS):
         robot.command(*act(robot))
@@ -85,7 +89,7 @@ def wilson(successes: int, count: int, z: float = 1.959964) -> tuple[float, floa
 def rollout(who: str, episodes: int, seed: int = FIRST_SEED, workers: int = 1) -> dict[str, Any]:
     """`who`: expert, random, or the file of a policy. All of them meet the same blocks and goals."""
     jobs = [(who, seed + i) for i in range(episodes)]
-    label = who if who in ("expert", "random") else "policy"
+    label = who if who in PRIVILEGED else "policy"
     reached = list(bar(parallel(run_episode, jobs, workers), episodes, label))
     low, high = wilson(sum(reached), episodes)
     failed = [seed + i for i, ok in enumerate(reached) if not ok]
@@ -110,7 +114,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("episodes", "workers"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    if options.who not in ("expert", "random") and not Path(options.who).is_file():
+    if options.who not in PRIVILEGED and not Path(options.who).is_file():
         parser.error(f"who must be expert, random or a file, got {options.who!r}")
     return options
 

@@ -1,4 +1,4 @@
-"""The robot: gymnasium-robotics' Fetch pick-and-place in MuJoCo, with sensors that each have a rate, a clock and a delay.
+"""The robot: Fetch pick-and-place of gymnasium-robotics in MuJoCo, whose sensors have rates, clocks and delays.
 
 Nothing here needs a GPU or a display: the depth camera casts rays with `mj_multiRay`. A seed decides every bit.
 """
@@ -37,8 +37,8 @@ MAX_FORCE_N, MAX_TORQUE_NM = 200.0, 20.0  # of the sensor
 FINGERS = ("r_gripper_finger_joint", "l_gripper_finger_joint")
 CAMERA_SIZE = (24, 32)  # height, width
 CAMERA_RANGE_M = 5.0
-CAMERA_FOV_RAD = 0.75  # vertical
-CAMERA_AT_M, CAMERA_TO_M = np.array([2.05, 0.75, 1.0]), np.array([1.3, 0.75, 0.5])
+CAMERA_FOV_RAD = 0.6  # vertical
+CAMERA_AT_M, CAMERA_TO_M = np.array([1.9, 0.75, 1.0]), np.array([1.3, 0.75, 0.47])
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Message:
 
 @dataclass
 class Sensor:
-    """Measures every 1 / rate_hz. Stamps are off by up to a tenth of that; messages arrive about delay_ms later."""
+    """Measures every 1 / rate_hz. Stamps are off by up to 0.8 ms; messages arrive delay_ms later, or more than that."""
 
     topic: str
     kind: str
@@ -75,7 +75,7 @@ class Sensor:
         if t_ns < self.count * period_ns:
             return None
         self.count += 1
-        jitter_ns = int(np.clip(self.rng.normal(scale=0.03), -0.1, 0.1) * period_ns)
+        jitter_ns = int(np.clip(self.rng.normal(scale=0.03), -0.1, 0.1) * min(period_ns, 8e6))
         delay_ns = int(self.delay_ms * 1e6 * (1 + self.rng.exponential(0.2)))  # never heard before it is measured
         log_ns = max(START_NS + t_ns + delay_ns, self.last_log_ns + 1)
         self.last_log_ns = log_ns

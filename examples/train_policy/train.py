@@ -1,17 +1,18 @@
 """Trains the action-chunk policy on a cache by behaviour cloning:
 
-    python examples/train_policy/train.py build/train_policy/cache --out build/train_policy/policy.safetensors
+python examples/train_policy/train.py build/train_policy/cache --out build/train_policy/policy.safetensors
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import robocache
 import torch
 from policy import Policy
 from progress import show
-from windows import Batch, epoch, load
+from windows import Batch, batches
 
 AVERAGE = 0.998
 """How much of the averaged weights stays at each step: the average acts more steadily than the last step's weights."""
@@ -32,8 +33,8 @@ def loss_of(policy: Policy, batch: Batch) -> torch.Tensor:
 
 
 @torch.no_grad()
-def validate(policy: Policy, batches: Iterable[Batch]) -> float:
-    return float(torch.stack([loss_of(policy, batch) for batch in batches]).mean())
+def validate(policy: Policy, held: Iterable[Batch]) -> float:
+    return float(torch.stack([loss_of(policy, batch) for batch in held]).mean())
 
 
 def split(num_episodes: int) -> tuple[list[int], list[int]]:
@@ -42,41 +43,48 @@ def split(num_episodes: int) -> tuple[list[int], list[int]]:
     return [i for i in range(num_episodes) if i not in held], held
 
 
-def train(cache: robocache.Cache, steps: int, batch_size: int = 256, seed: int = 0) -> tuple[Policy, dict[str, Any]]:
-    """The averaged policy, and a record of the losses."""
-    torch.set_num_threads(1)  # so small a network gains nothing from a second, and loses much on a busy machine
-    torch.manual_seed(seed)
-    policy = Policy.for_cache(cache.statistics)
+def fit(
+    policy: Policy, training: Iterable[Batch], validation: Callable[[], Iterable[Batch]], steps: int
+) -> tuple[Policy, list[dict[str, float]]]:
+    """Takes a step for each of the first `steps` batches. Returns the averaged policy, and the losses on the way."""
     average = copy.deepcopy(policy)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=1e-4, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 100) * (0.02 + 0.98 * math.cos(math.pi / 2 * step / steps) ** 2)
     )
-    training, validation = (load(cache, part) for part in split(len(cache)))
-    curve, step, epochs, sums, counted = [], 0, 0, 0.0, 0
-    while step < steps:
-        for batch in epoch(training, batch_size, seed=seed * 1_000_003 + epochs):
-            loss = loss_of(policy, batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            step += 1
-            with torch.no_grad():
-                keep = min(AVERAGE, step / (step + 10))
-                for slow, fast in zip(average.parameters(), policy.parameters(), strict=True):
-                    slow.lerp_(fast, 1 - keep)
-            sums, counted = sums + float(loss.detach()), counted + 1
-            show(step, steps, "train")
-            if step % max(1, steps // 20) == 0 or step == steps:
-                held = validate(average, epoch(validation, batch_size, None))
-                curve.append({"step": step, "training_loss": sums / counted, "validation_loss": held})
-                sums, counted = 0.0, 0
-            if step == steps:
-                break
-        epochs += 1
-    told = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "seed": seed, "curve": curve}
-    return average, told
+    curve, losses = [], []
+    for step, batch in enumerate(itertools.islice(training, steps), 1):
+        loss = loss_of(policy, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            keep = min(AVERAGE, step / (step + 10))
+            for slow, fast in zip(average.parameters(), policy.parameters(), strict=True):
+                slow.lerp_(fast, 1 - keep)
+        losses.append(float(loss.detach()))
+        show(step, steps, "train")
+        if step % max(1, steps // 20) == 0 or step == steps:
+            held = validate(average, validation())
+            curve.append({"step": step, "training_loss": sum(losses) / len(losses), "validation_loss": held})
+            losses = []
+    return average, curve
+
+
+def train(cache: robocache.Cache, steps: int, batch_size: int = 256, seed: int = 0) -> tuple[Policy, dict[str, Any]]:
+    """The policy, and what is to be told of its training. The seed decides it, on one machine."""
+    torch.set_num_threads(1)  # so small a network gains little from a second, and loses much on a busy machine
+    torch.manual_seed(seed)
+    training, held = split(len(cache))
+    policy, curve = fit(
+        Policy.for_cache(cache.statistics),
+        batches(cache, training, batch_size, seed),
+        lambda: batches(cache, held, batch_size, None),
+        steps,
+    )
+    told = {"steps": steps, "batch_size": batch_size, "seed": seed, "held_out_episodes": held, "curve": curve}
+    return policy, told
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
