@@ -20,6 +20,7 @@ import expert  # noqa: E402
 import policy  # noqa: E402
 import record  # noqa: E402
 import rollout  # noqa: E402
+import run  # noqa: E402
 import simulate  # noqa: E402
 import train  # noqa: E402
 import windows  # noqa: E402
@@ -234,17 +235,27 @@ def test_the_interval_is_wilsons(successes, count, interval):
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [
-        ("record.py", ["--out", "x", "--episodes", "0"], "--episodes must be at least 1, got 0"),
-        ("record.py", ["--out", "x", "--seed", "-1"], "--seed must not be negative, got -1"),
-        ("record.py", ["--out", str(EXAMPLE)], "out must be an empty folder, got"),
-        ("train.py", ["x", "--out", "y", "--steps", "0"], "--steps must be at least 1, got 0"),
-        ("rollout.py", ["nobody"], "who must be expert, random or a file, got 'nobody'"),
-        ("run.py", ["--out", "x", "--workers", "0"], "--workers must be at least 1"),
+        (record, ["--out", "x", "--episodes", "0"], "--episodes must be at least 1, got 0"),
+        (record, ["--out", "x", "--seed", "-1"], "--seed must not be negative, got -1"),
+        (train, ["x", "--out", "y", "--steps", "0"], "--steps must be at least 1, got 0"),
+        (train, ["x", "--out", "y", "--batch-size", "-3"], "--batch-size must be at least 1, got -3"),
+        (rollout, ["nobody"], "who must be expert, random or a file, got 'nobody'"),
+        (rollout, ["expert", "--seed", "-2"], "--seed must not be negative, got -2"),
+        (run, ["--out", "x", "--workers", "0"], "--workers must be at least 1, got 0"),
     ],
 )
-def test_bad_arguments_are_named(script, arguments, message):
-    done = subprocess.run([sys.executable, EXAMPLE / script, *arguments], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+def test_bad_arguments_are_named(script, arguments, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        script.parse(arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_recording_does_not_mix_with_what_is_there(tmp_path):
+    (tmp_path / "episode_00000.mcap").touch()
+    with pytest.raises(FileExistsError, match="out must be an empty folder, got"):
+        record.record(tmp_path, episodes=1, seed=0)
+    assert [*tmp_path.iterdir()] == [tmp_path / "episode_00000.mcap"]
 
 
 def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(tmp_path):

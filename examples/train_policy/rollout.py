@@ -116,6 +116,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
     if options.who not in PRIVILEGED and not Path(options.who).is_file():
         parser.error(f"who must be expert, random or a file, got {options.who!r}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
     return options
 
 

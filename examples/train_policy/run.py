@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,15 +83,22 @@ def ingest(out: Path) -> robocache.Cache:
     )
 
 
-def main() -> int:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="a folder without logs in it, or one to be made")
     parser.add_argument("--small", action="store_true", help=f"{SMALL} instead of {FULL}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes that simulate")
-    options = parser.parse_args()
-    if options.workers < 1 or options.seed < 0:
-        parser.error(f"--workers must be at least 1 and --seed not negative, got {options.workers} and {options.seed}")
+    options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers must be at least 1, got {options.workers}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
+    return options
+
+
+def main() -> int:
+    options = parse()
     try:
         result = run(options.out, SMALL if options.small else FULL, options.seed, options.workers)
     except FileExistsError as error:

@@ -49,9 +49,12 @@ def fit(
     """Takes a step for each of the first `steps` batches. Returns the averaged policy, and the losses on the way."""
     average = copy.deepcopy(policy)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, weight_decay=1e-4, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (step + 1) / 100) * (0.02 + 0.98 * math.cos(math.pi / 2 * step / steps) ** 2)
-    )
+    warm_up = max(1, min(100, steps // 10))
+
+    def rate(step: int) -> float:
+        return min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * math.cos(math.pi / 2 * step / steps) ** 2)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     curve, losses = [], []
     for step, batch in enumerate(itertools.islice(training, steps), 1):
         loss = loss_of(policy, batch)
@@ -98,6 +101,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("steps", "batch_size"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
     return options
 
 
