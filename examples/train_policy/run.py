@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,11 +36,13 @@ PACKAGES = ("robocache", "mujoco", "gymnasium", "gymnasium-robotics", "torch", "
 
 def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, Any]:
     seconds: dict[str, float] = {}
+    cpu_seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], Result]) -> Result:
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), sum(os.times()[:4])
         result = call()
         seconds[name] = round(time.perf_counter() - begin, 2)
+        cpu_seconds[name] = round(sum(os.times()[:4]) - used, 2)
         return result
 
     shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, workers))
@@ -54,6 +57,8 @@ def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, A
     }
     expert_rate = success["expert"]["success_rate"]
     return {
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit(),
         "task": TASK,
         "seed": seed,
         **size,
@@ -66,6 +71,7 @@ def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, A
         "policy_over_expert": success["policy"]["success_rate"] / expert_rate if expert_rate else None,
         "training": told,
         "seconds": seconds | {"total": round(sum(seconds.values()), 2)},
+        "cpu_seconds": cpu_seconds | {"total": round(sum(cpu_seconds.values()), 2)},
         "machine": {
             "cpu": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
@@ -74,6 +80,15 @@ def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, A
         },
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
+
+
+def commit() -> str:
+    """Of this checkout, with `-dirty` where files differ from it."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("ROBOCACHE_COMMIT", "unknown")
 
 
 def ingest(out: Path) -> robocache.Cache:
