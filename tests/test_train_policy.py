@@ -118,6 +118,20 @@ def test_messages_arrive_after_they_are_measured_and_stamps_jitter(arm):
         assert (arrivals > stamps).all()
 
 
+def test_a_sensor_says_the_same_whoever_else_is_heard(arm):
+    few = simulate.Arm(topics={"/arm/pose", "/block/pose"})
+    for robot in (arm, few):
+        robot.reset(4)
+        for _ in range(5):
+            robot.command(*expert.act(robot.state))
+    topics = {m.topic for m in few.messages}
+    assert topics == {"/arm/pose", "/block/pose", "/arm/command", "/gripper/command"}
+    same = [m for m in arm.messages if m.topic in topics]
+    for ours, theirs in zip(few.messages, same, strict=True):
+        assert (ours.topic, ours.stamp_ns, ours.log_ns) == (theirs.topic, theirs.stamp_ns, theirs.log_ns)
+        np.testing.assert_array_equal(ours.parts["position"], theirs.parts["position"])
+
+
 def test_the_expert_reaches_the_goal_also_when_it_is_pushed(arm):
     reached = []
     for seed in range(6):
@@ -256,6 +270,17 @@ def test_a_recording_does_not_mix_with_what_is_there(tmp_path):
     with pytest.raises(FileExistsError, match="out must be an empty folder, got"):
         record.record(tmp_path, episodes=1, seed=0)
     assert [*tmp_path.iterdir()] == [tmp_path / "episode_00000.mcap"]
+
+
+def test_the_result_that_is_kept_is_that_of_the_full_version_and_the_readme_says_it():
+    result = json.loads((EXAMPLE / "result.json").read_text())
+    assert {name: result[name] for name in run.FULL} == run.FULL
+    assert not result["commit"].endswith("-dirty")
+    assert result["success"]["expert"]["success_rate"] >= 0.95
+    assert result["policy_over_expert"] >= 0.8
+    rates = {name: f"| {name} | {x['successes']} of {x['episodes']} |" for name, x in result["success"].items()}
+    readme = (EXAMPLE / "README.md").read_text()
+    assert [name for name, row in rates.items() if row not in readme] == []
 
 
 def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(tmp_path):
