@@ -13,7 +13,7 @@ import torch
 import voxelize_rivals as rivals
 from cuda_measure import CudaCase
 from cuda_timing import Call, Inputs
-from robocache._clouds import CLOUDS, grid_of, make_cloud, make_depth, size_of
+from robocache._clouds import CLOUDS, ROOM_M, ROOM_ON_FACES_M, grid_of, make_cloud, make_depth, size_of
 from torch import Tensor
 
 BYTES = "bytes = points (or depth) + features + offsets, each read once, + outputs, each written once"
@@ -141,10 +141,12 @@ def sparse(cloud: str, num_points: int, device: str, bars: dict[str, float]) -> 
     )  # fmt: skip
 
 
-def depth(num_views: int, height: int, width: int, num_cells: int, device: str, bars: dict[str, float]) -> Work:
-    """Views of one room into one grid."""
+def depth(num_views: int, height: int, width: int, num_cells: int, device: str, bars: dict[str, float],
+          on_faces: bool = False) -> Work:  # fmt: skip
+    """Views of one room into one grid. `on_faces`: its walls lie on faces of cells, the worst place they can be."""
     torch.manual_seed(0)
-    images, intrinsics, pose = make_depth(num_views, height, width, device)
+    room = ROOM_ON_FACES_M if on_faces else ROOM_M
+    images, intrinsics, pose = make_depth(num_views, height, width, device, room)
     where = grid_of(num_cells)
     grid = as_tensors(where, device)
     share = share_inside(rivals.unproject(images, intrinsics, pose), grid)
@@ -152,8 +154,9 @@ def depth(num_views: int, height: int, width: int, num_cells: int, device: str, 
     def scatter(images: Tensor, intrinsics: Tensor, pose: Tensor) -> Tensor:
         return rivals.occupancy(rivals.unproject(images, intrinsics, pose), grid, torch.int32)
 
+    cloud = "room, walls on faces" if on_faces else "room"
     return Work(
-        "depth occupancy", axes("room", f"{num_views} x {width}x{height} u16", f"{num_cells}^3", "int32", share),
+        "depth occupancy", axes(cloud, f"{num_views} x {width}x{height} u16", f"{num_cells}^3", "int32", share),
         (images, intrinsics, pose), partial(robocache.voxelize_depth, views=True, **where), {"scatter": scatter},
         size_of(images, intrinsics, pose) + num_cells**3 * 4, share, bars,
     )  # fmt: skip
@@ -229,6 +232,7 @@ def cuda_cases(device: str, quick: bool, tiny: bool = False) -> Iterator[tuple[s
         yield f"sparse mean 250k x 4 {cloud}", partial(sparse, cloud, n // 4, device, {"us": 80})
     views, height, width = (2, 24, 32) if tiny else (64, 480, 640)
     yield "depth occupancy 64 x 640x480", partial(depth, views, height, width, c128, device, {"us": 40})
+    yield "depth on faces", partial(depth, views, height, width, c128, device, {}, on_faces=True)
     for cloud in () if quick else CLOUDS[1:]:
         yield f"count int32 {cloud} 1M", partial(dense, cloud, n, c128, "count", "int32", device)
         yield f"mean {cloud} 1M x 4", partial(reduced, cloud, n, 4, c128, "mean", device)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 BOX_M = 12.8
 CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")
-ROOM_M = (12.0, 9.0, 3.0)
+ROOM_M = (11.86, 8.94, 2.92)
+ROOM_ON_FACES_M = (12.0, 9.0, 3.0)  # its walls lie on faces of cells of 0.1 m, where only rounding decides the cell
 BOXES = (  # furniture: the lower and the upper corner
     ((1.5, 1.0, -1.5), (3.0, 2.2, -0.6)),
     ((-4.0, -3.5, -1.5), (-3.2, -1.5, 0.8)),
@@ -49,9 +50,9 @@ def scan_room(num_points: int, device: str = "cpu") -> Tensor:
     return rays * (distance + 0.005 * torch.randn(num_points, device=device))[:, None]
 
 
-def hit_distance(rays: Tensor, eye: Tensor) -> Tensor:
+def hit_distance(rays: Tensor, eye: Tensor, room_m: tuple[float, float, float] = ROOM_M) -> Tensor:
     """How far each ray (N, 3) goes from the eye until a wall or a box stops it."""
-    half = torch.tensor(ROOM_M, device=rays.device) / 2
+    half = torch.tensor(room_m, device=rays.device) / 2
     walls = torch.where(rays > 0, half - eye, -half - eye) / torch.where(rays == 0, -1e-9, rays)
     nearest = walls.amin(1)
     for low, high in BOXES:
@@ -62,7 +63,9 @@ def hit_distance(rays: Tensor, eye: Tensor) -> Tensor:
     return nearest
 
 
-def make_depth(num_views: int, height: int, width: int, device: str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
+def make_depth(
+    num_views: int, height: int, width: int, device: str = "cpu", room_m: tuple[float, float, float] = ROOM_M
+) -> tuple[Tensor, Tensor, Tensor]:
     """Views of the room from its middle, turned step by step: depth (V, H, W) uint16 millimetres with some pixels not
     measured, intrinsics (3, 3), pose (V, 4, 4), camera to room."""
     focal = 0.9 * width
@@ -77,7 +80,7 @@ def make_depth(num_views: int, height: int, width: int, device: str = "cpu") -> 
         turn = torch.tensor([right, down, forward], device=device).T
         pose[i, :3, :3] = turn
         rays = beam.reshape(-1, 3) @ turn.T  # length 1 along the axis of the camera: distance is depth
-        metres = hit_distance(rays, torch.zeros(3, device=device)).reshape(height, width)
+        metres = hit_distance(rays, torch.zeros(3, device=device), room_m).reshape(height, width)
         depth[i] = (metres * 1000).int()
     depth[torch.rand(depth.shape, device=device) < 0.02] = 0
     return depth.to(torch.uint16), intrinsics, pose

@@ -561,20 +561,25 @@ TEST(VoxelizeKernel, ExtremesOrderEveryFloat) {
 
 }  // namespace
 /// Around every face of the grid, at distances of a few units in the last place, and anywhere.
-TEST(VoxelizeKernel, QuickFloorsAreExactFloors) {
+TEST(VoxelizeKernel, QuickCellsAreExactCells) {
     using namespace voxelize_detail;
     std::mt19937 random(7);
     std::uniform_real_distribution<float> anywhere(-60.0F, 60.0F);
-    for (const float size : {0.1F, 0.05F, 0.075F, 0.3F, 1.0F / 3.0F, 1.0F, 1e-3F, 7.7F, 1e-30F, 3e38F, 1e-40F}) {
+    for (const float size : {0.1F, 0.05F, 0.075F, 0.3F, 1.0F / 3.0F, 1.0F, 1e-3F, 7.7F, 1e-15F, 1e15F}) {
         for (const float origin : {0.0F, -10.0F, -0.05F, 1e-3F, 54.3F}) {
-            const float limit = 1000;
-            const float reciprocal = reciprocal_of(size);
-            const auto check = [&](float p) {
-                const float at = place(p, origin, size);
-                const std::int32_t expected =
-                    is_within(at, 0.0F, limit) ? static_cast<std::int32_t>(floor_of(at)) : no_cell;
-                ASSERT_EQ(floor_quickly(p, origin, size, reciprocal, limit), expected)
-                    << "p " << p << " origin " << origin << " size " << size;
+            const CellGrid<float> cells{{origin, 0, 0}, {size, 1, 1}, {0, 0, 0}, {1000, 3, 5}};
+            QuickGrid quick{{origin, 0, 0}, {size, 1, 1}, {}, {}, {1000, 3, 5}};
+            for (int a = 0; a < 3; ++a) ASSERT_TRUE(make_quick(cells.size[a], quick.less[a], quick.more[a]));
+            int settled = 0;
+            const auto check = [&](float x) {
+                const float p[3] = {x, 2.5F, 3.5F};
+                Cell cell{};
+                const std::int64_t shape[3] = {1000, 3, 5};
+                const std::int64_t expected = find_cell(cells, p, cell) ? linear_index(shape, 0, cell) : dropped_point;
+                const std::int32_t found = index_quickly(quick, p);
+                settled += found == unsettled ? 0 : 1;
+                ASSERT_EQ(found == unsettled ? settle_index(quick, p) : found, expected)
+                    << "x " << x << " origin " << origin << " size " << size;
             };
             for (int k = -3; k < 1005; ++k) {
                 float p = origin + static_cast<float>(k) * size;
@@ -584,11 +589,21 @@ TEST(VoxelizeKernel, QuickFloorsAreExactFloors) {
                     p = std::nextafter(p, INFINITY);
                 }
             }
-            for (int k = 0; k < 2000; ++k) check(origin + anywhere(random) * size);
+            settled = 0;
+            int inside = 0;
+            for (int k = 0; k < 2000; ++k) {
+                const float x = origin + anywhere(random) * size;
+                check(x);
+                inside += is_within(place(x, origin, size), 0.0F, 1000.0F) ? 1 : 0;
+            }
+            if (origin == 0.0F) EXPECT_GT(settled, inside * 9 / 10) << "size " << size;
             for (const float p : {0.0F, -0.0F, 1e-45F, -1e-45F, 1e38F, -1e38F, 4194304.5F, 1e9F}) check(p);
             for (const float p : {INFINITY, -INFINITY, NAN}) check(p);
         }
     }
+    float less = 0;
+    float more = 0;
+    for (const float size : {1e-40F, 3e38F, 0.0F, -1.0F, NAN}) EXPECT_FALSE(make_quick(size, less, more));
 }
 
 }  // namespace robocache

@@ -20,7 +20,7 @@ enum class Way { bins, own, marks };
 
 Way way_of(const DensePlan& plan) {
     if (plan.reduction != Reduction::occupancy || plan.wants_counts) return Way::bins;
-    if (plan.from_depth) return Way::marks;
+    if (plan.from_depth) return DeviceGrid<float>(plan.grid).is_quick ? Way::marks : Way::bins;
     const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
     return plan.num_clouds >= own_clouds && bytes <= own_bytes ? Way::own : Way::bins;
 }
@@ -29,6 +29,8 @@ Way way_of(const DensePlan& plan) {
 struct BinSpace {
     SortedTiles tiles{};
     std::uint32_t* points = nullptr;
+    std::uint32_t* ends = nullptr;
+    std::uint32_t* bases = nullptr;
     std::int64_t num_bins = 0;  // in all
 };
 
@@ -44,14 +46,16 @@ BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     tiles.tile = per_thread * sort_threads;
     tiles.num_tiles = (plan.num_points + tiles.tile - 1) / tiles.tile;
     const int most_bits = has_marks_only(plan) ? 16 : (plan.has_features() ? 14 : most_bin_bits);
+    const std::int64_t segments = has_marks_only(plan) ? most_segments / 2 : most_segments;
     const std::int64_t most =
-        std::clamp<std::int64_t>(most_segments / std::max<std::int64_t>(tiles.num_tiles, 1), 256, max_bins);
+        std::clamp<std::int64_t>(segments / std::max<std::int64_t>(tiles.num_tiles, 1), 256, max_bins);
     tiles.bin_bits = least_bin_bits;
     const auto num_bins = [&] {
         return (plan.total_cells() + (std::int64_t{1} << tiles.bin_bits) - 1) >> tiles.bin_bits;
     };
     while (tiles.bin_bits < most_bits && num_bins() > most) ++tiles.bin_bits;
     space.num_bins = num_bins();
+    tiles.bin_keys = static_cast<std::int32_t>(tiles.tile / std::max<std::int64_t>(num_bins(), 1));
     tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins, max_bins));
     const bool features = plan.has_features();
     tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.tile * (features ? 4 : 2));
@@ -59,6 +63,8 @@ BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     if (features) {
         tiles.bin_sizes = cutter.take<std::uint32_t>(tiles.num_bins);
         space.points = cutter.take<std::uint32_t>(plan.num_points);
+        space.ends = cutter.take<std::uint32_t>(static_cast<std::int64_t>(tiles.num_bins) << tiles.bin_bits);
+        space.bases = cutter.take<std::uint32_t>(tiles.num_bins);
     }
     return space;
 }
@@ -96,11 +102,10 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
 
 template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    const std::int64_t bytes = std::int64_t{6} << args.tiles.bin_bits;
-    constexpr auto kernel = reduce_bins<In, sums, width>;
-    allow_shared(kernel, bytes);
-    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_bins), bin_threads, static_cast<std::size_t>(bytes),
-                      stream, args, "voxelize: launching reduce_bins");
+    const std::int64_t left = args.num_cells - args.first_cell;
+    const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
+    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_cells), feature_threads, 0, stream,
+                      args, "voxelize: launching write_features");
 }
 
 template <class In>
@@ -127,6 +132,8 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                                 first_cell,
                                 plan.total_cells(),
                                 space.points,
+                                space.ends,
+                                space.bases,
                                 plan.from_depth,
                                 plan.depth,
                                 plan.features,
@@ -135,6 +142,10 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                                 plan.out,
                                 plan.out_dtype == DType::f32,
                                 plan.counts};
+    const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
+    allow_shared(list_points, bytes);
+    launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), bin_threads, static_cast<std::size_t>(bytes),
+                      stream, args, "voxelize: launching list_points");
     switch (plan.features.dtype) {
         case DType::f16: return launch_features_of<Half>(args, plan.deterministic, stream);
         case DType::bf16: return launch_features_of<BFloat16>(args, plan.deterministic, stream);

@@ -24,6 +24,7 @@ struct SortedTiles {
     std::int32_t tile;  // points, at most 8192
     std::int32_t num_bins;
     std::int32_t bin_bits;
+    std::int32_t bin_keys;     // of a bin in a tile, if points are spread evenly
     std::uint16_t* starts;     // [num_tiles][num_bins + 1]
     void* keys;                // [num_tiles][tile]: u16 cell in the bin, or u32 with the point in the tile above it
     std::uint32_t* bin_sizes;  // null: not asked for; points of each bin, zero before
@@ -67,7 +68,7 @@ __device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uin
 }
 
 /// Four points of 12 bytes, side by side and aligned to 16.
-__device__ __forceinline__ void read_four(const char* from, float p[4][3]) {
+__device__ __forceinline__ void read_four(const char* from, float (*p)[3]) {
     float all[12];
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -98,45 +99,40 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
     const Places<Source>& places = args.places;
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * tile;
     const std::int32_t bin_bits = args.tiles.bin_bits;
-    const auto cells = static_cast<std::uint64_t>(num_bins) << bin_bits;
+    const std::uint32_t cells = static_cast<std::uint32_t>(num_bins) << bin_bits;
     std::uint32_t key[per_thread];
-    std::uint16_t rank[per_thread];
+    std::uint32_t ranks[per_thread / 2];  // in its bin, two of 16 bits
     std::uint32_t dropped = 0;
-    const auto note = [&](int p, std::int64_t i, std::int64_t cell) {
+    const auto take = [&](int p, bool inside, std::uint32_t at) {
         key[p] = no_key;
-        if (cell == dropped_point) {
-            ++dropped;
-            if (args.dropped != nullptr && places.source.num_clouds > 1) {
-                atomicAdd(
-                    reinterpret_cast<unsigned long long*>(args.dropped) + OnDevice<Source>::cloud_of(places.source, i),
-                    1ULL);
-            }
-        }
-        const auto at = static_cast<std::uint64_t>(cell - args.first_cell);
-        if (cell >= 0 && at < cells) {
-            key[p] = static_cast<std::uint32_t>(at);
-            rank[p] = static_cast<std::uint16_t>(atomicAdd(&sizes[key[p] >> bin_bits], 1U));
+        if (p % 2 == 0) ranks[p / 2] = 0;
+        if (inside) {
+            key[p] = at;
+            ranks[p / 2] |= atomicAdd(&sizes[at >> bin_bits], 1U) << (16 * (p % 2));
         }
     };
     bool in_fours = false;
     if constexpr (__is_same(Source, PointReader<float>)) {
         const PointsPlan& points = places.source.points;
         in_fours = points.row_stride == 12 && points.axis_stride == 4 && places.source.num_clouds == 1 &&
-                   reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0 && first + tile <= args.num_points;
+                   places.grid.is_quick && reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0 &&
+                   first + tile <= args.num_points;
         if (in_fours) {
-            constexpr int fours = 2;  // of which the points are on their way at once
+            const char* from = points.data + (first + 4 * thread) * 12;
+            const auto first_cell = static_cast<std::uint32_t>(args.first_cell);
+            constexpr int some = 8;  // points on their way at once
 #pragma unroll
-            for (int g = 0; g < per_thread / 4; g += fours) {
-                float p[fours][4][3];
+            for (int g = 0; g < per_thread; g += some) {
+                float p[some][3];
+                std::int32_t cell[some];
 #pragma unroll
-                for (int f = 0; f < fours; ++f) {
-                    read_four(points.data + (first + (g + f) * 4 * sort_threads + 4 * thread) * 12, p[f]);
-                }
+                for (int f = 0; f < some; f += 4) read_four(from + (g + f) * sort_threads * 12, p + f);
+                places.grid.quick_indices(p, cell);
 #pragma unroll
-                for (int f = 0; f < fours; ++f) {
-                    const std::int64_t i = first + (g + f) * 4 * sort_threads + 4 * thread;
-#pragma unroll
-                    for (int u = 0; u < 4; ++u) note(4 * (g + f) + u, i + u, places.grid.index(p[f][u]));
+                for (int u = 0; u < some; ++u) {
+                    const std::uint32_t at = static_cast<std::uint32_t>(cell[u]) - first_cell;
+                    dropped += cell[u] < 0 ? 1 : 0;
+                    take(g + u, at < cells, at);  // a dropped point's number is larger than any cell's
                 }
             }
         }
@@ -145,7 +141,16 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
 #pragma unroll
         for (int p = 0; p < per_thread; ++p) {
             const std::int64_t i = first + p / 4 * 4 * sort_threads + 4 * thread + p % 4;
-            note(p, i, i < args.num_points ? places.key(i) : no_point);
+            const std::int64_t cell = i < args.num_points ? places.key(i) : no_point;
+            if (cell == dropped_point) {
+                ++dropped;
+                if (args.dropped != nullptr && places.source.num_clouds > 1) {
+                    const std::int64_t cloud = OnDevice<Source>::cloud_of(places.source, i);
+                    atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud, 1ULL);
+                }
+            }
+            const auto at = static_cast<std::uint64_t>(cell - args.first_cell);
+            take(p, cell >= 0 && at < cells, static_cast<std::uint32_t>(at));
         }
     }
     if (args.dropped != nullptr && places.source.num_clouds == 1) {
@@ -184,7 +189,7 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
 #pragma unroll
     for (int p = 0; p < per_thread; ++p) {
         if (key[p] == no_key) continue;
-        const std::uint32_t at = sizes[key[p] >> bin_bits] + rank[p];
+        const std::uint32_t at = sizes[key[p] >> bin_bits] + (ranks[p / 2] >> (16 * (p % 2)) & 0xffffU);
         const std::uint32_t cell = key[p] & ((1U << bin_bits) - 1);
         if constexpr (sizeof(Stored) == 2) {
             sorted[at] = static_cast<std::uint16_t>(cell);
@@ -201,42 +206,78 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
     }
 }
 
-/// Calls body(key, tile) for every key of a bin, by all threads of the block.
-template <class Stored, class Body>
-__device__ __forceinline__ void for_keys_of_bin(const SortedTiles& tiles, std::int32_t bin, Body&& body) {
-    constexpr int batch = 8;
-    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
-    const auto warp = static_cast<std::int64_t>(threadIdx.x / warp_threads);
-    const auto warps = static_cast<std::int64_t>(blockDim.x / warp_threads);
+/// Calls body(key, tile) for every key of a bin, by all threads of the block. So many lanes take the first keys of a
+/// tile, of several tiles at once; whole warps take what a tile has beyond those.
+template <class Stored, int lanes, class Body>
+__device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32_t bin, Body&& body) {
+    constexpr int rounds = 2;  // of so many keys
+    constexpr int batch = 4;   // tiles
+    constexpr int unroll = 4;
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % lanes);
+    const auto groups = static_cast<std::int64_t>(blockDim.x / lanes);
     const auto* keys = static_cast<const Stored*>(tiles.keys);
     const std::int64_t pitch = tiles.num_bins + 1;
-    for (std::int64_t first = warp * warp_threads; first < tiles.num_tiles; first += warps * warp_threads) {
-        std::int32_t start = 0;
-        std::int32_t size = 0;
-        if (first + lane < tiles.num_tiles) {
-            const std::uint16_t* at = tiles.starts + (first + lane) * pitch + bin;
-            start = at[0];
-            size = at[1] - start;
-        }
-        for (int s = 0; s < warp_threads; s += batch) {
-            Stored key[batch];
-            std::int32_t sizes[batch];
-            const Stored* from[batch];
+    for (std::int64_t first = 0; first < tiles.num_tiles; first += batch * groups) {
+        const std::int64_t tile = first + threadIdx.x / lanes;
+        std::int32_t size[batch];
+        const Stored* from[batch];
+        Stored key[batch][rounds];
 #pragma unroll
-            for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
-                sizes[u] = __shfl_sync(all_lanes, size, s + u);
-                from[u] = keys + (first + s + u) * tiles.tile + __shfl_sync(all_lanes, start, s + u);
-                if (lane < sizes[u]) key[u] = from[u][lane];
+        for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
+            size[u] = 0;
+            from[u] = keys + (tile + u * groups) * tiles.tile;
+            if (tile + u * groups < tiles.num_tiles) {
+                const std::uint16_t* at = tiles.starts + (tile + u * groups) * pitch + bin;
+                size[u] = at[1];
+                size[u] -= at[0];
+                from[u] += at[0];
             }
+        }
 #pragma unroll
-            for (int u = 0; u < batch; ++u) {
-                if (lane < sizes[u]) body(key[u], first + s + u);
-                for (std::int32_t k = lane + warp_threads; k < sizes[u]; k += warp_threads) {
-                    body(from[u][k], first + s + u);
+        for (int u = 0; u < batch; ++u) {
+#pragma unroll
+            for (int r = 0; r < rounds; ++r) {
+                if (lane + r * lanes < size[u]) key[u][r] = from[u][lane + r * lanes];
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+#pragma unroll
+            for (int r = 0; r < rounds; ++r) {
+                if (lane + r * lanes < size[u]) body(key[u][r], tile + u * groups);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            for (unsigned longer = __ballot_sync(all_lanes, lane == 0 && size[u] > rounds * lanes); longer != 0;
+                 longer &= longer - 1) {
+                const int which = __ffs(static_cast<int>(longer)) - 1;
+                const std::int32_t num = __shfl_sync(all_lanes, size[u], which);
+                const auto* of = reinterpret_cast<const Stored*>(
+                    __shfl_sync(all_lanes, reinterpret_cast<unsigned long long>(from[u]), which));
+                const std::int64_t its_tile = __shfl_sync(all_lanes, static_cast<long long>(tile + u * groups), which);
+                for (std::int32_t k = rounds * lanes + static_cast<std::int32_t>(threadIdx.x % warp_threads); k < num;
+                     k += unroll * warp_threads) {
+                    Stored more[unroll];
+#pragma unroll
+                    for (int v = 0; v < unroll; ++v) {
+                        if (k + v * warp_threads < num) more[v] = of[k + v * warp_threads];
+                    }
+#pragma unroll
+                    for (int v = 0; v < unroll; ++v) {
+                        if (k + v * warp_threads < num) body(more[v], its_tile);
+                    }
                 }
             }
         }
     }
+}
+
+template <class Stored, class Body>
+__device__ __forceinline__ void for_keys_of_bin(const SortedTiles& tiles, std::int32_t bin, Body&& body) {
+    if (tiles.bin_keys > 24) return for_keys_by<Stored, 32>(tiles, bin, body);
+    if (tiles.bin_keys > 10) return for_keys_by<Stored, 16>(tiles, bin, body);
+    for_keys_by<Stored, 8>(tiles, bin, body);
 }
 
 // ---- occupancy and count --------------------------------------------------------------------------------------------

@@ -106,19 +106,28 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     std::uint32_t dropped = 0;
     constexpr int batch = 8;  // points on their way at once
     for (std::int64_t i = begin + thread; i < end; i += batch * own_threads) {
-        typename PointReader<T>::Scalar p[batch][3];
+        typename PointReader<T>::Scalar p[batch][3] = {};
 #pragma unroll
         for (int k = 0; k < batch; ++k) {
             if (i + k * own_threads < end) (void)places.source.read(i + k * own_threads, p[k]);
         }
-#pragma unroll
-        for (int k = 0; k < batch; ++k) {
-            if (i + k * own_threads >= end) break;
-            const std::int64_t cell = places.grid.index(p[k]);
+        const auto mark = [&](int k, std::int64_t cell) {
+            if (i + k * own_threads >= end) return;
             if (cell < 0) ++dropped;
             const auto mine = static_cast<std::uint64_t>(cell - first);
             if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
+        };
+        if constexpr (sizeof(p[0][0]) == 4) {
+            if (places.grid.is_quick) {
+                std::int32_t cell[batch];
+                places.grid.quick_indices(p, cell);
+#pragma unroll
+                for (int k = 0; k < batch; ++k) mark(k, cell[k]);
+                continue;
+            }
         }
+#pragma unroll
+        for (int k = 0; k < batch; ++k) mark(k, places.grid.index(p[k]));
     }
     if (args.dropped != nullptr && dropped != 0) atomicAdd(&num_dropped, static_cast<unsigned long long>(dropped));
     __syncthreads();
@@ -146,9 +155,9 @@ struct MarkArguments {
 constexpr int band_rows = 4;
 
 /// A thread takes the same few pixels of the rows of a band, so that the columns' part of the projection is computed
-/// once; a block stays inside one image, so that the camera is read once.
+/// once; a block stays inside one image, so that the camera is read once. For quick grids.
 template <class Raw, int per_thread>
-__global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
+__global__ __launch_bounds__(mark_threads, 2) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
     const DepthPlan& depth = args.depth;
     wait_for_earlier_work();
     const std::int32_t image = static_cast<std::int32_t>(blockIdx.x) / args.blocks;
@@ -159,6 +168,8 @@ __global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant
     const std::int64_t view = image - cloud * depth.num_views;
     const Camera camera = camera_of(depth, cloud, view);
     const std::int64_t cloud_cells = cloud * args.grid.num_cells;
+    std::uint32_t* bits = args.bits + (cloud_cells >> 5);
+    const auto first_bit = static_cast<std::uint32_t>(cloud_cells & 31);
     const char* pixels = depth.data + cloud * depth.strides[0] + view * depth.strides[1] + u0 * depth.strides[3];
     std::uint32_t dropped = 0;
     float column[per_thread];
@@ -167,47 +178,61 @@ __global__ __launch_bounds__(mark_threads) void mark_depth(const __grid_constant
     struct alignas(per_thread * sizeof(Raw)) Some {
         Raw values[per_thread];
     };
-    std::int64_t last = no_point;
-    for (int r = 0; r < band_rows && band < args.bands; ++r) {
-        const std::int64_t v = band * band_rows + r;
-        if (v >= depth.height) break;
-        const float row = (static_cast<float>(v) - camera.cy) / camera.fy;
-        const Some some = *reinterpret_cast<const Some*>(pixels + v * depth.strides[2]);
-        std::int64_t cell[per_thread];
+    std::int32_t last = no_point;
+    const std::int64_t first_row = band * band_rows;
+    const auto num_rows = static_cast<int>(depth.height - first_row < band_rows ? depth.height - first_row : band_rows);
+    const auto read = [&](int r) {
+        return *reinterpret_cast<const Some*>(pixels + (first_row + r) * depth.strides[2]);
+    };
+    Some next{};
+    if (num_rows > 0) next = read(0);
+    for (int r = 0; r < num_rows; ++r) {
+        const float row = (static_cast<float>(first_row + r) - camera.cy) / camera.fy;
+        const Some some = next;
+        if (r + 1 < num_rows) next = read(r + 1);
+        float p[per_thread][3];
+        std::int32_t cell[per_thread];
+        bool measured[per_thread];
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            cell[k] = no_point;
             const float metres = depth_of(some.values[k], depth.unit);
-            if (!is_measured(metres, depth.max_depth)) continue;
+            measured[k] = is_measured(metres, depth.max_depth);
             const float x = column[k] * metres;
             const float y = row * metres;
-            float p[3] = {x, y, metres};
+            p[k][0] = x;
+            p[k][1] = y;
+            p[k][2] = metres;
             if (camera.has_pose) {
 #pragma unroll
                 for (int a = 0; a < 3; ++a) {
                     const float* pose = camera.pose + 4 * a;
-                    p[a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
+                    p[k][a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
                 }
             }
-            cell[k] = args.grid.index(p);
-            if (cell[k] < 0) ++dropped;
+        }
+        args.grid.quick_indices(p, cell);
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            dropped += measured[k] && cell[k] < 0 ? 1 : 0;
+            if (!measured[k]) cell[k] = no_point;
         }
         // Neighbours often share a cell, and most cells are marked already: all are looked at before one is marked.
         std::uint32_t word[per_thread];
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            if (cell[k] == last) cell[k] = no_point;
-            if (cell[k] >= 0) last = cell[k];
+            const bool is_new = cell[k] >= 0 && cell[k] != last;
+            last = is_new ? cell[k] : last;
+            if (!is_new) cell[k] = no_point;
             word[k] = 0xffffffffU;
-            if (cell[k] >= 0) {
-                word[k] = *static_cast<volatile std::uint32_t*>(args.bits + ((cloud_cells + cell[k]) >> 5));
-            }
+            if (is_new)
+                word[k] = *static_cast<volatile std::uint32_t*>(
+                    bits + ((static_cast<std::uint32_t>(cell[k]) + first_bit) >> 5));
         }
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            const std::int64_t at = cloud_cells + cell[k];
+            const std::uint32_t at = static_cast<std::uint32_t>(cell[k]) + first_bit;
             const std::uint32_t bit = 1U << (at & 31);
-            if (cell[k] >= 0 && (word[k] & bit) == 0) atomicOr(args.bits + (at >> 5), bit);
+            if ((word[k] & bit) == 0) atomicOr(bits + (at >> 5), bit);
         }
     }
     if (args.dropped != nullptr) {

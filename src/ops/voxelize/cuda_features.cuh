@@ -1,5 +1,7 @@
-// Features of a bin's points, reduced cell by cell: a block lists the points of each of its cells, then every thread
-// makes a few channels of one cell; cells with very many points are made by the whole block.
+// Features of points, reduced cell by cell. One kernel has a block for each bin, which lists the points of its cells; a
+// second one goes through the grid as it lies in memory and writes it once: a warp has 32 cells, writes the empty ones,
+// and makes a few channels of the others with each of its threads. Cells with many points are made by a warp together,
+// those with very many by the block.
 #pragma once
 
 #include "ops/voxelize/cuda_bins.cuh"
@@ -8,6 +10,8 @@ namespace robocache::voxelize_detail {
 
 constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp works on a cell
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
+constexpr int feature_threads = 256;
+constexpr int feature_cells = feature_threads;  // of a block
 
 enum class Sums { plain, fixed, extreme };
 
@@ -16,6 +20,8 @@ struct FeatureArguments {
     std::int64_t first_cell;
     std::int64_t num_cells;
     std::uint32_t* points;  // of all bins, in order of their cells
+    std::uint32_t* ends;    // of each cell in that list; not there for bins without points
+    std::uint32_t* bases;   // where a bin begins in it
     bool from_depth;
     DepthPlan depth;
     FeaturesPlan features;
@@ -171,26 +177,26 @@ struct Warp {
 };
 
 struct Block {
-    static constexpr std::int32_t size = bin_threads;
+    static constexpr std::int32_t size = feature_threads;
     __device__ static std::int32_t thread() { return static_cast<std::int32_t>(threadIdx.x); }
     __device__ static void sync() { __syncthreads(); }
 };
 
-/// Merges what the threads of a group have for the same channel: thread t has channel t % channels. All get the result.
-/// `scratch`: 8 bytes for each thread.
+/// Merges what the threads of a group have for the same channels: thread t has part t % parts of them. All get the
+/// result. `scratch`: 8 bytes for each thread.
 template <class Group, class Part>
-__device__ __forceinline__ Part merge_parts(Part mine, std::int32_t channels, char* scratch) {
-    auto* parts = reinterpret_cast<Part*>(scratch);
+__device__ __forceinline__ Part merge_parts(Part mine, std::int32_t parts, char* scratch) {
+    auto* all = reinterpret_cast<Part*>(scratch);
     const std::int32_t thread = Group::thread();
     Group::sync();
-    parts[thread] = mine;
+    all[thread] = mine;
     Group::sync();
-    if (thread < channels) {
-        for (std::int32_t t = thread + channels; t < Group::size; t += channels) mine.merge(parts[t]);
-        parts[thread] = mine;
+    if (thread < parts) {
+        for (std::int32_t t = thread + parts; t < Group::size; t += parts) mine.merge(all[t]);
+        all[thread] = mine;
     }
     Group::sync();
-    return parts[thread % channels];
+    return all[thread % parts];
 }
 
 struct FixedPart {
@@ -198,51 +204,87 @@ struct FixedPart {
     __device__ __forceinline__ void merge(const FixedPart& other) { sum += other.sum; }
 };
 
-template <class Group, class In, Sums sums>
-__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
-                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
-    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
-    const std::int32_t thread = Group::thread();
-    for (std::int32_t first = 0; first < num_channels; first += Group::size) {
-        const std::int32_t channels = num_channels - first < Group::size ? num_channels - first : Group::size;
-        const std::int32_t lanes = Group::size / channels;  // points at once
-        const std::int32_t c = first + thread % channels;
-        const auto lane = static_cast<std::uint32_t>(thread / channels);
-        const std::uint32_t end = lane < static_cast<std::uint32_t>(lanes) ? n : 0;
-        float x[1];
-        float result[1] = {0.0F};
-        if constexpr (sums == Sums::fixed) {
-            Magnitude magnitude;
-            for (std::uint32_t k = lane; k < end; k += lanes) {
-                read_channels<In, 1>(args, points[k], c, x);
-                magnitude.add(x[0]);
-            }
-            magnitude = merge_parts<Group>(magnitude, channels, scratch);
-            const double scale = magnitude.scale(n);
-            FixedPart part;
-            for (std::uint32_t k = lane; scale != 0.0 && k < end; k += lanes) {
-                read_channels<In, 1>(args, points[k], c, x);
-                part.sum += to_fixed(x[0], scale);
-            }
-            result[0] = magnitude.result(merge_parts<Group>(part, channels, scratch).sum, n, args.reduction);
-        } else {
-            Channel<sums> channel;
-            for (std::uint32_t k = lane; k < end; k += lanes) {
-                read_channels<In, 1>(args, points[k], c, x);
-                channel.add(x[0], args);
-            }
-            result[0] = merge_parts<Group>(channel, channels, scratch).result(n, args);
+/// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several are on their way.
+template <class In, int width, class Body>
+__device__ __forceinline__ void for_points(const FeatureArguments& args, const std::uint32_t* points,
+                                           std::uint32_t first, std::uint32_t end, std::uint32_t step, std::int32_t c,
+                                           Body&& body) {
+    constexpr int batch = 4;
+    for (std::uint32_t k = first; k < end; k += batch * step) {
+        std::uint32_t point[batch];
+        float x[batch][width];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (k + u * step < end) point[u] = points[k + u * step];
         }
-        if (thread < channels) write_channels<In, 1>(args, out_cell * num_channels + c, result);
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (k + u * step < end) read_channels<In, width>(args, point[u], c, x[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (k + u * step < end) body(x[u]);
+        }
     }
 }
 
-/// One block makes the cells of one bin. width: channels of a thread, 4 where memory allows.
-template <class In, Sums sums, int width>
-__global__ __launch_bounds__(bin_threads, 3) void reduce_bins(const __grid_constant__ FeatureArguments args) {
+template <class Group, class In, Sums sums, int width>
+__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
+                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
+    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
+    const std::int32_t all_parts = num_channels / width;
+    const std::int32_t thread = Group::thread();
+    for (std::int32_t first = 0; first < all_parts; first += Group::size) {
+        const std::int32_t parts = all_parts - first < Group::size ? all_parts - first : Group::size;
+        const auto lanes = static_cast<std::uint32_t>(Group::size / parts);  // points at once
+        const std::int32_t c = (first + thread % parts) * width;
+        const auto lane = static_cast<std::uint32_t>(thread / parts);
+        const std::uint32_t end = lane < lanes ? n : 0;
+        float result[width];
+        if constexpr (sums == Sums::fixed) {
+            Magnitude magnitude[width];
+            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+#pragma unroll
+                for (int u = 0; u < width; ++u) magnitude[u].add(x[u]);
+            });
+            double scale[width];
+            FixedPart part[width];
+#pragma unroll
+            for (int u = 0; u < width; ++u) {
+                magnitude[u] = merge_parts<Group>(magnitude[u], parts, scratch);
+                scale[u] = magnitude[u].scale(n);
+            }
+            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+#pragma unroll
+                for (int u = 0; u < width; ++u) {
+                    if (scale[u] != 0.0) part[u].sum += to_fixed(x[u], scale[u]);
+                }
+            });
+#pragma unroll
+            for (int u = 0; u < width; ++u) {
+                result[u] = magnitude[u].result(merge_parts<Group>(part[u], parts, scratch).sum, n, args.reduction);
+            }
+        } else {
+            Channel<sums> channel[width];
+            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+#pragma unroll
+                for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
+            });
+#pragma unroll
+            for (int u = 0; u < width; ++u) {
+                result[u] = merge_parts<Group>(channel[u], parts, scratch).result(n, args);
+            }
+        }
+        if (thread < parts) write_channels<In, width>(args, out_cell * num_channels + c, result);
+    }
+}
+
+// ---- the kernels ----------------------------------------------------------------------------------------------------
+
+/// One block lists the points of one bin, cell by cell.
+static __global__ __launch_bounds__(bin_threads, 4) void list_points(const __grid_constant__ FeatureArguments args) {
     extern __shared__ __align__(16) std::uint32_t ends[];  // of each cell in the bin's list of points
     __shared__ std::uint32_t warp_sums[bin_threads / warp_threads];
-    __shared__ __align__(16) char scratch[bin_threads * 8];
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
     const auto mask = static_cast<std::uint32_t>(bin_cells - 1);
@@ -252,100 +294,168 @@ __global__ __launch_bounds__(bin_threads, 3) void reduce_bins(const __grid_const
     __syncthreads();
     wait_for_earlier_work();
     const auto bin = static_cast<std::int32_t>(blockIdx.x);
+    const std::int64_t in_pass = static_cast<std::int64_t>(bin) << args.tiles.bin_bits;
+    const std::int64_t left = args.num_cells - args.first_cell - in_pass;
+    const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
+    const bool is_empty = args.tiles.bin_sizes[bin] == 0;
+    if (!is_empty) {
+        for_keys_of_bin<std::uint32_t>(args.tiles, bin,
+                                       [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
+        __syncthreads();
+    }
+    if (args.counts != nullptr) write_counts(ends, num, false, args.counts + args.first_cell + in_pass);
+    if (is_empty) return;
 
     std::uint32_t before = 0;  // points of the bins before this one
     for (std::int32_t b = thread; b < bin; b += bin_threads) before += args.tiles.bin_sizes[b];
     std::uint32_t base = 0;
     (void)block_scan(before, warp_sums, base);
-    std::uint32_t* list = args.points + base;
-    const std::int64_t first = args.first_cell + (static_cast<std::int64_t>(bin) << args.tiles.bin_bits);
-    const std::int64_t left = args.num_cells - first;
-    const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
-    if (args.tiles.bin_sizes[bin] != 0) {
-        for_keys_of_bin<std::uint32_t>(args.tiles, bin,
-                                       [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
-        __syncthreads();
-    }
-    if (args.counts != nullptr) write_counts(ends, num, false, args.counts + first);
-    if (args.tiles.bin_sizes[bin] != 0) {
-        __syncthreads();
-        // Counts become starts; then every point takes a place, and starts become ends.
-        const std::int32_t share = bin_cells / bin_threads;
-        std::uint32_t mine = 0;
-        for (std::int32_t k = 0; k < share; ++k) mine += ends[thread * share + k];
-        std::uint32_t total = 0;
-        std::uint32_t start = block_scan(mine, warp_sums, total);
-        for (std::int32_t k = 0; k < share; ++k) {
-            const std::uint32_t size = ends[thread * share + k];
-            ends[thread * share + k] = start;
-            start += size;
-        }
-        __syncthreads();
-        for_keys_of_bin<std::uint32_t>(args.tiles, bin, [&](std::uint32_t key, std::int64_t tile) {
-            const std::uint32_t at = atomicAdd(&ends[key & mask], 1U);
-            list[at] = static_cast<std::uint32_t>(tile * args.tiles.tile) + (key >> 16);
-        });
-        __syncthreads();
-    }
+    if (thread == 0) args.bases[bin] = base;
 
-    // Empty cells are only written; those with points are listed, so that no thread waits for memory with idle ones.
-    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
-    const auto parts = static_cast<std::uint32_t>(num_channels / width);  // of a cell
-    const auto work = static_cast<std::uint32_t>(num) * parts;
-    auto* occupied = reinterpret_cast<std::uint16_t*>(ends + bin_cells);
-    const auto size_of = [&](std::int32_t cell) { return ends[cell] - (cell == 0 ? 0 : ends[cell - 1]); };
-    const std::int32_t cells_of_thread = bin_cells / bin_threads;
-    std::uint32_t few = 0;
-    bool warm = false;
-    for (std::int32_t k = 0; k < cells_of_thread; ++k) {
-        const std::uint32_t n = size_of(thread * cells_of_thread + k);
-        warm = warm || n >= warm_cell;
-        few += n > 0 && n < warm_cell ? 1 : 0;
-    }
-    std::uint32_t num_occupied = 0;
-    std::uint32_t place = block_scan(few, warp_sums, num_occupied);
-    for (std::int32_t k = 0; k < cells_of_thread; ++k) {
-        const std::int32_t cell = thread * cells_of_thread + k;
-        const std::uint32_t n = size_of(cell);
-        if (n > 0 && n < warm_cell) occupied[place++] = static_cast<std::uint16_t>(cell);
+    // Counts become starts; then every point takes a place, and starts become ends. A warp has cells side by side.
+    const std::int32_t share = bin_cells / (bin_threads / warp_threads);
+    std::uint32_t* mine = ends + thread / warp_threads * share + thread % warp_threads;
+    std::uint32_t sum = 0;
+    for (std::int32_t k = 0; k < share; k += warp_threads) sum += mine[k];
+    sum = __reduce_add_sync(all_lanes, sum);
+    std::uint32_t total = 0;
+    std::uint32_t start = base + block_scan(thread % warp_threads == 0 ? sum : 0, warp_sums, total);
+    start = __shfl_sync(all_lanes, start, 0);
+    for (std::int32_t k = 0; k < share; k += warp_threads) {
+        const std::uint32_t size = mine[k];
+        std::uint32_t upto = size;
+#pragma unroll
+        for (int step = 1; step < warp_threads; step *= 2) {
+            const std::uint32_t other = __shfl_up_sync(all_lanes, upto, step);
+            if (thread % warp_threads >= step) upto += other;
+        }
+        mine[k] = start + upto - size;
+        start += __shfl_sync(all_lanes, upto, warp_threads - 1);
     }
     __syncthreads();
-    for (std::uint32_t w = thread; w < num_occupied * parts; w += bin_threads) {
-        const std::uint32_t cell = occupied[w / parts];
-        const auto c = static_cast<std::int32_t>(w % parts * width);
-        const std::uint32_t n = size_of(static_cast<std::int32_t>(cell));
-        float result[width];
-        reduce_channels<In, sums, width>(args, list + ends[cell] - n, n, c, result);
-        write_channels<In, width>(args, (first + cell) * num_channels + c, result);
+    for_keys_of_bin<std::uint32_t>(args.tiles, bin, [&](std::uint32_t key, std::int64_t tile) {
+        const std::uint32_t at = atomicAdd(&ends[key & mask], 1U);
+        args.points[at] = static_cast<std::uint32_t>(tile * args.tiles.tile) + (key >> 16);
+    });
+    __syncthreads();
+    for (std::int32_t c = thread; c < bin_cells / 4; c += bin_threads) {
+        reinterpret_cast<uint4*>(args.ends + in_pass)[c] = reinterpret_cast<const uint4*>(ends)[c];
     }
-    float empty[width];
+}
+
+/// Where the points of a cell are in the list.
+struct Listed {
+    std::uint32_t begin;
+    std::uint32_t count;
+};
+
+__device__ __forceinline__ Listed points_of(const FeatureArguments& args, std::int64_t cell) {
+    const std::int64_t bin = cell >> args.tiles.bin_bits;
+    if (args.tiles.bin_sizes[bin] == 0) return {0, 0};
+    const bool is_first = cell == bin << args.tiles.bin_bits;
+    const std::uint32_t begin = is_first ? args.bases[bin] : args.ends[cell - 1];
+    return {begin, args.ends[cell] - begin};
+}
+
+/// Writes `value` to all channels of a warp's cells that are not in `occupied`; `out` is where the first one begins.
+template <class Out, int width>
+__device__ __forceinline__ void write_empty(Out value, unsigned occupied, std::int32_t num, std::int32_t parts,
+                                            Out* out) {
+    struct alignas(width * sizeof(Out)) Some {
+        Out values[width];
+    };
+    Some some;
 #pragma unroll
-    for (int u = 0; u < width; ++u) empty[u] = sums == Sums::extreme ? args.fill : 0.0F;
+    for (int u = 0; u < width; ++u) some.values[u] = value;
+    auto* to = reinterpret_cast<Some*>(out);
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
+    if (occupied == 0) {
 #pragma unroll 4
-    for (std::uint32_t w = thread; w < work; w += bin_threads) {
-        const std::uint32_t cell = w / parts;
-        if (size_of(static_cast<std::int32_t>(cell)) != 0) continue;
-        const auto c = static_cast<std::int32_t>((w - cell * parts) * width);
-        write_channels<In, width>(args, (first + cell) * num_channels + c, empty);
+        for (std::int32_t at = lane; at < num * parts; at += warp_threads) to[at] = some;
+        return;
     }
-    if (!__syncthreads_or(warm ? 1 : 0)) return;
-    char* scratch_of_warp = scratch + thread / warp_threads * warp_threads * 8;
-    bool heavy = false;
-    for (std::int32_t some = thread / warp_threads * warp_threads; some < num; some += bin_threads) {
-        const std::int32_t cell = some + thread % warp_threads;
-        const std::uint32_t n = cell < num ? ends[cell] - (cell == 0 ? 0 : ends[cell - 1]) : 0;
-        heavy = heavy || n >= heavy_cell;
-        for (unsigned todo = __ballot_sync(all_lanes, n >= warm_cell && n < heavy_cell); todo != 0; todo &= todo - 1) {
-            const std::int32_t which = some + __ffs(static_cast<int>(todo)) - 1;
-            const std::uint32_t from = which == 0 ? 0 : ends[which - 1];
-            reduce_together<Warp, In, sums>(args, list + from, ends[which] - from, first + which, scratch_of_warp);
+    std::int32_t cell = lane / parts;
+    std::int32_t part = lane - cell * parts;
+    const std::int32_t more_cells = warp_threads / parts;
+    const std::int32_t more_parts = warp_threads - more_cells * parts;
+    for (std::int32_t at = lane; at < num * parts; at += warp_threads) {
+        if ((occupied >> cell & 1U) == 0) to[at] = some;
+        part += more_parts;
+        cell += more_cells + (part >= parts ? 1 : 0);
+        part -= part >= parts ? parts : 0;
+    }
+}
+
+/// A warp writes 32 cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
+template <class In, Sums sums, int width>
+__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 4) void write_features(
+    const __grid_constant__ FeatureArguments args) {
+    __shared__ std::uint16_t crowded[feature_cells];  // cells of the block
+    __shared__ std::int32_t num_crowded;
+    __shared__ std::uint8_t cell_of_warp[feature_threads / warp_threads][warp_threads];
+    __shared__ __align__(16) char scratch[feature_threads * 8];
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
+    const auto warp = static_cast<std::int32_t>(threadIdx.x / warp_threads);
+    const std::int64_t in_pass = std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits;
+    const std::int64_t left = args.num_cells - args.first_cell;
+    const std::int64_t num_cells = left < in_pass ? left : in_pass;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_cells;  // of the block, in this pass
+    const std::int64_t cells_left = num_cells - first - warp * warp_threads;
+    const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
+    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
+    const std::int32_t parts = num_channels / width;  // of a cell
+    if (threadIdx.x == 0) num_crowded = 0;
+    __syncthreads();
+    wait_for_earlier_work();
+
+    const std::int64_t out_cell = args.first_cell + first + warp * warp_threads;  // the warp's first
+    const Listed listed = lane < num ? points_of(args, first + threadIdx.x) : Listed{0, 0};
+    const unsigned occupied = __ballot_sync(all_lanes, listed.count != 0);
+    const float empty = sums == Sums::extreme ? args.fill : 0.0F;
+    if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
+        if (!args.out_is_f32) {
+            write_empty<In, width>(narrow<In>(empty), occupied, num, parts,
+                                   static_cast<In*>(args.out) + out_cell * num_channels);
         }
     }
-    if (!__syncthreads_or(heavy ? 1 : 0)) return;
-    for (std::int32_t cell = 0; cell < num; ++cell) {
-        const std::uint32_t from = cell == 0 ? 0 : ends[cell - 1];
-        const std::uint32_t n = ends[cell] - from;
-        if (n >= heavy_cell) reduce_together<Block, In, sums>(args, list + from, n, first + cell, scratch);
+    if (args.out_is_f32) {
+        write_empty<float, width>(empty, occupied, num, parts, static_cast<float*>(args.out) + out_cell * num_channels);
+    }
+    if (listed.count >= warm_cell) crowded[atomicAdd(&num_crowded, 1)] = static_cast<std::uint16_t>(threadIdx.x);
+
+    // Cells with a few points, side by side, so that no thread is idle.
+    const bool is_few = listed.count != 0 && listed.count < warm_cell;
+    const unsigned few = __ballot_sync(all_lanes, is_few);
+    if (is_few) cell_of_warp[warp][__popc(few & ((1U << lane) - 1))] = static_cast<std::uint8_t>(lane);
+    __syncwarp();
+    const std::int32_t items = __popc(few) * parts;
+    for (std::int32_t some = 0; some < items; some += warp_threads) {
+        const std::int32_t item = some + lane;
+        const std::int32_t row = item / parts;
+        const int from = item < items ? cell_of_warp[warp][row] : 0;
+        const std::uint32_t begin = __shfl_sync(all_lanes, listed.begin, from);
+        const std::uint32_t count = __shfl_sync(all_lanes, listed.count, from);
+        if (item >= items) continue;
+        const std::int32_t c = (item - row * parts) * width;
+        float result[width];
+        reduce_channels<In, sums, width>(args, args.points + begin, count, c, result);
+        write_channels<In, width>(args, (out_cell + from) * num_channels + c, result);
+    }
+
+    __syncthreads();
+    char* scratch_of_warp = scratch + warp * warp_threads * 8;
+    for (std::int32_t k = warp; k < num_crowded; k += feature_threads / warp_threads) {
+        const Listed many = points_of(args, first + crowded[k]);
+        if (many.count >= heavy_cell) continue;
+        reduce_together<Warp, In, sums, width>(args, args.points + many.begin, many.count,
+                                               args.first_cell + first + crowded[k], scratch_of_warp);
+    }
+    __syncthreads();
+    for (std::int32_t k = 0; k < num_crowded; ++k) {
+        const Listed many = points_of(args, first + crowded[k]);
+        if (many.count < heavy_cell) continue;
+        reduce_together<Block, In, sums, width>(args, args.points + many.begin, many.count,
+                                                args.first_cell + first + crowded[k], scratch);
     }
 }
 

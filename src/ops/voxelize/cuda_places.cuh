@@ -10,28 +10,29 @@
 
 namespace robocache::voxelize_detail {
 
-constexpr std::int64_t no_point = -1;  // no depth was measured
-constexpr std::int64_t dropped_point = -2;
+constexpr std::int32_t no_point = -1;  // no depth was measured
 
 /// The grid as kernels see it.
 template <class Scalar>
 struct DeviceGrid {
-    static constexpr std::int64_t quick_limit = 1 << 22;  // cells of an axis, for floor_quickly
-
     CellGrid<Scalar> cells;
-    float reciprocal[3];
+    QuickGrid quick;
     std::int64_t shape[3];
     std::int64_t num_cells;
-    bool is_quick;  // f32, and 32-bit numbers of cells suffice
+    bool is_quick;
 
     explicit DeviceGrid(const GridPlan& grid)
         : cells(cells_of(grid, Scalar{})),
+          quick{},
           num_cells(grid.num_cells),
           is_quick(sizeof(Scalar) == 4 && grid.num_cells > 0 && grid.num_cells <= INT32_MAX) {
         for (int a = 0; a < 3; ++a) {
             shape[a] = grid.shape[a];
-            reciprocal[a] = reciprocal_of(static_cast<float>(cells.size[a]));
-            is_quick = is_quick && shape[a] <= quick_limit;
+            quick.origin[a] = static_cast<float>(cells.origin[a]);
+            quick.size[a] = static_cast<float>(cells.size[a]);
+            quick.shape[a] = static_cast<std::uint32_t>(shape[a]);
+            const bool normal = make_quick(static_cast<float>(cells.size[a]), quick.less[a], quick.more[a]);
+            is_quick = is_quick && normal && shape[a] <= QuickGrid::most_cells;
         }
     }
 
@@ -41,18 +42,28 @@ struct DeviceGrid {
     __device__ __forceinline__ std::int64_t index(const Scalar p[3]) const {
         if constexpr (sizeof(Scalar) == 4) {
             if (is_quick) {
-                std::int32_t at[3];
-#pragma unroll
-                for (int a = 0; a < 3; ++a) {
-                    at[a] = floor_quickly(p[a], cells.origin[a], cells.size[a], reciprocal[a], cells.limit[a]);
-                }
-                if ((at[0] | at[1] | at[2]) < 0) return dropped_point;
-                return (at[0] * static_cast<std::int32_t>(shape[1]) + at[1]) * static_cast<std::int32_t>(shape[2]) +
-                       at[2];
+                const std::int32_t at = index_quickly(quick, p);
+                return at == unsettled ? settle_index(quick, p) : at;
             }
         }
         Cell cell{};
         return find(p, cell) ? linear_index(shape, 0, cell) : dropped_point;
+    }
+
+    /// The same for several points of a quick grid, whose rare cases are looked at together.
+    template <int count>
+    __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
+        bool all_settled = true;
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            at[k] = index_quickly(quick, p[k]);
+            all_settled = all_settled && at[k] != unsettled;
+        }
+        if (all_settled) return;
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            if (at[k] == unsettled) at[k] = settle_index(quick, p[k]);
+        }
     }
 };
 

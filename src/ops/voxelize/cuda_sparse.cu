@@ -145,57 +145,8 @@ Space cut(const SparsePlan& plan, Cutter& cutter) {
     return space;
 }
 
-// ---- rows by bits ---------------------------------------------------------------------------------------------------
-
-template <class Source>
-struct FindArguments {
-    Places<Source> places;
-    std::int64_t num_points;
-    KeyBits key_bits;
-    bool bounded;
-    std::uint64_t no_key;
-    std::uint32_t* bits;
-    const std::uint32_t* before;
-    std::uint64_t* keys;
-    std::uint32_t* points;
-    std::uint32_t* rows;
-    std::int64_t* found;
-};
-
-__device__ __forceinline__ void count_dropped(bool dropped, std::int64_t* found) {
-    const unsigned lanes = __ballot_sync(0xffffffffU, dropped);
-    if (threadIdx.x % 32 == 0 && lanes != 0) {
-        atomicAdd(reinterpret_cast<unsigned long long*>(found) + 1, static_cast<unsigned long long>(__popc(lanes)));
-    }
-}
-
-__device__ __forceinline__ std::int64_t this_thread() {
-    return static_cast<std::int64_t>(blockIdx.x) * sparse_threads + threadIdx.x;
-}
-
-template <class Source>
-__global__ __launch_bounds__(sparse_threads) void mark_cells(const __grid_constant__ FindArguments<Source> args) {
-    wait_for_earlier_work();
-    const std::int64_t i = this_thread();
-    std::int64_t cell = no_point;
-    if (i < args.num_points) cell = args.places.key(i);
-    if (cell >= 0) set_bit(args.bits, cell);
-    count_dropped(cell == dropped_point, args.found);
-}
-
-template <class Source>
-__global__ __launch_bounds__(sparse_threads) void find_rows(const __grid_constant__ FindArguments<Source> args) {
-    wait_for_earlier_work();
-    const std::int64_t i = this_thread();
-    if (i >= args.num_points) return;
-    const std::int64_t cell = args.places.key(i);
-    std::uint32_t row = no_row;
-    if (cell >= 0) {
-        const std::uint32_t below = (1U << (cell & 31)) - 1;
-        row = args.before[cell >> 5] + static_cast<std::uint32_t>(__popc(args.bits[cell >> 5] & below));
-    }
-    args.rows[i] = row;
-}
+// ---- coordinates of a row
+// ---------------------------------------------------------------------------------------------
 
 struct CoordinateArguments {
     const std::uint32_t* bits;
@@ -244,23 +195,84 @@ __device__ __forceinline__ void write_coordinates(const CoordinateArguments& arg
     } else {
         cloud = unpack_key(args.key_bits, key, cell);
     }
+    const int4 all = make_int4(static_cast<int>(cloud), static_cast<int>(cell.x), static_cast<int>(cell.y),
+                               static_cast<int>(cell.z));
     std::int32_t* to = args.coordinates + 4 * static_cast<std::int64_t>(row);
-    to[0] = static_cast<std::int32_t>(cloud);
-    to[1] = static_cast<std::int32_t>(cell.x);
-    to[2] = static_cast<std::int32_t>(cell.y);
-    to[3] = static_cast<std::int32_t>(cell.z);
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        *reinterpret_cast<int4*>(to) = all;
+    } else {
+        to[0] = all.x;
+        to[1] = all.y;
+        to[2] = all.z;
+        to[3] = all.w;
+    }
 }
 
-__global__ __launch_bounds__(sparse_threads) void list_cells(const __grid_constant__ CoordinateArguments args) {
-    wait_for_earlier_work();
-    const std::int64_t word = this_thread();
-    if (word >= args.num_words) return;
-    std::uint32_t bits = args.bits[word];
-    std::uint32_t row = args.before[word];
-    if (word == args.num_words - 1) args.found[0] = row + static_cast<std::uint32_t>(__popc(bits));
-    for (; bits != 0; bits &= bits - 1) {
-        write_coordinates(args, row++, static_cast<std::uint64_t>(32 * word + __ffs(static_cast<int>(bits)) - 1));
+// ---- rows by bits ---------------------------------------------------------------------------------------------------
+
+template <class Source>
+struct FindArguments {
+    Places<Source> places;
+    std::int64_t num_points;
+    KeyBits key_bits;
+    bool bounded;
+    std::uint64_t no_key;
+    std::uint32_t* bits;
+    const std::uint32_t* before;
+    std::uint64_t* keys;
+    std::uint32_t* points;
+    std::uint32_t* rows;
+    std::int64_t* found;
+    CoordinateArguments list;
+};
+
+__device__ __forceinline__ void count_dropped(bool dropped, std::int64_t* found) {
+    const unsigned lanes = __ballot_sync(0xffffffffU, dropped);
+    if (threadIdx.x % 32 == 0 && lanes != 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(found) + 1, static_cast<unsigned long long>(__popc(lanes)));
     }
+}
+
+__device__ __forceinline__ std::int64_t this_thread() {
+    return static_cast<std::int64_t>(blockIdx.x) * sparse_threads + threadIdx.x;
+}
+
+/// Leaves in rows[i] whether point i was the first to mark its cell.
+template <class Source>
+__global__ __launch_bounds__(sparse_threads) void mark_cells(const __grid_constant__ FindArguments<Source> args) {
+    wait_for_earlier_work();
+    const std::int64_t i = this_thread();
+    std::int64_t cell = no_point;
+    if (i < args.num_points) cell = args.places.key(i);
+    bool first = false;
+    if (cell >= 0) {
+        const std::uint32_t bit = 1U << (cell & 31);
+        first = (atomicOr(args.bits + (cell >> 5), bit) & bit) == 0;
+    }
+    if (i < args.num_points) args.rows[i] = first ? 1 : 0;
+    count_dropped(cell == dropped_point, args.found);
+}
+
+/// The first point of a cell writes its coordinates.
+template <class Source>
+__global__ __launch_bounds__(sparse_threads) void find_rows(const __grid_constant__ FindArguments<Source> args) {
+    wait_for_earlier_work();
+    const std::int64_t i = this_thread();
+    if (i >= args.num_points) return;
+    const CoordinateArguments& list = args.list;
+    if (i == 0) {
+        const std::int64_t last = list.num_words - 1;
+        args.found[0] = args.before[last] + static_cast<std::uint32_t>(__popc(args.bits[last]));
+    }
+    const std::int64_t cell = args.places.key(i);
+    const bool first = args.rows[i] != 0;
+    std::uint32_t row = no_row;
+    if (cell >= 0) {
+        const std::uint32_t below = (1U << (cell & 31)) - 1;
+        row = args.before[cell >> 5] + static_cast<std::uint32_t>(__popc(args.bits[cell >> 5] & below));
+        if (first) write_coordinates(list, row, static_cast<std::uint64_t>(cell));
+    }
+    args.rows[i] = row;
 }
 
 // ---- rows by sorting ------------------------------------------------------------------------------------------------
@@ -499,7 +511,8 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
                                          space.keys,
                                          space.points,
                                          space.rows,
-                                         plan.found};
+                                         plan.found,
+                                         list};
         if (!bits) return launch(&make_keys<Source>, n, find, stream, "voxelize_sparse: launching make_keys");
         launch(&mark_cells<Source>, n, find, stream, "voxelize_sparse: launching mark_cells");
         check_cuda(cub::DeviceScan::ExclusiveSum(space.scratch, space.scratch_bytes, numbers(BitsBefore{space.bits}),
@@ -507,7 +520,7 @@ void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
                    "voxelize_sparse: counting cells");
         launch(&find_rows<Source>, n, find, stream, "voxelize_sparse: launching find_rows");
     });
-    if (bits) return launch(&list_cells, list.num_words, list, stream, "voxelize_sparse: launching list_cells");
+    if (bits) return;
     check_cuda(cub::DeviceRadixSort::SortPairs(space.scratch, space.scratch_bytes, space.keys, space.sorted_keys,
                                                space.points, space.sorted_points, n, 0, bits_of_keys(plan) + 1, stream),
                "voxelize_sparse: sorting keys");

@@ -41,34 +41,6 @@ ROBOCACHE_HD bool is_within(Scalar at, Scalar low, Scalar limit) {
     return static_cast<bool>(static_cast<int>(at >= low) & static_cast<int>(at < limit));
 }
 
-/// The floor of place(), and no_cell outside [0, limit), mostly without the division. The product with the reciprocal
-/// is within two units in the last place of the quotient; only where a whole number may lie between the two is the
-/// division made. Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits; from 2^22 on every product
-/// counts as close to one. limit <= 2^22; reciprocal 0: always divide.
-constexpr std::int32_t no_cell = -1;
-
-/// The rare case of floor_quickly, kept out of its way.
-ROBOCACHE_HD_RARE std::int32_t floor_exactly(float away, float size, float limit) {
-    const float exact = away / size;
-    return is_within(exact, 0.0F, limit) ? static_cast<std::int32_t>(exact) : no_cell;
-}
-
-ROBOCACHE_HD std::int32_t floor_quickly(float p, float origin, float size, float reciprocal, float limit) {
-    constexpr float rounder = 12582912.0F;
-    const float away = p - origin;
-    const float quick = away * reciprocal;
-    const float rounded = quick + rounder;
-    const float off = quick - (rounded - rounder);
-    if (__builtin_fabsf(off) <= __builtin_fabsf(quick) * 0x1p-20F) return floor_exactly(away, size, limit);
-    const std::int32_t cell = __builtin_bit_cast(std::int32_t, rounded) - 0x4b400000 - (off < 0 ? 1 : 0);
-    return is_within(quick, 0.0F, limit) ? cell : no_cell;
-}
-
-/// For floor_quickly: 0 where the reciprocal is not a normal number.
-ROBOCACHE_HD float reciprocal_of(float size) {
-    return size >= 0x1p-120F && size <= 0x1p120F ? 1.0F / size : 0.0F;
-}
-
 /// floor(at) of a number that an int64 can hold.
 template <class Scalar>
 ROBOCACHE_HD std::int64_t floor_of(Scalar at) {
@@ -93,6 +65,96 @@ ROBOCACHE_HD bool find_cell(const CellGrid<Scalar>& grid, const Scalar p[3], Cel
 /// The place of a cell in a C-contiguous (B, X, Y, Z) array; also the key of a bounded sparse grid.
 ROBOCACHE_HD std::int64_t linear_index(const std::int64_t shape[3], std::int64_t cloud, const Cell& cell) {
     return ((cloud * shape[0] + cell.x) * shape[1] + cell.y) * shape[2] + cell.z;
+}
+
+// Note [Quick cells]
+// A division costs as much as all the rest of finding a cell. So the distance from the origin is multiplied by the
+// reciprocal of the size made a little less and a little more, and both products are rounded down. The quotient,
+// rounded as IEEE says, lies between the products: 2^-22 is more than reciprocal, factor and quotient may be off
+// together. Where the two agree, they are its floor. Where not, a whole number k lies between them, and the quotient is
+// at least k if away - k * size, which one fused operation gives, is not less than half a step of floats below k times
+// the size: from there on it is rounded up to k (k is even). A quotient too small for a float becomes -0, which is
+// inside, so cell -1 is left to the division.
+
+/// For grids of f32 with fewer than 2^31 cells.
+struct QuickGrid {
+    static constexpr std::int64_t most_cells = 1 << 20;  // of an axis: the two floors differ by one at most
+
+    float origin[3];
+    float size[3];
+    float less[3];
+    float more[3];
+    std::uint32_t shape[3];
+};
+
+/// Whether cells of this size along an axis can be found quickly; sets `less` and `more`.
+ROBOCACHE_HD bool make_quick(float size, float& less, float& more) {
+    if (!(size >= 0x1p-60F && size <= 0x1p60F)) return false;
+    less = 1.0F / size * (1.0F - 0x1p-22F);
+    more = 1.0F / size * (1.0F + 0x1p-22F);
+    return true;
+}
+
+/// floor(a * b) where that is in [-2^22, 2^22); else something that is not in [-1, 2^22).
+ROBOCACHE_HD std::int32_t floor_of_product(float a, float b) {
+#ifdef __CUDA_ARCH__
+    // Adding 1.5 * 2^23 and rounding down leaves the floor in the low bits.
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(__float_as_int(__fmaf_rd(a, b, 12582912.0F))) -
+                                     0x4b400000U);
+#else
+    const double product = static_cast<double>(a) * static_cast<double>(b);
+    if (!(product >= -0x1p22 && product < 0x1p22)) return 0x7fffffff;
+    const auto cut = static_cast<std::int32_t>(product);
+    return cut - (product < static_cast<double>(cut) ? 1 : 0);
+#endif
+}
+
+constexpr std::int32_t dropped_point = -2;
+constexpr std::int32_t unsettled = -3;
+
+/// The index of a point's cell in its cloud, or `unsettled`: outside, or near a face.
+ROBOCACHE_HD std::int32_t index_quickly(const QuickGrid& grid, const float p[3]) {
+    std::uint32_t at[3];
+    std::uint32_t differ = 0;
+    bool inside = true;
+    for (int a = 0; a < 3; ++a) {
+        const float away = p[a] - grid.origin[a];
+        at[a] = static_cast<std::uint32_t>(floor_of_product(away, grid.less[a]));
+        differ |= at[a] ^ static_cast<std::uint32_t>(floor_of_product(away, grid.more[a]));
+        inside = static_cast<bool>(static_cast<int>(inside) & static_cast<int>(at[a] < grid.shape[a]));
+    }
+    const std::uint32_t index = (at[0] * grid.shape[1] + at[1]) * grid.shape[2] + at[2];
+    return inside && differ == 0 ? static_cast<std::int32_t>(index) : unsettled;
+}
+
+/// The same along one axis, for any point; negative outside.
+ROBOCACHE_HD std::int32_t settle_axis(const QuickGrid& grid, int axis, float away) {
+    const std::int32_t less = floor_of_product(away, grid.less[axis]);
+    const std::int32_t more = floor_of_product(away, grid.more[axis]);
+    const auto limit = static_cast<std::int32_t>(grid.shape[axis]);
+    if (less == -1 || more == -1) {
+        const float at = away / grid.size[axis];
+        return is_within(at, 0.0F, static_cast<float>(limit)) ? static_cast<std::int32_t>(at) : dropped_point;
+    }
+    if (less < 0 || more < 0) return dropped_point;
+    std::int32_t cell = less > more ? less : more;
+    if (less != more && cell <= limit) {
+        const auto whole = static_cast<float>(cell);
+        const float before = __builtin_bit_cast(float, __builtin_bit_cast(std::int32_t, whole) - 1);
+        const float half_step = (whole - before) * 0.5F;
+        if (__builtin_fmaf(-whole, grid.size[axis], away) < -half_step * grid.size[axis]) --cell;
+    }
+    return cell < limit ? cell : dropped_point;
+}
+
+/// What index_quickly left unsettled; dropped_point outside.
+ROBOCACHE_HD std::int32_t settle_index(const QuickGrid& grid, const float p[3]) {
+    const std::int32_t x = settle_axis(grid, 0, p[0] - grid.origin[0]);
+    const std::int32_t y = settle_axis(grid, 1, p[1] - grid.origin[1]);
+    const std::int32_t z = settle_axis(grid, 2, p[2] - grid.origin[2]);
+    const auto num_y = static_cast<std::int32_t>(grid.shape[1]);
+    const auto num_z = static_cast<std::int32_t>(grid.shape[2]);
+    return (x | y | z) < 0 ? dropped_point : (x * num_y + y) * num_z + z;
 }
 
 // ---- keys of an unbounded sparse grid -------------------------------------------------------------------------------
