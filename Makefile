@@ -26,7 +26,7 @@ help:
 	@sed -n 's/^# One word each: //p' Makefile
 
 ifneq ($(READY),)
-$(READY): tools/setup.sh tools/requirements.txt
+$(READY): tools/setup.sh tools/requirements.txt examples/train_policy/requirements.txt
 	@tools/setup.sh $(VENV) tools/requirements.txt
 endif
 

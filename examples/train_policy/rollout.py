@@ -1,0 +1,137 @@
+"""Lets the expert, a random policy or a trained one run the robot, and counts how often the block ends at the goal:
+
+python examples/train_policy/rollout.py expert --episodes 100
+python examples/train_policy/rollout.py build/train_policy/policy.safetensors --episodes 100 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import expert
+import numpy as np
+import torch
+from policy import Policy
+from progress import bar
+from record import parallel
+from simulate import EPISODE_COMMANDS, OPEN_M, REACH_M, Arm
+from windows import CAMERA, OBSERVED, Live
+
+FIRST_SEED = 1_000_000
+"""Far from the seeds of recordings: every block and goal is new to the policy."""
+EXECUTED = 4
+"""Commands of a chunk that are carried out before the policy looks again: 160 ms."""
+
+PRIVILEGED = ("expert", "random")
+"""These know the true state, or need none."""
+
+Act = Callable[[Arm], tuple[np.ndarray, float]]
+
+
+@cache
+def arm(listening: bool) -> Arm:
+    """One for each process, with the sensors that the policy reads, or with none."""
+    return Arm(topics={CAMERA, *(name.rsplit("/", 1)[0] for name in OBSERVED)} if listening else ())
+
+
+@cache
+def trained(path: Path) -> Policy:
+    torch.set_num_threads(1)
+    return Policy.load(path)
+
+
+def random_actor(seed: int) -> Act:
+    rng = np.random.default_rng([seed, 99])
+    return lambda robot: (robot.state.gripper + rng.uniform(-REACH_M, REACH_M, 3), float(rng.uniform(0, OPEN_M)))
+
+
+def policy_actor(policy: Policy) -> Act:
+    live, chunk = Live(), []
+
+    def act(robot: Arm) -> tuple[np.ndarray, float]:
+        if not chunk:
+            seen = live.observe(robot.messages, robot.anchor_ns)
+            chunk.extend(policy.act(seen)[0, :EXECUTED].double().numpy())
+        command = chunk.pop(0)
+        return command[:3], float(command[3])
+
+    return act
+
+
+def actor(who: str, seed: int) -> Act:
+    if who == "expert":
+        return lambda robot: expert.act(robot.state)
+    return random_actor(seed) if who == "random" else policy_actor(trained(Path(who)))
+
+
+def run_episode(who: str, seed: int) -> bool:
+    robot, act = arm(who not in PRIVILEGED), actor(who, seed)
+    robot.reset(seed)
+    for _ in range(EPISODE_COMMANDS):
+        robot.command(*act(robot))
+    return robot.success
+
+
+def wilson(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The interval that holds the true rate in 95 of 100 cases (Wilson 1927)."""
+    rate, extra = successes / count, z * z / count
+    centre, half = rate + extra / 2, z * math.sqrt(rate * (1 - rate) / count + extra / (4 * count))
+    return max(0.0, (centre - half) / (1 + extra)), min(1.0, (centre + half) / (1 + extra))
+
+
+def rollout(who: str, episodes: int, seed: int = FIRST_SEED, workers: int = 1) -> dict[str, Any]:
+    """`who`: expert, random, or the file of a policy. All of them meet the same blocks and goals."""
+    jobs = [(who, seed + i) for i in range(episodes)]
+    label = who if who in PRIVILEGED else "policy"
+    reached = list(bar(parallel(run_episode, jobs, workers), episodes, label))
+    low, high = wilson(sum(reached), episodes)
+    failed = [seed + i for i, ok in enumerate(reached) if not ok]
+    return {
+        "episodes": episodes,
+        "first_seed": seed,
+        "successes": sum(reached),
+        "success_rate": sum(reached) / episodes,
+        "interval_95": [round(low, 4), round(high, 4)],
+        "failed_seeds": failed,
+    }
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("who", help="expert, random, or the safetensors file of a policy")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="the result as JSON")
+    options = parser.parse_args(arguments)
+    for name in ("episodes", "workers"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
+    if options.who not in PRIVILEGED and not Path(options.who).is_file():
+        parser.error(f"who must be expert, random or a file, got {options.who!r}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    result = rollout(options.who, options.episodes, options.seed, options.workers)
+    if options.json:
+        print(json.dumps(result, indent=1))
+    else:
+        low, high = result["interval_95"]
+        told = f"{result['successes']} of {result['episodes']} at the goal, 95 % interval {low:.1%} to {high:.1%}"
+        print(f"{options.who}: {told}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

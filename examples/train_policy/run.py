@@ -1,0 +1,131 @@
+"""The whole way: record the expert, ingest the logs, train, and compare the policy with the expert and with chance.
+
+    python examples/train_policy/run.py --out build/train_policy              # the full version
+    python examples/train_policy/run.py --out build/train_policy --small      # under a minute: does it work at all
+
+Writes `result.json` beside logs, cache and policy. The same seed gives the same result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import robocache
+from progress import show
+from record import DISTURBANCE_M, record
+from rollout import EXECUTED, rollout
+from simulate import TASK
+from train import train
+from windows import CHUNK, CLOCK
+
+Result = TypeVar("Result")
+FULL = {"record_episodes": 150, "steps": 4000, "rollout_episodes": 100}
+SMALL = {"record_episodes": 16, "steps": 400, "rollout_episodes": 10}
+PACKAGES = ("robocache", "mujoco", "gymnasium", "gymnasium-robotics", "torch", "numpy", "mcap", "mcap-ros2-support")
+
+
+def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, Any]:
+    seconds: dict[str, float] = {}
+    cpu_seconds: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[[], Result]) -> Result:
+        begin, used = time.perf_counter(), sum(os.times()[:4])
+        result = call()
+        seconds[name] = round(time.perf_counter() - begin, 2)
+        cpu_seconds[name] = round(sum(os.times()[:4]) - used, 2)
+        return result
+
+    shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, workers))
+    cache = timed("ingest", lambda: ingest(out))
+    policy, told = timed("train", lambda: train(cache, size["steps"], seed=seed))
+    weights = out / "policy.safetensors"
+    policy.save(weights)
+    who = {"expert": "expert", "policy": str(weights), "random": "random"}
+    success = {
+        name: timed(f"rollout_{name}", lambda actor=actor: rollout(actor, size["rollout_episodes"], workers=workers))
+        for name, actor in who.items()
+    }
+    expert_rate = success["expert"]["success_rate"]
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit(),
+        "task": TASK,
+        "seed": seed,
+        **size,
+        "disturbance_m": DISTURBANCE_M,
+        "chunk": CHUNK,
+        "executed": EXECUTED,
+        "demonstrations_at_the_goal": sum(shown),
+        "cache_bytes": cache.size_bytes,
+        "success": success,
+        "policy_over_expert": success["policy"]["success_rate"] / expert_rate if expert_rate else None,
+        "training": told,
+        "seconds": seconds | {"total": round(sum(seconds.values()), 2)},
+        "cpu_seconds": cpu_seconds | {"total": round(sum(cpu_seconds.values()), 2)},
+        "machine": {
+            "cpu": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "load_average": os.getloadavg()[0],
+            "workers": workers,
+        },
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+    }
+
+
+def commit() -> str:
+    """Of this checkout, with `-dirty` where files differ from it."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("ROBOCACHE_COMMIT", "unknown")
+
+
+def ingest(out: Path) -> robocache.Cache:
+    """By the time of arrival: see windows.py. float32 is what the policy computes in."""
+    return robocache.ingest(
+        out / "logs", out / "cache", dtype="float32", clock=CLOCK, progress=lambda n, total: show(n, total, "ingest")
+    )
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="a folder without logs in it, or one to be made")
+    parser.add_argument("--small", action="store_true", help=f"{SMALL} instead of {FULL}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes that simulate")
+    options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers must be at least 1, got {options.workers}")
+    if options.seed < 0:
+        parser.error(f"--seed must not be negative, got {options.seed}")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    try:
+        result = run(options.out, SMALL if options.small else FULL, options.seed, options.workers)
+    except FileExistsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    for name, x in result["success"].items():
+        low, high = x["interval_95"]
+        print(f"{name:7} {x['successes']:4} of {x['episodes']} at the goal   95 % interval {low:.1%} to {high:.1%}")
+    print(f"{result['seconds']['total']:.0f} s; {options.out / 'result.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
