@@ -63,7 +63,9 @@ def write_many_episodes(path: Path, episodes: int, num_shards: int) -> robocache
     gripper = robocache.StreamSpec("gripper", "float32", (1,), rate_hz=RATE_HZ)
     rows = 20
     times = np.arange(rows) * 50_000_000
-    streams = {spec.name: EpisodeStream(spec, np.ones((rows, *spec.shape), np.float32), times) for spec in (arm, gripper)}
+    streams = {
+        spec.name: EpisodeStream(spec, np.ones((rows, *spec.shape), np.float32), times) for spec in (arm, gripper)
+    }
     size = sum(s.values.nbytes + s.times.nbytes for s in streams.values())
     writer = robocache.CacheWriter(path, {"arm": arm, "gripper": gripper}, shard_bytes=size * episodes // num_shards)
     for i in range(episodes):

@@ -96,17 +96,32 @@ def open_store(selections: list[Selection], names: list[str], tier: str, size_by
             part.append(np.full(len(selection.kept), len(parts)))
             local.append(np.arange(len(selection.kept)))
             place = device if tier == "gpu" else "cpu"
-            parts.append(Part(source, {name: resident(selection, name, place) for name in names}))
+            parts.append(Part(source, with_shared_times({name: resident(selection, name, place) for name in names})))
             continue
         part.append(len(parts) + np.searchsorted(selection.shards, selection.shard_of))
         local.append(selection.local)
         for shard in selection.shards:
             rows = {name: mapped(selection, name, selection.stream(name, int(shard))) for name in names}
-            parts.append(Part(source, rows))
+            parts.append(Part(source, with_shared_times(rows)))
     import torch
 
     part_of, local_of = (torch.from_numpy(np.concatenate(x).astype(np.int64)) for x in (part, local))
     return Store(tier, 0 if tier == "mmap" else size_bytes, parts, part_of, local_of)
+
+
+def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
+    """Streams with the same times have them once, so that ``align`` sees that one search is enough."""
+    import torch
+
+    known: list[Rows] = []
+    for name, (values, times, offsets) in rows.items():
+        same = (r for r in known if torch.equal(r[1], times) and torch.equal(r[2], offsets))
+        found = next(same, None)
+        if found is None:
+            known.append((values, times, offsets))
+        else:
+            rows[name] = (values, found[1], found[2])
+    return rows
 
 
 def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
