@@ -1,8 +1,8 @@
-"""What the loader is measured against: the usual way to read windows of recordings that are in memory, in our own words.
+"""What the loader is measured against: the usual way to read windows of recordings in memory, in our own words.
 
-The sampler is that of Diffusion Policy: recordings one after the other in one array per key, an index of four numbers for
-each window, a copy of each window, edges repeated where it reaches out of its episode. Around it a map-style dataset and
-torch's DataLoader. Plain PyTorch is what is left without them: one gather for all windows of a batch.
+The sampler is that of Diffusion Policy: recordings one after the other in one array per key, an index of four numbers
+for each window, a copy of each window, edges repeated where it reaches out of its episode. Around it a map-style
+dataset and torch's DataLoader. Plain PyTorch is what is left without them: one gather for all windows of a batch.
 """
 
 from __future__ import annotations
