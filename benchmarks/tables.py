@@ -232,10 +232,11 @@ def documents(cpu: Result, cuda: Result | None) -> dict[pathlib.Path, str]:
     """What each document should be."""
     docs = fill(DOCS.read_text(), "bench:cuda", NOT_MEASURED if cuda is None else cuda_full(cuda))
     docs = fill(docs, "bench:cpu", f"{cpu_full(cpu)}\n\n{outcome(cpu)}")
-    import ingest_tables  # these two are made of the functions above
+    import ingest_tables  # these are made of the functions above
+    import loader_tables
     import voxelize_tables
 
-    for block, content in (voxelize_tables.blocks() | ingest_tables.blocks()).items():
+    for block, content in (voxelize_tables.blocks() | ingest_tables.blocks() | loader_tables.blocks()).items():
         docs = fill(docs, block, content)
     front = fill(README.read_text(), "bench", readme(cpu, cuda))
     return {README: fill(front, "bench:voxelize", voxelize_tables.committed_readme()), DOCS: docs}

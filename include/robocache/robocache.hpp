@@ -4,6 +4,7 @@
 #include "robocache/align.hpp"
 #include "robocache/cache.hpp"
 #include "robocache/errors.hpp"
+#include "robocache/loader.hpp"
 #include "robocache/system.hpp"
 #include "robocache/tensor.hpp"
 #include "robocache/threads.hpp"

@@ -55,6 +55,7 @@ NB_MODULE(_core, m) {
     python::bind_cache(m);
     python::bind_align(m);
     python::bind_align_backward(m);
+    python::bind_loader(m);
     python::bind_voxelize(m);
     python::bind_voxelize_sparse(m);
 }

@@ -12,6 +12,7 @@ from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._view import view
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
+from .loader import Loader, Mixture, Window
 from .quality import Report, check
 
 __version__: str = _version()
@@ -24,12 +25,15 @@ __all__ = [
     "EpisodeStream",
     "Exported",
     "FormatError",
+    "Loader",
+    "Mixture",
     "Report",
     "Source",
     "SparseVoxels",
     "Stream",
     "StreamSpec",
     "VoxelInfo",
+    "Window",
     "__version__",
     "align",
     "check",

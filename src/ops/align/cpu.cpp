@@ -1,5 +1,6 @@
 // align on the CPU: tiles of targets, searched once per stream, written by the best instruction set, in parallel.
 #include <algorithm>
+#include <vector>
 
 #include "core/cpu_features.hpp"
 #include "core/thread_pool.hpp"
@@ -63,7 +64,12 @@ public:
           streams_(goes_past_caches(plan, stream)),
           goes_direct_(streams_ && goes_direct(stream)) {}
 
-    void write(Tile<Time>& tile, const CpuKernels& kernels) {
+    /// `placed`: the tile still holds the neighbours and samples of a stream with the same search.
+    void write(Tile<Time>& tile, const CpuKernels& kernels, bool placed) {
+        if (placed) {
+            write_range(tile, stream_.ranges[0], kernels);
+            return write_planes(tile);
+        }
         if (goes_direct_ && episode_.times.count > 0 && episode_.times.stride == 1) {
             read_targets(tile);
             std::fill_n(tile.valid, tile.count, true);
@@ -238,6 +244,19 @@ const CpuKernels& best_kernels() {
     return kernels_baseline();
 }
 
+/// Whether two streams find the same rows with the same weights for every target: one recording, several quantities.
+bool search_alike(const StreamPlan& a, const StreamPlan& b) {
+    const Method method = a.ranges[0].method;
+    if (a.ranges.size() != 1 || b.ranges.size() != 1 || b.ranges[0].method != method) return false;
+    if (is_window(method) || method == Method::cubic) return false;
+    return a.times == b.times && a.time_episode_stride == b.time_episode_stride &&
+           a.time_row_stride == b.time_row_stride && a.offsets == b.offsets && a.offsets_stride == b.offsets_stride &&
+           a.num_episodes == b.num_episodes && a.num_rows == b.num_rows && a.latency.ns == b.latency.ns &&
+           a.latency.seconds == b.latency.seconds && a.has_max_gap == b.has_max_gap && a.max_gap.ns == b.max_gap.ns &&
+           a.max_gap.seconds == b.max_gap.seconds && a.before == b.before && a.after == b.after &&
+           a.outside_valid == b.outside_valid && (a.valid.data == nullptr) == (b.valid.data == nullptr);
+}
+
 std::int64_t output_bytes_per_target(const AlignPlan& plan) {
     std::int64_t bytes = 16;  // the search
     for (const StreamPlan& stream : plan.streams) {
@@ -271,6 +290,8 @@ void align_cpu(const AlignPlan& plan) {
     const std::int64_t stretch =
         std::clamp(num_tiles * tile_bytes / (16 * num_threads()), least_stretch_bytes, stretch_bytes);
     const bool alone = num_tiles * tile_bytes < parallel_bytes;
+    std::vector<bool> placed(plan.streams.size());
+    for (std::size_t s = 1; s < placed.size(); ++s) placed[s] = search_alike(plan.streams[s - 1], plan.streams[s]);
     const std::int64_t grain = alone ? num_tiles : std::max<std::int64_t>(1, stretch / tile_bytes);
     with_time_type(plan, [&]<class Time>() {
         parallel_for(num_tiles, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -278,8 +299,8 @@ void align_cpu(const AlignPlan& plan) {
             for (std::int64_t i = begin; i < end; ++i) {
                 tile.begin = i % tiles_per_row * tile_targets;
                 tile.count = std::min(tile_targets, plan.num_targets - tile.begin);
-                for (const StreamPlan& stream : plan.streams) {
-                    TileWriter<Time>(plan, stream, i / tiles_per_row).write(tile, kernels);
+                for (std::size_t s = 0; s < placed.size(); ++s) {
+                    TileWriter<Time>(plan, plan.streams[s], i / tiles_per_row).write(tile, kernels, placed[s]);
                 }
             }
         });

@@ -316,9 +316,23 @@ template <class T>
 void write_typed(const RowJob& job) {
     const bool side_by_side = job.value_channel_stride == 1 && job.out_channel_stride == 1;
     const bool in_place = job.out_dtype == job.values_dtype && side_by_side && job.method == Method::linear;
+    const auto row_bytes = job.width * static_cast<std::int64_t>(sizeof(T));
+    const bool gapless = job.out_dtype == job.values_dtype && side_by_side && job.out_target_stride == row_bytes &&
+                         job.value_row_stride == row_bytes;
     for (std::int64_t k = 0; k < job.count; ++k) {
         const Sample& sample = job.samples[k];
         char* out = job.out + k * job.out_target_stride;
+        if (gapless && sample.kind == Kind::row) {
+            // Targets at the times of the rows, as in the window of a policy: one copy for all of them.
+            std::int64_t run = 1;
+            while (k + run < job.count && sample.rows[0] + run == job.samples[k + run].rows[0] &&
+                   job.samples[k + run].kind == Kind::row) {
+                ++run;
+            }
+            __builtin_memcpy(out, job.values + sample.rows[0] * row_bytes, static_cast<std::size_t>(run * row_bytes));
+            k += run - 1;
+            continue;
+        }
         if constexpr (is_float<T> && !__is_same(T, Half)) {
             if (in_place && sample.kind == Kind::blend) {
                 lerp_in_place(reinterpret_cast<const T*>(job.values + sample.rows[0] * job.value_row_stride),

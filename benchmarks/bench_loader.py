@@ -1,0 +1,180 @@
+"""Measures `Loader` against torch's DataLoader with the sampler of Diffusion Policy, and against plain PyTorch.
+
+python benchmarks/bench_loader.py --quick
+python benchmarks/bench_loader.py --out benchmarks/results/loader_cpu.json
+
+Everybody reads the same windows in the same order, and every batch is compared byte by byte first. The loader also says
+what is padded; the sampler of Diffusion Policy does not. A call is a pass through the first batches of an epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import harness
+import loader_rivals
+import numpy as np
+import robocache
+import torch
+
+RATE_HZ = 10
+LENGTH, BEFORE = 16, 1  # a horizon of 16 steps, of which 2 are observations
+BAR = 10.0
+# Push-T as Diffusion Policy trains on it (206 demonstrations, 25,650 steps), and a larger set of an arm with 7 joints.
+SETS = {
+    "push-t": {"episodes": 206, "rows": (49, 200), "streams": {"obs": 20, "action": 2}},
+    "arm": {"episodes": 2000, "rows": (150, 350), "streams": {"obs": 32, "action": 7}},
+}
+Batches = Callable[[], Iterator[dict[str, torch.Tensor]]]
+
+
+def make(folder: Path, name: str, part: int) -> tuple[robocache.Cache, loader_rivals.Recordings]:
+    """The same recordings as a cache and as arrays."""
+    shape = SETS[name]
+    rng = np.random.default_rng(0)
+    specs = {key: robocache.StreamSpec(key, "float32", (n,), rate_hz=RATE_HZ) for key, n in shape["streams"].items()}
+    writer = robocache.CacheWriter(folder / f"{name}.cache", specs)
+    arrays: dict[str, list[np.ndarray]] = {key: [] for key in specs}
+    ends = []
+    for e in range(max(3, shape["episodes"] // part)):
+        count = int(rng.integers(*shape["rows"]))
+        times = np.arange(count, dtype=np.int64) * (10**9 // RATE_HZ)
+        streams = {}
+        for key, spec in specs.items():
+            arrays[key].append(rng.normal(size=(count, *spec.shape)).astype(np.float32))
+            streams[key] = robocache.EpisodeStream(spec, arrays[key][-1], times)
+        writer.add(robocache.Episode(e, streams))
+        ends.append(count)
+    recordings = loader_rivals.Recordings({key: np.concatenate(a) for key, a in arrays.items()}, np.cumsum(ends))
+    return writer.commit(), recordings
+
+
+def order_of(loader: robocache.Loader, recordings: loader_rivals.Recordings) -> list[int]:
+    """The rows of the anchors in the order of the loader: its own word for it, taken from the index it returns."""
+    firsts = np.concatenate([[0], recordings.ends[:-1]])
+    rows = []
+    for step in range(len(loader)):
+        batch = loader.batch(step)
+        rows.append(firsts[batch["episode_index"].numpy()] + batch["anchor_ns"].numpy() * RATE_HZ // 10**9)
+    return np.concatenate(rows).tolist()
+
+
+def readers(
+    cache: robocache.Cache, recordings: loader_rivals.Recordings, batch_size: int
+) -> tuple[dict[str, Batches], int]:
+    window = robocache.Window(past=BEFORE / RATE_HZ, future=(LENGTH - 1 - BEFORE) / RATE_HZ, rate_hz=RATE_HZ)
+    options = {"windows": dict.fromkeys(recordings.arrays, window), "seed": 1}
+    order = order_of(robocache.Loader(cache, batch_size, return_index=True, **options), recordings)
+    # Every row begins a window, as every row is an anchor.
+    sampler = loader_rivals.SequenceSampler(recordings, LENGTH, BEFORE, LENGTH - 1 - BEFORE)
+    assert len(sampler) == int(recordings.ends[-1])
+    gather = loader_rivals.Gather(recordings, LENGTH, BEFORE)
+    made: dict[str, Batches] = {}
+    for tier in ("memory", "mmap"):
+        loader = robocache.Loader(cache, batch_size, tier=tier, **options)
+
+        def ours(loader: robocache.Loader = loader) -> Iterator[dict[str, torch.Tensor]]:
+            loader.set_epoch(0)
+            return iter(loader)
+
+        made[f"robocache {tier}"] = ours
+    for workers in (0, 2):
+        rival = loader_rivals.data_loader(sampler, order, batch_size, workers)
+        made[f"DataLoader {workers}"] = lambda rival=rival: iter(rival)
+    shuffled = torch.tensor(order)
+    made["plain torch"] = lambda: gather.batches(shuffled, batch_size)
+    return made, len(order) // batch_size
+
+
+def require_equal(made: dict[str, Batches]) -> int:
+    """Every batch of an epoch, from everybody: values, dtypes, shapes, and the padding where it is told."""
+    count = 0
+    for batches in zip(*(reader() for reader in made.values()), strict=True):
+        first, *others = batches
+        for name, other in zip(list(made)[1:], others, strict=True):
+            for key in other:
+                assert other[key].dtype == first[key].dtype, (name, key)
+                assert torch.equal(other[key], first[key]), f"{name} gives another {key} in batch {count}"
+        count += 1
+    return count
+
+
+def measure(folder: Path, name: str, batch_size: int, samples: int, part: int, num_batches: int) -> dict[str, Any]:
+    cache, recordings = make(folder, name, part)
+    made, available = readers(cache, recordings, batch_size)
+    compared = require_equal(made)
+    assert compared == available
+    num_batches = min(num_batches, available)
+
+    def passing(reader: Batches) -> Callable[[], None]:
+        def run() -> None:
+            for batch in itertools.islice(reader(), num_batches):
+                del batch
+
+        return run
+
+    timings = harness.interleave({key: passing(reader) for key, reader in made.items()}, samples)
+    medians = {key: harness.median(seconds) / num_batches for key, seconds in timings.seconds.items()}
+    ratios = {
+        key: harness.median(r / o for r, o in zip(seconds, timings.seconds["robocache memory"], strict=True))
+        for key, seconds in timings.seconds.items()
+    }
+    begin = time.process_time()
+    passing(made["robocache memory"])()
+    cpu_s = time.process_time() - begin
+    slowest = min(ratios["DataLoader 0"], ratios["DataLoader 2"])
+    bars = (
+        {"x DataLoader": {"at_least": BAR, "measured": slowest, "holds": slowest >= BAR}} if batch_size == 256 else {}
+    )
+    return {
+        "name": name, "axes": {"batch": batch_size, "windows": int(recordings.ends[-1]), "steps": LENGTH,
+                               **{key: a.shape[1] for key, a in recordings.arrays.items()}},
+        "batches_compared": compared, "batches_timed": num_batches, "samples_s": timings.seconds,
+        "median_batch_s": medians, "ratios": ratios, "others_cores": timings.others_cores,
+        "cpu_s_per_million": cpu_s / (num_batches * batch_size) * 1e6, "bars": bars,
+    }  # fmt: skip
+
+
+def describe(case: dict[str, Any]) -> str:
+    times = ", ".join(
+        f"{key} {1e6 * s:.0f} µs ({case['ratios'][key]:.1f}x)" for key, s in case["median_batch_s"].items()
+    )
+    said = [f"{'PASS' if b['holds'] else 'MISS'} {b['measured']:.3g} {name}" for name, b in case["bars"].items()]
+    return f"  {case['name']}, batch {case['axes']['batch']}: {times} {'; '.join(said)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=9, help="passes of each, in turns")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data and 3 samples: to see that it runs")
+    parser.add_argument("--only", default="", help="run the sets whose name contains this")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_loader.json"), help="JSON file to write")
+    args = parser.parse_args()
+    harness.set_num_threads(harness.available_cores())
+    environment = harness.environment()
+    cases = []
+    for name in SETS:
+        for batch_size in args.batches if args.only in name else []:
+            with tempfile.TemporaryDirectory() as folder:
+                samples, part = (3, 10) if args.quick else (args.samples, 1)
+                cases.append(measure(Path(folder), name, batch_size, samples, part, max(1, 25600 // batch_size)))
+            print(describe(cases[-1]), flush=True)
+    result = environment | {"quick": args.quick, "threads": harness.available_cores(), "cases": cases}
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    missed = [case for case in cases if not all(bar["holds"] for bar in case["bars"].values())]
+    return int(bool(missed) and args.strict)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

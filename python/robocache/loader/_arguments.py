@@ -1,0 +1,144 @@
+"""The arguments of ``Loader``: what they must be, and what they mean."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from .._arrays import dtype_name
+from .._cache import Cache
+from .._episode import StreamSpec
+from .._ingest import FLOATS
+from ._mixture import Mixture
+from ._selection import Anchors, Episodes, Selection
+from ._window import Key
+
+
+def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
+    if isinstance(source, Mixture):
+        if episodes is not None and not callable(episodes):
+            raise ValueError("Loader: episodes of a Mixture must be a function, got a list")
+        return source.caches
+    if not isinstance(source, Cache):
+        raise ValueError(f"Loader: source must be a Cache or a Mixture, got {type(source).__name__}")
+    return [source]
+
+
+def import_torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError("Loader: needs PyTorch, which is not installed: pip install 'robocache[torch]'") from None
+    return torch
+
+
+def whole(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"Loader: {name} must be a whole number, got {value!r}") from None
+    if not least <= number <= most:
+        raise ValueError(f"Loader: {name} must be from {least} to {most}, got {number}")
+    return number
+
+
+def rank_of(torch: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
+    if rank is None or world_size is None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+    world_size = whole("world_size", world_size, 1)
+    return whole("rank", rank, 0, world_size - 1), world_size
+
+
+def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
+    """The streams of the first cache; those of the others must be like them. ``names``: only these (None: all)."""
+    specs = caches[0].specs
+    for i, cache in enumerate(caches[1:], 1):
+        for name, spec in specs.items():
+            if names is not None and name not in names:
+                continue
+            other = cache.specs.get(name)
+            if other is None:
+                raise ValueError(f"Loader: sources[{i}] has no stream {name!r}, only {', '.join(cache.specs)}")
+            if (other.dtype, other.shape, other.kind) != (spec.dtype, spec.shape, spec.kind):
+                raise ValueError(
+                    f"Loader: stream {name!r} of sources[{i}] must be {spec.dtype} {spec.shape} like that of the "
+                    f"first, got {other.dtype} {other.shape}"
+                )
+    return specs
+
+
+def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
+    for key in keys:
+        deltas = key.window.deltas_ns
+        lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
+        longest = max((int(x.max()) for x in lasts if len(x)), default=None)
+        if longest is None:
+            raise ValueError(f"Loader: stream {key.name!r} must have rows in the kept episodes, got none")
+        if max(deltas) - min(deltas) > longest:
+            raise ValueError(
+                f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
+                f"{longest / 1e9:g} s, got {(max(deltas) - min(deltas)) / 1e9:g} s"
+            )
+
+
+def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str]) -> dict[str, str]:
+    """``{stream: dtype of the batch}`` where that was asked for."""
+    if dtype is None:
+        return {}
+    if isinstance(dtype, Mapping):
+        if unknown := [name for name in dtype if name not in names]:
+            raise ValueError(f"Loader: dtype names {unknown[0]!r}, which is no key of the batch: {', '.join(names)}")
+        asked = {name: dtype_name(x) for name, x in dtype.items()}
+    else:
+        asked = {name: dtype_name(dtype) for name in names if specs[name].dtype in FLOATS}
+    for name, found in asked.items():
+        if found not in FLOATS:
+            given = dtype[name] if isinstance(dtype, Mapping) else dtype
+            raise ValueError(f"Loader: dtype of {name!r} must be one of {', '.join(FLOATS)}, got {given}")
+    return {name: found for name, found in asked.items() if found is not None}
+
+
+def anchor_stream(
+    asked: str | None, hz: float | None, names: list[str], specs: Mapping[str, StreamSpec], caches: list[Cache]
+) -> str:
+    if hz is not None and not (hz > 0 and math.isfinite(hz)):
+        raise ValueError(f"Loader: anchor_hz must be above 0, got {hz}")
+    if asked is None:
+        vectors = [name for name in (*names, *specs) if specs[name].kind == "vector"]
+        asked = next(iter(vectors), names[0])
+    for i, cache in enumerate(caches):
+        if asked not in cache.specs:
+            raise ValueError(
+                f"Loader: anchors must be a stream of sources[{i}], {', '.join(cache.specs)}, got {asked!r}"
+            )
+    return asked
+
+
+def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:
+    steps = num_samples // global_batch if drop_last else -(-num_samples // global_batch)
+    if steps == 0:
+        raise ValueError(
+            f"Loader: batch_size of all ranks must be at most the {num_samples} samples of an epoch, unless "
+            f"drop_last=False, got {global_batch}"
+        )
+    return steps
+
+
+def fingerprint_of(
+    selections: list[Selection], tables: list[Anchors], quotas: list[int], num_samples: int, shuffle: bool
+) -> str:
+    """Of everything that decides which sample is at which position, but for seed and epoch."""
+    digest = hashlib.sha256(f"{shuffle} {num_samples} {quotas}".encode())
+    for selection, table in zip(selections, tables, strict=True):
+        digest.update(f"\n{selection.cache.fingerprint()} {table.period_ns} ".encode())
+        for array in (selection.kept, table.prefix, table.times):
+            digest.update(array.tobytes())
+    return digest.hexdigest()

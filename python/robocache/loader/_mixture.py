@@ -1,0 +1,63 @@
+"""Several caches as one: each sample comes from one of them, as often as its weight says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .._cache import Cache
+
+BLOCK = 65536
+"""Positions among which every cache has its share exactly."""
+MAX_SOURCES = 64
+
+
+class Mixture:
+    """Caches and how often each is drawn from: ``[(cache, weight), ...]``, or caches and ``weights``.
+
+    Weights are shares of the samples, whatever the sizes; they need not sum to 1. An epoch has ``epoch_size`` samples:
+    as many as all caches have anchors, unless it is given. Each cache is gone through in an order of its own, again and
+    again; the next epoch goes on where the last one ended.
+
+    >>> import robocache
+    >>> robocache.Mixture([], weights=[])
+    Traceback (most recent call last):
+    ValueError: Mixture: sources must be 1 to 64 caches, got 0
+    """
+
+    def __init__(
+        self, sources: Sequence[Any], weights: Sequence[float] | None = None, *, epoch_size: int | None = None
+    ) -> None:
+        pairs = list(sources)
+        if not 1 <= len(pairs) <= MAX_SOURCES:
+            raise ValueError(f"Mixture: sources must be 1 to {MAX_SOURCES} caches, got {len(pairs)}")
+        if weights is None:
+            for i, pair in enumerate(pairs):
+                if not isinstance(pair, tuple | list) or len(pair) != 2:
+                    raise ValueError(f"Mixture: sources[{i}] must be (cache, weight), got {type(pair).__name__}")
+        else:
+            if len(weights) != len(pairs):
+                raise ValueError(f"Mixture: weights must be {len(pairs)}, one for each cache, got {len(weights)}")
+            pairs = list(zip(pairs, weights, strict=True))
+        for i, (cache, weight) in enumerate(pairs):
+            if not isinstance(cache, Cache):
+                raise ValueError(f"Mixture: sources[{i}] must be a Cache, got {type(cache).__name__}")
+            if not (isinstance(weight, int | float) and weight > 0 and math.isfinite(weight)):
+                raise ValueError(f"Mixture: the weight of sources[{i}] must be above 0, got {weight}")
+        if epoch_size is not None and epoch_size < 1:
+            raise ValueError(f"Mixture: epoch_size must be at least 1, got {epoch_size}")
+        self.caches: list[Cache] = [cache for cache, _ in pairs]
+        self.weights = [float(weight) for _, weight in pairs]
+        self.epoch_size = epoch_size
+
+    def quotas(self) -> list[int]:
+        """Samples of each cache in every block: whole, at least 1 each; remainders go to the largest."""
+        total = math.fsum(self.weights)
+        shares = [weight / total * BLOCK for weight in self.weights]
+        quotas = [max(1, math.floor(share)) for share in shares]
+        for i in sorted(range(len(shares)), key=lambda i: quotas[i] - shares[i])[: max(0, BLOCK - sum(quotas))]:
+            quotas[i] += 1
+        while sum(quotas) > BLOCK:
+            quotas[quotas.index(max(quotas))] -= 1
+        return quotas

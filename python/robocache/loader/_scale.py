@@ -1,0 +1,56 @@
+"""Normalisation: the numbers that bring each channel of a stream to one range, from the statistics of its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._cache import Cache
+from .._statistics import num_channels
+
+RANGES = {"min_max": ("min", "max"), "quantile": ("q01", "q99")}
+WAYS = ("mean_std", *RANGES, "unit")
+
+Float64 = NDArray[np.float64]
+
+
+def check_ways(normalise: Mapping[str, str | None], keys: list[str]) -> dict[str, str]:
+    """``{key: way}`` without those that stay as they are."""
+    for key, way in normalise.items():
+        if key not in keys:
+            raise ValueError(f"Loader: normalise names {key!r}, which is no key of the batch: {', '.join(keys)}")
+        if way is not None and way not in WAYS:
+            raise ValueError(f"Loader: normalise[{key!r}] must be None or one of {', '.join(WAYS)}, got {way!r}")
+    return {key: way for key, way in normalise.items() if way is not None}
+
+
+def scale_of(cache: Cache, name: str, way: str) -> tuple[Float64, Float64]:
+    """(offset, scale) of each channel: the loader computes ``(x - offset) * scale``.
+
+    A channel that never changes is only shifted: it becomes 0, not the noise of a division by almost nothing.
+    """
+    spec = cache.specs[name]
+    channels = max(1, num_channels(spec))
+    if way == "unit":
+        if spec.dtype not in ("uint8", "uint16"):
+            raise ValueError(f"Loader: normalise[{name!r}] 'unit' is for uint8 and uint16, got {spec.dtype}")
+        return np.zeros(channels), np.full(channels, 1 / (255 if spec.dtype == "uint8" else 65535))
+    if way == "mean_std":
+        offset, width = (column(cache, name, which) for which in ("mean", "std"))
+    else:
+        low, high = (column(cache, name, which) for which in RANGES[way])
+        offset, width = low + (high - low) / 2, (high - low) / 2
+    with np.errstate(divide="ignore"):
+        return offset, np.where(width > 0, 1.0 / width, 1.0)
+
+
+def column(cache: Cache, name: str, which: str) -> Float64:
+    told = cache.statistics[name].get(which)
+    if not isinstance(told, list) or len(told) != max(1, num_channels(cache.specs[name])):
+        raise ValueError(f"Loader: {cache.path} has no {which} of stream {name!r} to normalise with")
+    missing = [i for i, x in enumerate(told) if not isinstance(x, int | float)]
+    if missing:
+        raise ValueError(f"Loader: {cache.path} has no {which} of channel {missing[0]} of stream {name!r}")
+    return np.array(told, np.float64)

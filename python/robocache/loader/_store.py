@@ -1,0 +1,148 @@
+"""Tiers: where the rows are that batches are read from. Same batches, bit for bit, from every one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._selection import Selection, ShardStream
+
+TIERS = ("memory", "mmap", "gpu")
+SHARE = 0.8
+"""Of the free memory: what a resident tier may take."""
+
+Rows = tuple[Any, Any, Any]
+"""values, times, offsets: tensors as ``align`` takes them."""
+
+
+@dataclass
+class Part:
+    """Episodes whose rows lie together. ``rows[name]`` are the streams of all of them."""
+
+    source: int
+    rows: dict[str, Rows]
+
+
+@dataclass
+class Store:
+    """Parts, and where each kept episode is: ``part (E,)`` and ``local (E,)``, through all sources."""
+
+    tier: str
+    size_bytes: int
+    parts: list[Part]
+    part: Any
+    local: Any
+
+
+def as_tensor(array: Any, dtype: str | None = None) -> Any:
+    """The memory of a NumPy array, read-only or not. The loader never writes to it."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+
+
+def resident_bytes(selections: list[Selection], names: list[str]) -> int:
+    """Of the values, times and offsets of the kept episodes."""
+    total = 0
+    for selection in selections:
+        for name in names:
+            rows = int(selection.counts(name).sum())
+            total += rows * (selection.cache.specs[name].row_bytes + 8) + (len(selection.kept) + 1) * 8
+    return total
+
+
+def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None) -> str:
+    """The tier asked for, if it fits; else the nearest one that does."""
+    if asked is not None and asked not in TIERS:
+        raise ValueError(f"Loader: tier must be one of {', '.join(TIERS)}, got {asked!r}")
+    if asked == "gpu" and device.type != "cuda":
+        raise ValueError(f"Loader: tier 'gpu' needs device 'cuda', got {str(device)!r}")
+    if asked == "mmap":
+        return asked
+    for tier in ("gpu", "memory") if asked is None else (asked,):
+        if tier == "gpu" and device.type != "cuda":
+            continue
+        limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, device)
+        if needed <= limit:
+            return tier
+        if asked is not None:
+            raise MemoryError(f"Loader: tier {asked!r} needs {needed} bytes, {what} leaves {limit}")
+    return "mmap"
+
+
+def free_bytes(tier: str, device: Any) -> tuple[int, str]:
+    """What a tier may take, and why."""
+    if tier == "gpu":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0] * SHARE), f"{SHARE:.0%} of the free memory of {device}"
+    with open("/proc/meminfo") as lines:
+        told = dict(line.split(":", 1) for line in lines)
+    return int(int(told["MemAvailable"].split()[0]) * 1024 * SHARE), f"{SHARE:.0%} of the free memory"
+
+
+def open_store(selections: list[Selection], names: list[str], tier: str, size_bytes: int, device: Any) -> Store:
+    parts: list[Part] = []
+    part: list[Any] = []
+    local: list[Any] = []
+    for source, selection in enumerate(selections):
+        if tier != "mmap":
+            part.append(np.full(len(selection.kept), len(parts)))
+            local.append(np.arange(len(selection.kept)))
+            place = device if tier == "gpu" else "cpu"
+            parts.append(Part(source, with_shared_times({name: resident(selection, name, place) for name in names})))
+            continue
+        part.append(len(parts) + np.searchsorted(selection.shards, selection.shard_of))
+        local.append(selection.local)
+        for shard in selection.shards:
+            rows = {name: mapped(selection, name, selection.stream(name, int(shard))) for name in names}
+            parts.append(Part(source, with_shared_times(rows)))
+    import torch
+
+    part_of, local_of = (torch.from_numpy(np.concatenate(x).astype(np.int64)) for x in (part, local))
+    return Store(tier, 0 if tier == "mmap" else size_bytes, parts, part_of, local_of)
+
+
+def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
+    """Streams with the same times have them once, so that ``align`` sees that one search is enough."""
+    import torch
+
+    known: list[Rows] = []
+    for name, (values, times, offsets) in rows.items():
+        same = (r for r in known if torch.equal(r[1], times) and torch.equal(r[2], offsets))
+        found = next(same, None)
+        if found is None:
+            known.append((values, times, offsets))
+        else:
+            rows[name] = (values, found[1], found[2])
+    return rows
+
+
+def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
+    values = as_tensor(stream.values, selection.cache.specs[name].dtype)
+    return values, as_tensor(stream.times), as_tensor(stream.offsets)
+
+
+def resident(selection: Selection, name: str, device: Any) -> Rows:
+    """The rows of all kept episodes, copied once, run by run: never twice in memory."""
+    import torch
+
+    spec = selection.cache.specs[name]
+    counts = selection.counts(name)
+    rows = int(counts.sum())
+    values = torch.empty((rows, *spec.shape), dtype=getattr(torch, spec.dtype), device=device)
+    times = torch.empty(rows, dtype=torch.int64, device=device)
+    done = 0
+    for stream, begin, end in selection.runs(name):
+        into = slice(done, done + end - begin)
+        values[into].copy_(as_tensor(stream.values[begin:end], spec.dtype))
+        times[into].copy_(as_tensor(stream.times[begin:end]))
+        done += end - begin
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)).to(device)
+    return values, times, offsets

@@ -1,0 +1,117 @@
+"""Windows: which moments around an anchor a stream is read at, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._episode import StreamSpec
+from .._types import Method, Outside
+
+
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
+
+    Or ``deltas``, any list of seconds. ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``;
+    ``latency`` and ``max_gap`` too, but always in seconds.
+
+    >>> import robocache
+    >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns
+    (-40000000, -20000000, 0, 20000000)
+    >>> robocache.Window(deltas=[-0.1, 0]).deltas_ns
+    (-100000000, 0)
+    """
+
+    past: float = 0.0
+    future: float = 0.0
+    rate_hz: float | None = None
+    deltas: Sequence[float] | None = None
+    method: Method = None
+    latency: float = 0.0
+    max_gap: float | None = None
+    outside: Outside = "hold"
+    outside_valid: bool = False
+
+    def __post_init__(self) -> None:
+        if self.deltas is not None:
+            if self.past or self.future or self.rate_hz is not None:
+                raise ValueError("Window: deltas take the place of past, future and rate_hz, got both")
+            if len(self.deltas) == 0:
+                raise ValueError("Window: deltas must not be empty, got []")
+            for delta in self.deltas:
+                _require("deltas", delta, math.isfinite(delta), "be finite")
+        _require("past", self.past, self.past >= 0 and math.isfinite(self.past), "be 0 or more seconds")
+        _require("future", self.future, self.future >= 0 and math.isfinite(self.future), "be 0 or more seconds")
+        if self.rate_hz is not None:
+            _require("rate_hz", self.rate_hz, self.rate_hz > 0 and math.isfinite(self.rate_hz), "be above 0")
+        elif self.past or self.future:
+            raise ValueError(f"Window: rate_hz must be given with past={self.past} and future={self.future}, got None")
+        _require("latency", self.latency, math.isfinite(self.latency), "be finite")
+        if self.max_gap is not None:
+            _require("max_gap", self.max_gap, self.max_gap >= 0, "be 0 or more seconds")
+
+    @property
+    def deltas_ns(self) -> tuple[int, ...]:
+        """Nanoseconds from the anchor to each moment."""
+        if self.deltas is not None:
+            return tuple(nanoseconds(delta) for delta in self.deltas)
+        rate = self.rate_hz or 1.0
+        # 0.3 * 10 is 2.9999999999999996: a step that is missing by less than a millionth is there.
+        before, after = (math.floor(seconds * rate + 1e-6) for seconds in (self.past, self.future))
+        return tuple(round(k * 1e9 / rate) for k in range(-before, after + 1))
+
+
+def _require(name: str, value: float, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"Window: {name} must {rule}, got {value}")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a batch: a stream, its window, and whether the dimension of time stays."""
+
+    name: str
+    window: Window
+    timed: bool = True
+    near_ns: tuple[int, ...] | None = None
+    """For each source, in the place of ``window.max_gap``."""
+
+
+def keys_of(
+    specs: Mapping[str, StreamSpec],
+    windows: Mapping[str, Window] | None,
+    delta_timestamps: Mapping[str, Sequence[float]] | None,
+    intervals_ns: Callable[[str], list[float]],
+) -> list[Key]:
+    """The keys of a batch. ``intervals_ns(name)``: the usual time between two rows of a stream, for each source."""
+    if (windows is None) == (delta_timestamps is None):
+        given = "neither" if windows is None else "both"
+        raise ValueError(f"Loader: windows or delta_timestamps must be given, got {given}")
+    asked: Mapping[str, Any] = windows if windows is not None else delta_timestamps or {}
+    if not asked:
+        raise ValueError("Loader: windows must name at least one stream, got none")
+    for name in asked:
+        if name not in specs:
+            raise ValueError(f"Loader: the cache has no stream {name!r}, only {', '.join(specs)}")
+        if specs[name].kind == "points":
+            raise NotImplementedError(f"Loader: stream {name!r} is a point cloud; clouds are not put into batches yet")
+    if windows is not None:
+        for name, window in windows.items():
+            if not isinstance(window, Window):
+                raise ValueError(f"Loader: windows[{name!r}] must be a Window, got {type(window).__name__}")
+        return [Key(name, window) for name, window in windows.items()]
+    # LeRobot's: the row next to each moment, where one is within half an interval; the other streams at the anchor.
+    keys = []
+    for name, spec in specs.items():
+        if spec.kind == "points" and name not in asked:
+            continue
+        window = Window(deltas=asked.get(name, (0.0,)), method="nearest", outside_valid=True)
+        keys.append(Key(name, window, name in asked, tuple(int(ns / 2) for ns in intervals_ns(name))))
+    return keys

@@ -1,0 +1,213 @@
+"""Bad input to the loader: an error that names the argument, the rule and what was given; never a silent change."""
+
+import re
+
+import numpy as np
+import pytest
+import robocache
+from loader_cases import SPECS, make_cache
+from robocache import Loader, Mixture, Window, _core
+
+torch = pytest.importorskip("torch")
+
+STATE = {"state": Window()}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return make_cache(tmp_path_factory.mktemp("bad") / "cache")
+
+
+# what is wrong: (changes to a good call, the exception, what it says)
+BAD = {
+    "an unknown stream": (
+        {"windows": {"stat": Window()}},
+        ValueError,
+        "the cache has no stream 'stat', only state, force",
+    ),
+    "no windows": ({"windows": None}, ValueError, "windows or delta_timestamps must be given, got neither"),
+    "two kinds of windows": (
+        {"delta_timestamps": {"state": [0]}},
+        ValueError,
+        "windows or delta_timestamps must be given, got both",
+    ),
+    "empty windows": ({"windows": {}}, ValueError, "windows must name at least one stream"),
+    "a window that is a list": (
+        {"windows": {"state": [0.0]}},
+        ValueError,
+        "windows['state'] must be a Window, got list",
+    ),
+    "a window longer than every episode": (
+        {"windows": {"state": Window(future=9, rate_hz=10)}},
+        ValueError,
+        "the window of 'state' must fit into an episode, the longest of which has 0.35 s, got 9 s",
+    ),
+    "a point cloud": ({"windows": {"cloud": Window()}}, NotImplementedError, "stream 'cloud' is a point cloud"),
+    "batch_size 0": ({"batch_size": 0}, ValueError, "batch_size must be from 1 to 2147483647, got 0"),
+    "batch_size 2.5": ({"batch_size": 2.5}, ValueError, "batch_size must be a whole number, got 2.5"),
+    "more than there is": ({"batch_size": 10**6}, ValueError, "batch_size of all ranks must be at most the"),
+    "a negative seed": ({"seed": -1}, ValueError, "seed must be from 0 to 18446744073709551615, got -1"),
+    "unknown anchors": (
+        {"anchors": "x"},
+        ValueError,
+        "anchors must be a stream of sources[0], state, force, small, gripper, camera, cloud, got 'x'",
+    ),
+    "a negative rate of anchors": ({"anchor_hz": -5}, ValueError, "anchor_hz must be above 0, got -5"),
+    "anchors without rows": (
+        {"episodes": [3], "windows": {"force": Window()}, "anchors": "state"},
+        ValueError,
+        "anchors 'state' must have rows in the kept episodes, got none",
+    ),
+    "a stream without rows": (
+        {"episodes": [3], "anchors": "force"},
+        ValueError,
+        "stream 'state' must have rows in the kept episodes, got none",
+    ),
+    "an episode that is not there": ({"episodes": [5]}, ValueError, "episodes must be from 0 to 4, got 5"),
+    "no episode": ({"episodes": lambda _: False}, ValueError, "must keep at least one of 5 episodes, got none"),
+    "an unknown split": (
+        {"split": ("test", 0.5)},
+        ValueError,
+        "split must be ('train', share) or ('validation', share), got ('test', 0.5)",
+    ),
+    "a share of 1.5": ({"split": ("train", 1.5)}, ValueError, "the share of split must be between 0 and 1, got 1.5"),
+    "normalise of no key": (
+        {"normalise": {"force": "min_max"}},
+        ValueError,
+        "normalise names 'force', which is no key of the batch: state",
+    ),
+    "an unknown normalisation": (
+        {"normalise": {"state": "z"}},
+        ValueError,
+        "normalise['state'] must be None or one of mean_std, min_max, quantile, unit, got 'z'",
+    ),
+    "unit floats": (
+        {"normalise": {"state": "unit"}},
+        ValueError,
+        "normalise['state'] 'unit' is for uint8 and uint16, got float32",
+    ),
+    "an integer dtype": (
+        {"dtype": torch.int32},
+        ValueError,
+        "dtype of 'state' must be one of float16, bfloat16, float32, float64, got torch.int32",
+    ),
+    "a dtype of no key": (
+        {"dtype": {"x": torch.float32}},
+        ValueError,
+        "dtype names 'x', which is no key of the batch: state",
+    ),
+    "an unknown tier": ({"tier": "disk"}, ValueError, "tier must be one of memory, mmap, gpu, got 'disk'"),
+    "the tier of a GPU on the CPU": ({"tier": "gpu"}, ValueError, "tier 'gpu' needs device 'cuda', got 'cpu'"),
+    "a tier that is too small": (
+        {"tier": "memory", "budget_bytes": 100},
+        MemoryError,
+        "tier 'memory' needs 2308 bytes, budget_bytes leaves 100",
+    ),
+    "a rank alone": ({"rank": 1}, ValueError, "rank and world_size belong together, got 1 and None"),
+    "a rank that is not there": ({"rank": 2, "world_size": 2}, ValueError, "rank must be from 0 to 1, got 2"),
+    "an unknown method": (
+        {"windows": {"state": Window(method="quadratic")}},
+        ValueError,
+        "method must be linear, previous",
+    ),
+    "a source that is a path": ({"source": "x"}, ValueError, "source must be a Cache or a Mixture, got str"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_refused(cache, what):
+    changes, exception, message = BAD[what]
+    good = {"source": cache, "batch_size": 4, "windows": STATE}
+    Loader(**good)
+    with pytest.raises(exception) as raised:
+        Loader(**(good | changes)).batch(0)
+    assert message in str(raised.value)
+    assert re.match(r"Loader: |align: ", str(raised.value))
+
+
+BAD_WINDOWS = {
+    "a negative rate": ({"past": 1, "rate_hz": -50}, "rate_hz must be above 0, got -50"),
+    "a rate of 0": ({"past": 1, "rate_hz": 0}, "rate_hz must be above 0, got 0"),
+    "no rate": ({"past": 1}, "rate_hz must be given with past=1 and future=0.0, got None"),
+    "a negative past": ({"past": -1, "rate_hz": 1}, "past must be 0 or more seconds, got -1"),
+    "an infinite future": ({"future": float("inf"), "rate_hz": 1}, "future must be 0 or more seconds, got inf"),
+    "no deltas": ({"deltas": []}, "deltas must not be empty, got []"),
+    "a delta that is no number": ({"deltas": [float("nan")]}, "deltas must be finite, got nan"),
+    "deltas and a rate": ({"deltas": [0], "rate_hz": 5}, "deltas take the place of past, future and rate_hz, got both"),
+    "a negative gap": ({"max_gap": -1}, "max_gap must be 0 or more seconds, got -1"),
+    "an infinite latency": ({"latency": float("inf")}, "latency must be finite, got inf"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_WINDOWS)
+def test_bad_windows_are_refused(what):
+    options, message = BAD_WINDOWS[what]
+    with pytest.raises(ValueError) as raised:
+        Window(**options)
+    assert str(raised.value) == f"Window: {message}"
+
+
+def test_bad_mixtures_are_refused(cache, tmp_path):
+    bad = {
+        "weights must be 2, one for each cache, got 3": lambda: Mixture([cache, cache], [1, 2, 3]),
+        "sources must be 1 to 64 caches, got 0": lambda: Mixture([]),
+        "sources must be 1 to 64 caches, got 65": lambda: Mixture([(cache, 1)] * 65),
+        "sources[1] must be (cache, weight), got Cache": lambda: Mixture([(cache, 1), cache]),
+        "sources[0] must be a Cache, got str": lambda: Mixture([("x", 1)]),
+        "the weight of sources[1] must be above 0, got 0": lambda: Mixture([(cache, 1), (cache, 0)]),
+        "the weight of sources[0] must be above 0, got nan": lambda: Mixture([(cache, float("nan"))]),
+        "epoch_size must be at least 1, got 0": lambda: Mixture([(cache, 1)], epoch_size=0),
+    }
+    for message, call in bad.items():
+        with pytest.raises(ValueError) as raised:
+            call()
+        assert str(raised.value) == f"Mixture: {message}"
+    wide = {"state": robocache.StreamSpec("state", "float32", (4,), rate_hz=100.0)}
+    other = make_cache(tmp_path / "other", specs=wide)
+    with pytest.raises(
+        ValueError, match=re.escape("stream 'state' of sources[1] must be float32 (3,) like that of the")
+    ):
+        Loader(Mixture([cache, other], [1, 1]), 4, STATE)
+    with pytest.raises(ValueError, match=re.escape("sources[1] has no stream 'force', only state")):
+        Loader(Mixture([cache, other], [1, 1]), 4, {"force": Window()})
+    with pytest.raises(ValueError, match="episodes of a Mixture must be a function, got a list"):
+        Loader(Mixture([cache, cache], [1, 1]), 4, STATE, episodes=[0])
+
+
+def test_channels_without_statistics_are_named(tmp_path):
+    spec = SPECS["state"]
+    writer = robocache.CacheWriter(tmp_path / "c", {"state": spec})
+    rows = np.array([[1, np.nan, 2]] * 3, np.float32)
+    writer.add(robocache.Episode(0, {"state": robocache.EpisodeStream(spec, rows, np.arange(3))}))
+    with pytest.raises(ValueError, match="has no mean of channel 1 of stream 'state'"):
+        Loader(writer.commit(), 1, STATE, normalise={"state": "mean_std"})
+
+
+def test_steps_that_are_not_there_are_an_index_error(cache):
+    loader = Loader(cache, 4, STATE)
+    for step in (-1, len(loader)):
+        with pytest.raises(IndexError, match=re.escape(f"step must be in [0, {len(loader)}), got {step}")):
+            loader.batch(step)
+
+
+def test_normalise_refuses_what_does_not_fit():
+    def call(values=(4, 3), offset=3, scale=3, out=(4, 3), dtype=torch.float32, offset_dtype=torch.float64):
+        _core.normalise(
+            torch.zeros(values), torch.zeros(offset, dtype=offset_dtype), torch.ones(scale, dtype=torch.float64),
+            torch.zeros(out, dtype=dtype),
+        )  # fmt: skip
+
+    call()
+    for changes, message in (
+        ({"values": (4, 3, 1)}, "values must have 2 dimensions, got shape (4, 3, 1)"),
+        ({"out": (4, 2)}, "out must have shape (4, 3), got (4, 2)"),
+        ({"dtype": torch.int32}, "out must have a floating dtype, got int32"),
+        ({"offset": 4}, "offset must have shape (3,), got (4,)"),
+        ({"scale": 2}, "scale must have shape (3,), got (2,)"),
+        ({"offset_dtype": torch.float32}, "offset must have dtype float64, got float32"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            call(**changes)
+        assert str(raised.value) == f"normalise: {message}"
+    with pytest.raises(ValueError, match="values must be contiguous"):
+        _core.normalise(torch.zeros(3, 4).T, torch.zeros(3).double(), torch.ones(3).double(), torch.zeros(4, 3))
