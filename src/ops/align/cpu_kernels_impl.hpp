@@ -43,7 +43,7 @@ template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
                              Neighbours* __restrict near, Sample* __restrict samples) {
     const Rules rules = job.rules;
-    std::int64_t left = search_first(times, job.t[0]);
+    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
     for (std::int64_t k = 0; k < job.count; ++k) {
         left = search_from(times, job.t[k], left);
         fetch<2>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
@@ -59,7 +59,7 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* 
     constexpr std::int64_t ahead = 8;
     const Rules rules = job.rules;
     const EpisodeTimes<Time> times = job.times;
-    std::int64_t left = search_first(times, job.t[0]);
+    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
     for (std::int64_t k = 0; k < job.count + ahead; ++k) {
         if (k < job.count) {
             left = search_from(times, job.t[k], left);

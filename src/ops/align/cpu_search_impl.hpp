@@ -63,25 +63,5 @@ ROBOCACHE_HD std::int64_t search_from(const EpisodeTimes<Time>& times, Time t, s
     return last_at_or_before(times, t, hint);
 }
 
-/// last_at_or_before without a hint. Rows come at a steady rate more often than not: the row is looked for where it
-/// would be then, since every step of a search by halves is a line of the cache that nobody has read yet.
-template <class Time>
-ROBOCACHE_HD std::int64_t search_first(const EpisodeTimes<Time>& times, Time t) {
-    constexpr std::int64_t worthwhile = 32;
-    constexpr std::int64_t slack = 3;  // rows: the wide comparison looks at the eight that follow
-    if (times.count >= worthwhile) {
-        const Time first = times[0];
-        const Time last = times[times.count - 1];
-        if (first <= t && t < last) {
-            const double share = static_cast<double>(distance(first, t)) / static_cast<double>(distance(first, last));
-            if (share >= 0 && share <= 1) {  // false for what is not finite
-                const auto row = static_cast<std::int64_t>(share * static_cast<double>(times.count - 1)) - slack;
-                return search_from(times, t, row < 0 ? 0 : row);
-            }
-        }
-    }
-    return first_after(times, 0, times.count, t) - 1;
-}
-
 }  // namespace
 }  // namespace robocache::align_detail
