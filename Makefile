@@ -104,9 +104,9 @@ sanitize-gpu: build/.wheel
 	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/test_cuda_*.py || exit 1; \
 	done
 
-# Compiles everything for CUDA; running it needs a GPU.
+# Compiles everything for CUDA, and runs the C++ tests; those that need a GPU are skipped without one.
 cuda: $(READY)
-	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda
+	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda && ctest --preset cuda -j 2
 
 docs: build/.wheel
 	$(PYTHON) docs/make_pictures.py
