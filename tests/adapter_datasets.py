@@ -8,6 +8,8 @@ from typing import Any
 
 import adapter_logs
 import numpy as np
+import pytest
+import robocache
 
 LENGTHS = (5, 1, 12)
 TASKS = ("pick up the cup", "pour", "pick up the cup")
@@ -352,3 +354,13 @@ CASES = {
     "rlds": (rlds, "rlds", ("google.protobuf", "google_crc32c", "PIL")),
 }
 """Name: who writes it, the format it must be recognised as, the packages that takes."""
+
+
+def opened(name, folder, rng):
+    """The dataset of a case, written into the folder and opened; skips the test where its packages are missing."""
+    write, _, packages = CASES[name]
+    for package in packages:
+        pytest.importorskip(package, minversion="3" if package == "zarr" else None)
+    (folder / "source").mkdir()
+    written = write(folder / "source", rng)
+    return robocache.open(written.path, **written.options)

@@ -181,12 +181,7 @@ def test_two_exports_to_the_same_place_do_not_mix(cache, tmp_path):
 
 @pytest.mark.parametrize("name", datasets.CASES)
 def test_info_measures_a_dataset_as_it_measures_its_cache(name, tmp_path, rng):
-    write, _, packages = datasets.CASES[name]
-    for package in packages:
-        pytest.importorskip(package, minversion="3" if package == "zarr" else None)
-    (tmp_path / "source").mkdir()
-    written = write(tmp_path / "source", rng)
-    source = robocache.open(written.path, **written.options)
+    source = datasets.opened(name, tmp_path, rng)
     seen = []
     told = facts(source, progress=lambda *x: seen.append(x))
     assert seen[-1] == (len(source), len(source))

@@ -108,12 +108,7 @@ def test_streams_of_several_rates_are_what_align_says(tmp_path, rng):
 
 @pytest.mark.parametrize("name", datasets.CASES)
 def test_every_format_is_exported_as_align_says(name, tmp_path, rng):
-    write, _, packages = datasets.CASES[name]
-    for package in packages:
-        pytest.importorskip(package, minversion="3" if package == "zarr" else None)
-    (tmp_path / "source").mkdir()
-    written = write(tmp_path / "source", rng)
-    source = robocache.open(written.path, **written.options)
+    source = datasets.opened(name, tmp_path, rng)
     robocache.ingest(source, tmp_path / "cache")
     done = robocache.export(tmp_path / "cache", tmp_path / "out", fps=17, span="all", skip_incomplete=True)
     back = robocache.open(tmp_path / "out")

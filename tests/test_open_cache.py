@@ -14,12 +14,7 @@ from robocache import adapters
 @pytest.fixture(params=datasets.CASES)
 def pair(request, tmp_path, rng):
     """(the opened dataset, its cache opened by path)"""
-    write, _, packages = datasets.CASES[request.param]
-    for package in packages:
-        pytest.importorskip(package, minversion="3" if package == "zarr" else None)
-    (tmp_path / "source").mkdir()
-    written = write(tmp_path / "source", rng)
-    source = robocache.open(written.path, **written.options)
+    source = datasets.opened(request.param, tmp_path, rng)
     robocache.ingest(source, tmp_path / "cache")
     return source, robocache.open(tmp_path / "cache")
 

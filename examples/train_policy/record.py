@@ -17,6 +17,7 @@ from typing import Any
 import expert
 import numpy as np
 from mcap_ros2.writer import Writer
+from options import checked
 from progress import bar
 from simulate import EPISODE_COMMANDS, TASK, Arm, Message
 
@@ -137,13 +138,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="an empty folder, or one to be made")
     parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args(arguments)
-    for name in ("episodes", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    if options.seed < 0:
-        parser.error(f"--seed must not be negative, got {options.seed}")
-    return options
+    return checked(parser, parser.parse_args(arguments), "episodes", "workers")
 
 
 def main() -> int:

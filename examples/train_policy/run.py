@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import robocache
+from options import checked
 from progress import show
 from record import DISTURBANCE_M, record
 from rollout import EXECUTED, rollout
@@ -104,12 +105,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help=f"{SMALL} instead of {FULL}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes that simulate")
-    options = parser.parse_args(arguments)
-    if options.workers < 1:
-        parser.error(f"--workers must be at least 1, got {options.workers}")
-    if options.seed < 0:
-        parser.error(f"--seed must not be negative, got {options.seed}")
-    return options
+    return checked(parser, parser.parse_args(arguments), "workers")
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 import robocache
 import torch
+from options import checked
 from policy import Policy
 from progress import show
 from windows import Batch, batches
@@ -97,13 +98,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
-    for name in ("steps", "batch_size"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
-    if options.seed < 0:
-        parser.error(f"--seed must not be negative, got {options.seed}")
-    return options
+    return checked(parser, parser.parse_args(arguments), "steps", "batch_size")
 
 
 def main() -> int:
