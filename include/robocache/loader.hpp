@@ -1,11 +1,14 @@
 // The loader's own operations: which anchor is at a position of the shuffled order, and channels scaled to one range.
-// A training batch is sample_anchors, then align with the anchors it wrote, then normalise. The contract:
-// docs/loader.md.
+// A training batch is sample_anchors, then align with the anchors it wrote, then normalise; BatchReader does all three
+// at once. The contract: docs/loader.md.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 
+#include "robocache/align.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache {
@@ -44,5 +47,75 @@ void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& orde
 /// rounding. `out` may be `values` where both have the same dtype. Stream-ordered on a device.
 void normalise(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
                Stream stream = {});
+
+/// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
+struct BatchColumn {
+    std::span<const std::int64_t> deltas;  ///< ns from the anchor to each of T moments; at least one
+    DType dtype = DType::f32;              ///< of the batch: the stream's own, or a floating one
+    bool scaled = false;                   ///< normalised with BatchRows::offset and scale; dtype must be floating
+};
+
+/// The rows of one column in one part: ragged, with int64 times, and the statistics of the dataset they are of.
+/// Columns are alike in every part but for max_gap.
+struct BatchRows {
+    StreamView stream;
+    std::optional<TensorView> offset;  ///< (C,) f64 on the host, for a row's elements in turn; see normalise
+    std::optional<TensorView> scale;
+};
+
+/// Where a reader finds everything. Views of memory that must stay as it is while the reader lives.
+struct BatchSource {
+    std::span<const AnchorTable> tables;
+    TensorView part;   ///< (E,) i64 on the host: for each episode of all tables, its part
+    TensorView local;  ///< (E,) i64 on the host: and its number there
+    std::span<const BatchColumn> columns;
+    std::span<const BatchRows> rows;  ///< rows[part * columns + column]
+};
+
+struct BatchOutput {
+    TensorView values;                  ///< (B, T, ...), contiguous
+    std::optional<TensorView> padding;  ///< (B, T) bool: true where align says that nothing is valid
+};
+
+/// Positions by a number on the device, so that a captured graph reads another batch each time it runs: `step` counts
+/// through the epochs, its batch begins at step % num_steps * stride + first in epoch step / num_steps.
+struct BatchSteps {
+    TensorView step;  ///< () i64 on the device
+    std::int64_t num_steps = 1;
+    std::int64_t stride = 0;
+    std::int64_t first = 0;
+};
+
+/// Batches in one go: positions of the shuffled order, their anchors, the rows around them, scaled, written. The same
+/// bits as sample_anchors, align and normalise one after the other, on every device.
+///
+/// On a GPU one launch for all columns; values may lie in pinned host memory. The reader keeps an index of the episodes
+/// there, some 64 bytes for each and column. Throws Unsupported for what only the three operations can do: other
+/// methods than linear, previous, next and nearest, strided rows, integers scaled in 64 bits.
+class BatchReader {
+public:
+    /// Speaks the contract, once. Waits for `stream` on a GPU.
+    explicit BatchReader(const BatchSource& source, Stream stream = {});
+    ~BatchReader();
+    BatchReader(BatchReader&&) noexcept;
+    BatchReader& operator=(BatchReader&&) noexcept;
+
+    [[nodiscard]] std::size_t num_columns() const noexcept;
+    [[nodiscard]] Device device() const noexcept;
+    /// The shape and dtype of BatchOutput::values; `data` is null.
+    [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
+
+    /// Writes the batch of positions first_position ... + B - 1. Throws before writing anything. Stream-ordered on a
+    /// device; allocates nothing and never synchronises there.
+    void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
+              Stream stream = {}) const;
+    /// The same where the device tells the step; `order.epoch` is not looked at.
+    void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
+              Stream stream = {}) const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
 
 }  // namespace robocache

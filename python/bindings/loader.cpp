@@ -4,37 +4,23 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
-#include <tuple>
 #include <vector>
 
 #include "bindings.hpp"
 #include "core/cuda_memory.hpp"
-#include "tensor_reader.hpp"
-
-namespace nb = nanobind;
+#include "loader_arguments.hpp"
 
 namespace robocache::python {
 namespace {
 
-/// tables: (prefix, times, num_anchors, period_ns, quota); order: (seed, epoch, epoch_size, shuffle).
-void sample(const nb::sequence& tables, const std::tuple<std::uint64_t, std::int64_t, std::int64_t, bool>& order,
-            std::int64_t first_position, nb::handle episode, nb::handle anchor) {
+void sample(const nb::sequence& tables, const Order& order, std::int64_t first_position, nb::handle episode,
+            nb::handle anchor) {
     TensorReader reader;
     const TensorView episode_view = reader.read(episode, {"sample_anchors", "episode"}, Access::write);
     const TensorView anchor_view = reader.read(anchor, {"sample_anchors", "anchor"}, Access::write);
-    std::vector<AnchorTable> views;
-    for (const nb::handle item : tables) {
-        const auto fields = nb::cast<std::tuple<nb::object, nb::object, std::int64_t, double, std::int64_t>>(item);
-        const auto& [prefix, times, num_anchors, period_ns, quota] = fields;
-        const std::size_t i = views.size();
-        views.push_back({reader.read(prefix, {"sample_anchors", {"tables", i, "prefix"}}),
-                         reader.read(times, {"sample_anchors", {"tables", i, "times"}}), num_anchors, period_ns,
-                         quota});
-    }
-    const auto [seed, epoch, epoch_size, shuffle] = order;
+    const std::vector<AnchorTable> views = read_tables(reader, tables, "sample_anchors");
     const nb::gil_scoped_release unlocked;
-    sample_anchors(views, {seed, epoch, epoch_size, shuffle}, first_position, episode_view, anchor_view,
-                   reader.stream());
+    sample_anchors(views, order_of(order), first_position, episode_view, anchor_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(episode_view.device.index, reader.stream());
 }
 

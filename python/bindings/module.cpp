@@ -56,6 +56,7 @@ NB_MODULE(_core, m) {
     python::bind_align(m);
     python::bind_align_backward(m);
     python::bind_loader(m);
+    python::bind_batch(m);
     python::bind_voxelize(m);
     python::bind_voxelize_sparse(m);
 }

@@ -48,6 +48,12 @@ ROBOCACHE_HD std::uint64_t permute(std::uint64_t x, std::uint64_t count, int bit
 
 // ---- from a position to an anchor -----------------------------------------------------------------------------------
 
+/// Where to look for the episode of anchors [i << shift, (i + 1) << shift): that of the first one, and where it ends.
+struct Bucket {
+    std::int64_t episode;
+    std::int64_t end;
+};
+
 struct TablePlan {
     const std::int64_t* prefix;
     const std::int64_t* times;
@@ -57,6 +63,8 @@ struct TablePlan {
     std::int64_t first_episode;  // episodes of the tables before
     std::int32_t block_end;      // of this table's quota in a block: the sum of the quotas up to it
     std::int32_t bits;           // bit_width(num_anchors - 1)
+    const Bucket* buckets;       // null: the episode is searched for in `prefix`
+    std::int64_t bucket_shift;
 };
 
 struct Anchor {
@@ -88,10 +96,9 @@ ROBOCACHE_HD Place place_in_mixture(const TablePlan* tables, std::uint64_t block
     return {i, number};
 }
 
-/// The last episode that begins at or before the anchor: episodes without anchors are never it. Stays inside the table
-/// whatever `prefix` holds.
-ROBOCACHE_HD std::int64_t episode_of_anchor(const TablePlan& table, std::int64_t number) {
-    std::int64_t low = 0;
+/// The last episode from `low` on that begins at or before the anchor: episodes without anchors are never it. Stays
+/// inside the table whatever `prefix` holds.
+ROBOCACHE_HD std::int64_t search_episode(const TablePlan& table, std::int64_t number, std::int64_t low) {
     std::int64_t high = table.num_episodes;
     while (high - low > 1) {
         const std::int64_t middle = low + (high - low) / 2;
@@ -102,6 +109,17 @@ ROBOCACHE_HD std::int64_t episode_of_anchor(const TablePlan& table, std::int64_t
         }
     }
     return low;
+}
+
+ROBOCACHE_HD Bucket make_bucket(const TablePlan& table, std::int64_t i) {
+    const std::int64_t episode = search_episode(table, i << table.bucket_shift, 0);
+    return {episode, table.prefix[episode + 1]};
+}
+
+ROBOCACHE_HD std::int64_t episode_of_anchor(const TablePlan& table, std::int64_t number) {
+    if (table.buckets == nullptr) return search_episode(table, number, 0);
+    const Bucket bucket = table.buckets[number >> table.bucket_shift];
+    return number < bucket.end ? bucket.episode : search_episode(table, number, bucket.episode + 1);
 }
 
 ROBOCACHE_HD Anchor anchor_at(const TablePlan& table, std::uint64_t number) {
@@ -119,32 +137,39 @@ ROBOCACHE_HD Anchor anchor_at(const TablePlan& table, std::uint64_t number) {
     return {table.first_episode + episode, time};
 }
 
-struct SamplePlan {
-    TablePlan tables[64];
+/// The order that positions are in. `tables` is told separately: some kernels have it elsewhere.
+struct OrderPlan {
     std::int64_t num_tables;
     std::uint64_t block_size;
     std::uint64_t seed;
-    std::uint64_t epoch;
+    std::uint64_t key;  // of the only table, in this epoch
+    std::int32_t block_bits;
+    bool shuffle;
+};
+
+/// The anchor at a position: of the epoch for one table, of all epochs for a mixture.
+ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
+    Place place{0, position};
+    if (order.num_tables > 1) {
+        place = place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
+    } else if (order.shuffle) {
+        place.number = permute(position, static_cast<std::uint64_t>(tables[0].num_anchors), tables[0].bits, order.key);
+    }
+    return anchor_at(tables[place.table], place.number);
+}
+
+struct SamplePlan {
+    TablePlan tables[max_anchor_tables];
+    OrderPlan order;
     std::uint64_t first_position;  // mixtures: of all epochs
     std::int64_t* episode;
     std::int64_t* anchor;
     std::int64_t count;
-    std::int32_t block_bits;
-    bool shuffle;
 };
-// The plan is a kernel argument, of which there are 4 KB.
-static_assert(sizeof(SamplePlan) <= 4096);
 
 ROBOCACHE_HD void sample_one(const SamplePlan& plan, std::int64_t i) {
-    const std::uint64_t position = plan.first_position + static_cast<std::uint64_t>(i);
-    Place place{0, position};
-    if (plan.num_tables > 1) {
-        place = place_in_mixture(plan.tables, plan.block_size, plan.block_bits, plan.seed, plan.shuffle, position);
-    } else if (plan.shuffle) {
-        place.number = permute(position, static_cast<std::uint64_t>(plan.tables[0].num_anchors), plan.tables[0].bits,
-                               key_of(plan.seed, plan.epoch, 1));
-    }
-    const Anchor found = anchor_at(plan.tables[place.table], place.number);
+    const Anchor found =
+        anchor_of_position(plan.tables, plan.order, plan.first_position + static_cast<std::uint64_t>(i));
     plan.episode[i] = found.episode;
     plan.anchor[i] = found.time;
 }

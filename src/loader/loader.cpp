@@ -5,15 +5,10 @@
 #include <cmath>
 #include <string>
 
-#include "core/contract.hpp"
-#include "loader/kernel.hpp"
+#include "loader/contract.hpp"
 
 namespace robocache {
-namespace {
-
-using loader_detail::NormalisePlan;
-using loader_detail::SamplePlan;
-using loader_detail::TablePlan;
+namespace loader_detail {
 
 void require_contiguous(std::string_view op, const ArgumentName& argument, const TensorView& tensor) {
     std::int64_t stride = 1;
@@ -39,8 +34,9 @@ void require_list(std::string_view op, const ArgumentName& argument, const Tenso
     require_contiguous(op, argument, tensor);
 }
 
-TablePlan plan_of(const AnchorTable& table, std::size_t i, Device device) {
-    constexpr std::string_view op = "sample_anchors";
+namespace {
+
+TablePlan plan_of(std::string_view op, const AnchorTable& table, std::size_t i, Device device) {
     const auto named = [&](std::string_view field) { return ArgumentName("tables", i, field); };
     require_list(op, named("prefix"), table.prefix, DType::i64, device);
     require_list(op, named("times"), table.times, DType::i64, device);
@@ -64,74 +60,88 @@ TablePlan plan_of(const AnchorTable& table, std::size_t i, Device device) {
             table.period_ns,
             0,
             0,
-            static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(table.num_anchors - 1)))};
+            static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(table.num_anchors - 1))),
+            nullptr,
+            0};
 }
 
 /// Positions of a mixture count on through the epochs.
-std::int64_t first_of_epoch(const SampleOrder& order, std::int64_t positions) {
+std::int64_t first_of_epoch(std::string_view op, const SampleOrder& order, std::int64_t positions) {
     if (order.epoch_size < positions) {
-        fail("sample_anchors", "epoch_size", "hold all positions asked for, " + std::to_string(positions),
+        fail(op, "epoch_size", "hold all positions asked for, " + std::to_string(positions),
              std::to_string(order.epoch_size));
     }
     std::int64_t first = 0;
     if (__builtin_mul_overflow(order.epoch, order.epoch_size, &first) || first > INT64_MAX - order.epoch_size) {
-        fail("sample_anchors", "epoch", "count fewer than 2^63 positions", std::to_string(order.epoch));
+        fail(op, "epoch", "count fewer than 2^63 positions", std::to_string(order.epoch));
     }
     return first;
 }
 
 }  // namespace
 
-void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& order, std::int64_t first_position,
-                    const TensorView& episode, const TensorView& anchor, [[maybe_unused]] Stream stream) {
-    constexpr std::string_view op = "sample_anchors";
+OrderPlan plan_tables(std::string_view op, std::span<const AnchorTable> tables, Device device, TablePlan* plans) {
     if (tables.empty() || tables.size() > max_anchor_tables) {
         fail(op, "tables", "be 1 to " + std::to_string(max_anchor_tables), std::to_string(tables.size()));
     }
-    const Device device = episode.device;
-    require_list(op, "episode", episode, DType::i64, device);
-    require_list(op, "anchor", anchor, DType::i64, device);
-    require_size(op, "anchor", anchor, episode.shape[0]);
-    if (order.epoch < 0) fail(op, "epoch", "be 0 or above", std::to_string(order.epoch));
-    const std::int64_t count = episode.shape[0];
-    if (first_position < 0 || first_position > INT64_MAX - count) {
-        fail(op, "first_position", "be 0 or above", std::to_string(first_position));
-    }
-
-    SamplePlan plan{};
     std::int64_t block_size = 0;
     std::int64_t num_episodes = 0;
     for (std::size_t i = 0; i < tables.size(); ++i) {
-        plan.tables[i] = plan_of(tables[i], i, device);
+        plans[i] = plan_of(op, tables[i], i, device);
         const std::int64_t quota = tables[i].quota;
         if (quota < 1 || quota > (1 << 24)) {
             fail(op, ArgumentName("tables", i, "quota"), "be 1 to 16777216", std::to_string(quota));
         }
-        plan.tables[i].block_end = static_cast<std::int32_t>(block_size += quota);
-        plan.tables[i].first_episode = num_episodes;
-        num_episodes += plan.tables[i].num_episodes;
+        plans[i].block_end = static_cast<std::int32_t>(block_size += quota);
+        plans[i].first_episode = num_episodes;
+        num_episodes += plans[i].num_episodes;
+    }
+    OrderPlan order{};
+    order.num_tables = static_cast<std::int64_t>(tables.size());
+    order.block_size = static_cast<std::uint64_t>(block_size);
+    order.block_bits = static_cast<std::int32_t>(std::bit_width(order.block_size - 1));
+    return order;
+}
+
+std::uint64_t set_order(std::string_view op, const SampleOrder& order, std::int64_t first_position, std::int64_t count,
+                        std::int64_t num_anchors, OrderPlan& plan) {
+    if (order.epoch < 0) fail(op, "epoch", "be 0 or above", std::to_string(order.epoch));
+    if (first_position < 0 || first_position > INT64_MAX - count) {
+        fail(op, "first_position", "be 0 or above", std::to_string(first_position));
     }
     std::int64_t first = first_position;
-    if (tables.size() > 1) {
-        first += first_of_epoch(order, first_position + count);
-    } else if (first_position + count > tables[0].num_anchors) {
-        fail(op, "first_position",
-             "leave " + std::to_string(count) + " of " + std::to_string(tables[0].num_anchors) + " anchors",
+    if (plan.num_tables > 1) {
+        first += first_of_epoch(op, order, first_position + count);
+    } else if (first_position + count > num_anchors) {
+        fail(op, "first_position", "leave " + std::to_string(count) + " of " + std::to_string(num_anchors) + " anchors",
              std::to_string(first_position));
     }
-    plan.num_tables = static_cast<std::int64_t>(tables.size());
-    plan.block_size = static_cast<std::uint64_t>(block_size);
-    plan.block_bits = static_cast<std::int32_t>(std::bit_width(plan.block_size - 1));
     plan.seed = order.seed;
-    plan.epoch = static_cast<std::uint64_t>(order.epoch);
-    plan.first_position = static_cast<std::uint64_t>(first);
+    plan.key = key_of(order.seed, static_cast<std::uint64_t>(order.epoch), 1);
+    plan.shuffle = order.shuffle;
+    return static_cast<std::uint64_t>(first);
+}
+
+}  // namespace loader_detail
+
+using namespace loader_detail;
+
+void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& order, std::int64_t first_position,
+                    const TensorView& episode, const TensorView& anchor, [[maybe_unused]] Stream stream) {
+    constexpr std::string_view op = "sample_anchors";
+    const Device device = episode.device;
+    SamplePlan plan{};
+    plan.order = plan_tables(op, tables, device, plan.tables);
+    require_list(op, "episode", episode, DType::i64, device);
+    require_list(op, "anchor", anchor, DType::i64, device);
+    require_size(op, "anchor", anchor, episode.shape[0]);
+    plan.count = episode.shape[0];
+    plan.first_position = set_order(op, order, first_position, plan.count, tables[0].num_anchors, plan.order);
     plan.episode = static_cast<std::int64_t*>(episode.data);
     plan.anchor = static_cast<std::int64_t*>(anchor.data);
-    plan.count = count;
-    plan.shuffle = order.shuffle;
-    if (device.type != DeviceType::cuda) return loader_detail::sample_anchors_cpu(plan);
+    if (device.type != DeviceType::cuda) return sample_anchors_cpu(plan);
 #ifdef ROBOCACHE_HAS_CUDA
-    loader_detail::sample_anchors_cuda(plan, device.index, stream);
+    sample_anchors_cuda(plan, device.index, stream);
 #else
     throw Unsupported("sample_anchors: this build contains no CUDA code, got tensors on " + name(device));
 #endif
@@ -162,9 +172,9 @@ void normalise(const TensorView& values, const TensorView& offset, const TensorV
                              static_cast<const double*>(scale.data),
                              values.shape[0],
                              values.shape[1]};
-    if (device.type != DeviceType::cuda) return loader_detail::normalise_cpu(plan, values.dtype, out.dtype);
+    if (device.type != DeviceType::cuda) return normalise_cpu(plan, values.dtype, out.dtype);
 #ifdef ROBOCACHE_HAS_CUDA
-    loader_detail::normalise_cuda(plan, values.dtype, out.dtype, device.index, stream);
+    normalise_cuda(plan, values.dtype, out.dtype, device.index, stream);
 #else
     throw Unsupported("normalise: this build contains no CUDA code, got tensors on " + name(device));
 #endif

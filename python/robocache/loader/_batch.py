@@ -1,4 +1,4 @@
-"""From anchors to a batch: ``align`` once for each set of deltas, then normalise."""
+"""From positions to a batch: one call of the fused reader; or ``align`` once for each set of deltas, then normalise."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BatchReader:
             Group(same, torch.tensor(deltas, dtype=torch.int64, device=self.place))
             for deltas, same in by_deltas.items()
         ]
-        self.order = [column.key for column in columns]
+        self.columns = columns
         self.streams = [
             [[self.stream(part, c) for c in group.columns] for group in self.groups] for part in store.parts
         ]
@@ -90,21 +90,45 @@ class BatchReader:
             window.outside, window.outside_valid, dtype=column.written,
         )  # fmt: skip
 
-    def read(self, episode: Any, anchor: Any) -> dict[str, Any]:
-        """``episode (B,)`` and ``anchor (B,)``; on the device of the data, or on the host where there are parts."""
-        if len(self.store.parts) == 1 or len(episode) == 0:
-            made = self.read_part(0, episode, anchor)
-        else:
-            made = self.read_parts(episode, anchor)
+    def fused(self, tables: list[Any]) -> _core.BatchReader | None:
+        """Reads batches in one go; None where only ``align`` and ``normalise`` can."""
+        torch = self.torch
+        columns = []
+        for c in self.columns:
+            like = torch.empty(0, dtype=getattr(torch, c.dtype), device=self.place)
+            columns.append(
+                ([*c.key.window.deltas_ns], c.dtype, c.way is not None, like, like.new_empty(0, dtype=torch.bool))
+            )
+        rows = []
+        for part in self.store.parts:
+            for c in self.columns:
+                scales = self.scales[part.source].get(c.key.name, (None, None))
+                rows.append((fields_of(self.stream(part, c)), *(x if x is None else x.cpu() for x in scales)))
+        try:
+            return _core.BatchReader(tables, self.store.part, self.store.local, columns, rows)
+        except NotImplementedError:
+            return None
+
+    def batch_of(self, made: list[Any]) -> dict[str, Any]:
+        """``[values, padding, values, padding, ...]`` as it is given out."""
         batch: dict[str, Any] = {}
-        for key in self.order:
-            values, pad = made[key.name]
+        for i, column in enumerate(self.columns):
+            key = column.key
+            values, pad = made[2 * i], made[2 * i + 1]
             batch[key.name] = values if key.timed else values[:, 0]
             if key.timed:
                 batch[f"{key.name}_is_pad"] = pad
         if self.place != self.device:
             batch = {name: x.to(self.device) for name, x in batch.items()}
         return batch
+
+    def read(self, episode: Any, anchor: Any) -> dict[str, Any]:
+        """``episode (B,)`` and ``anchor (B,)``; on the device of the data, or on the host where there are parts."""
+        if len(self.store.parts) == 1 or len(episode) == 0:
+            made = self.read_part(0, episode, anchor)
+        else:
+            made = self.read_parts(episode, anchor)
+        return self.batch_of([x for c in self.columns for x in made[c.key.name]])
 
     def read_part(self, number: int, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         made: dict[str, tuple[Any, Any]] = {}

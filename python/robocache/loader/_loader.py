@@ -122,6 +122,7 @@ class Loader:
             (*(torch.tensor(x, device=self._sampling) for x in (t.prefix, t.times)), t.count, t.period_ns, quota)
             for t, quota in zip(tables, quotas, strict=True)
         ]
+        self._fused = self._reader.fused(self._tables)
         self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._epoch, self._step, self._resumed = 0, 0, False
@@ -152,12 +153,16 @@ class Loader:
         step = operator.index(step)
         if not 0 <= step < self.num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self.num_steps}), got {step}")
-        torch = self._reader.torch
         begin, end = self.positions(step)
-        drawn = torch.empty((2, end - begin), dtype=torch.int64, device=self._sampling)
         order = (self.seed, self._epoch if epoch is None else epoch, self.num_samples, self.shuffle)
-        _core.sample_anchors(self._tables, order, begin, drawn[0], drawn[1])
-        batch = self._reader.read(drawn[0], drawn[1])
+        torch = self._reader.torch
+        if self._fused is None or self.return_index:
+            drawn = torch.empty((2, end - begin), dtype=torch.int64, device=self._sampling)
+            _core.sample_anchors(self._tables, order, begin, drawn[0], drawn[1])
+        if self._fused is not None:
+            batch = self._reader.batch_of(self._fused.read(order, begin, end - begin))
+        else:
+            batch = self._reader.read(drawn[0], drawn[1])
         if self.return_index:
             found = torch.tensor([self._episodes[e] for e in drawn[0].tolist()], dtype=torch.int64).view(-1, 2)
             batch["source_index"], batch["episode_index"] = found[:, 0], found[:, 1]

@@ -1,0 +1,143 @@
+// BatchReader for Python: made once, then batches as new torch tensors, or into given ones.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "align_arguments.hpp"
+#include "bindings.hpp"
+#include "core/cuda_memory.hpp"
+#include "loader_arguments.hpp"
+#include "outputs.hpp"
+#include "robocache/loader.hpp"
+
+namespace robocache::python {
+namespace {
+
+constexpr std::string_view op = "BatchReader";
+
+/// (deltas, dtype, scaled, an empty tensor like the values, one like the padding) of each column.
+using ColumnFields = std::tuple<std::vector<std::int64_t>, std::string, bool, nb::object, nb::object>;
+
+nb::tuple stream_names() {
+    return nb::make_tuple("Loader", "times", nb::tuple());
+}
+
+class Batches {
+public:
+    /// rows: ((fields of a Stream), offset, scale) for each part and column. Everything is kept alive.
+    Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows)
+        : kept_(nb::make_tuple(tables, part, local, columns, rows)), names_(stream_names()) {
+        TensorReader reader;
+        const std::vector<AnchorTable> table_views = read_tables(reader, nb::borrow<nb::sequence>(tables), op);
+        nb::list streams;
+        for (nb::handle item : rows) streams.append(nb::borrow<nb::tuple>(item)[0]);
+        arguments_.emplace(names_, nb::borrow<nb::sequence>(streams),
+                           nb::make_tuple(nb::none(), nb::none(), nb::none(), nb::none()), nb::none());
+        std::vector<BatchRows> row_views;
+        for (std::size_t i = 0; i < nb::len(rows); ++i) {
+            const auto fields = nb::borrow<nb::tuple>(rows[i]);
+            row_views.push_back({arguments_->streams()[i],
+                                 arguments_->optional_tensor(fields[1], {"rows", i, "offset"}),
+                                 arguments_->optional_tensor(fields[2], {"rows", i, "scale"})});
+        }
+        std::vector<std::vector<std::int64_t>> deltas;
+        std::vector<BatchColumn> column_views;
+        for (nb::handle item : columns) {
+            auto [moments, dtype, scaled, values, padding] = nb::cast<ColumnFields>(item);
+            const Argument argument{op, {"columns", column_views.size(), "dtype"}};
+            column_views.push_back({{}, dtype_from_name(dtype, argument), scaled});
+            deltas.push_back(std::move(moments));
+            likes_.emplace_back(std::move(values), std::move(padding));
+        }
+        for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
+        const BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
+                                 column_views, row_views};
+        const nb::gil_scoped_release unlocked;
+        reader_.emplace(source, reader.stream());
+    }
+
+    /// New tensors: [values, padding, values, padding, ...].
+    nb::list read(const Order& order, std::int64_t first_position, std::int64_t batch_size) {
+        TensorReader reader;
+        nb::list made;
+        const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
+        {
+            const nb::gil_scoped_release unlocked;
+            reader_->read(order_of(order), first_position, outputs, reader.stream());
+        }
+        return made;
+    }
+
+    /// The same into given tensors.
+    void read_into(const Order& order, std::int64_t first_position, const nb::list& given) {
+        TensorReader reader;
+        const std::vector<BatchOutput> outputs = read_outputs(reader, given);
+        const nb::gil_scoped_release unlocked;
+        reader_->read(order_of(order), first_position, outputs, reader.stream());
+    }
+
+    /// steps: (step, num_steps, stride, first).
+    nb::list read_step(const Order& order,
+                       const std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t>& steps,
+                       std::int64_t batch_size) {
+        TensorReader reader;
+        const auto& [step, num_steps, stride, first] = steps;
+        const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
+        nb::list made;
+        const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
+        const nb::gil_scoped_release unlocked;
+        reader_->read(order_of(order), views, outputs, reader.stream());
+        return made;
+    }
+
+private:
+    std::vector<BatchOutput> make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
+        if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
+        std::vector<BatchOutput> outputs(likes_.size());
+        for (std::size_t c = 0; c < likes_.size(); ++c) {
+            TensorView& values = outputs[c].values = reader_->output(c, batch_size);
+            made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
+            TensorView& padding = outputs[c].padding.emplace(values);
+            padding.rank = 2;
+            padding.dtype = DType::boolean;
+            made.append(new_tensor(likes_[c].second, DType::boolean, padding, reader, false));
+        }
+        return outputs;
+    }
+
+    std::vector<BatchOutput> read_outputs(TensorReader& reader, const nb::list& given) const {
+        std::vector<BatchOutput> outputs;
+        for (std::size_t i = 0; i + 1 < nb::len(given); i += 2) {
+            outputs.push_back({reader.read(given[i], {op, {"outputs", i / 2, "values"}}, Access::write),
+                               reader.read(given[i + 1], {op, {"outputs", i / 2, "padding"}}, Access::write)});
+        }
+        return outputs;
+    }
+
+    nb::object kept_;
+    nb::tuple names_;  // what messages call the streams: views of these strings are kept
+    std::optional<AlignArguments> arguments_;
+    std::vector<std::pair<nb::object, nb::object>> likes_;
+    std::optional<BatchReader> reader_;
+};
+
+}  // namespace
+
+void bind_batch(nb::module_& m) {
+    nb::class_<Batches>(m, "BatchReader")
+        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&>(), nb::arg("tables"),
+             nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"))
+        .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
+        .def("read_into", &Batches::read_into, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"))
+        .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("steps"), nb::arg("batch_size"));
+}
+
+}  // namespace robocache::python
