@@ -96,7 +96,7 @@ BAD = {
         ValueError,
         "dtype names 'x', which is no key of the batch: state",
     ),
-    "an unknown tier": ({"tier": "disk"}, ValueError, "tier must be one of memory, mmap, gpu, got 'disk'"),
+    "an unknown tier": ({"tier": "disk"}, ValueError, "tier must be one of gpu, pinned, memory, mmap, got 'disk'"),
     "the tier of a GPU on the CPU": ({"tier": "gpu"}, ValueError, "tier 'gpu' needs device 'cuda', got 'cpu'"),
     "a tier that is too small": (
         {"tier": "memory", "budget_bytes": 100},

@@ -12,12 +12,18 @@
 
 namespace robocache {
 
-/// To be called by every thread of such a kernel before it reads or writes global memory: returns when all work before
-/// the kernel is done and visible. Says at once that the next kernel of the stream may take its places; that one waits
-/// in the same way.
-__device__ __forceinline__ void wait_for_earlier_work() {
+/// Says that the next kernel of the stream may take its places.
+__device__ __forceinline__ void allow_next_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// To be called by every thread of such a kernel before it writes global memory, or reads what work before it may have
+/// written: returns when all of that is done and visible. Allows the next kernel, which waits in the same way.
+__device__ __forceinline__ void wait_for_earlier_work() {
+    allow_next_kernel();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

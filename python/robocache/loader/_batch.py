@@ -12,10 +12,13 @@ from .._episode import StreamSpec
 from .._ingest import FLOATS
 from .._types import Stream
 from ._scale import scale_of
+from ._selection import Anchors
 from ._store import Part, Store
 from ._window import Key, nanoseconds
 
 NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
+Order = tuple[int, int, int, bool]
+"""seed, epoch, samples of an epoch, shuffle."""
 
 
 class Column(NamedTuple):
@@ -48,50 +51,44 @@ def columns_of(
 
 
 class BatchReader:
-    """Reads batches from a store. Everything that does not depend on the anchors is made here, once."""
+    """Reads batches from a store. Everything that does not depend on the position is made here, once."""
 
-    def __init__(self, store: Store, caches: list[Cache], columns: list[Column], device: Any) -> None:
+    def __init__(
+        self, store: Store, caches: list[Cache], columns: list[Column], anchors: list[tuple[Anchors, int]], device: Any
+    ) -> None:
         import torch
 
         self.torch = torch
         self.store = store
-        self.device = device
-        self.place = device if store.tier == "gpu" else torch.device("cpu")
-        """Where batches are computed."""
-        by_deltas: dict[tuple[int, ...], list[Column]] = {}
-        for column in columns:
-            by_deltas.setdefault(column.key.window.deltas_ns, []).append(column)
-        self.groups = [
-            Group(same, torch.tensor(deltas, dtype=torch.int64, device=self.place))
-            for deltas, same in by_deltas.items()
-        ]
         self.columns = columns
-        self.streams = [
-            [[self.stream(part, c) for c in group.columns] for group in self.groups] for part in store.parts
-        ]
-        self.fields = [[[fields_of(s) for s in streams] for streams in groups] for groups in self.streams]
+        self.device = device
+        self.place = device if store.tier in ("gpu", "pinned") else torch.device("cpu")
+        """Where batches are computed."""
         self.scales = [
             {
-                c.key.name: tuple(torch.from_numpy(x).to(self.place) for x in scale_of(cache, c.key.name, c.way))
+                c.key.name: tuple(torch.from_numpy(x) for x in scale_of(cache, c.key.name, c.way))
                 for c in columns
                 if c.way is not None
             }
             for cache in caches
         ]
+        self.tables = self.tables_on(self.place, anchors)
+        try:
+            self.fused: _core.BatchReader | None = self.fused_reader()
+        except NotImplementedError:
+            if store.tier == "pinned":
+                raise
+            self.fused = None
+            self.steps = StepByStep(self, anchors)
 
-    @staticmethod
-    def stream(part: Part, column: Column) -> Stream:
-        window = column.key.window
-        max_gap = None if window.max_gap is None else nanoseconds(window.max_gap)
-        if column.key.near_ns is not None:
-            max_gap = column.key.near_ns[part.source]
-        return Stream(
-            *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
-            window.outside, window.outside_valid, dtype=column.written,
-        )  # fmt: skip
+    def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[Any]:
+        return [
+            (*(self.torch.tensor(x, device=place) for x in (a.prefix, a.times)), a.count, a.period_ns, quota)
+            for a, quota in anchors
+        ]
 
-    def fused(self, tables: list[Any]) -> _core.BatchReader | None:
-        """Reads batches in one go; None where only ``align`` and ``normalise`` can."""
+    def fused_reader(self) -> _core.BatchReader:
+        """Reads batches in one go. NotImplementedError where only ``align`` and ``normalise`` can."""
         torch = self.torch
         columns = []
         for c in self.columns:
@@ -103,32 +100,63 @@ class BatchReader:
         for part in self.store.parts:
             for c in self.columns:
                 scales = self.scales[part.source].get(c.key.name, (None, None))
-                rows.append((fields_of(self.stream(part, c)), *(x if x is None else x.cpu() for x in scales)))
-        try:
-            return _core.BatchReader(tables, self.store.part, self.store.local, columns, rows)
-        except NotImplementedError:
-            return None
+                rows.append((fields_of(stream_of(part, c)), *scales))
+        return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows)
+
+    def anchors_at(self, order: Order, begin: int, count: int, tables: list[Any] | None = None) -> tuple[Any, Any]:
+        """``(episode, anchor)`` of each sample."""
+        tables = self.tables if tables is None else tables
+        drawn = self.torch.empty((2, count), dtype=self.torch.int64, device=tables[0][0].device)
+        _core.sample_anchors(tables, order, begin, drawn[0], drawn[1])
+        return drawn[0], drawn[1]
+
+    def read(self, order: Order, begin: int, count: int) -> list[Any]:
+        """``[values, padding, values, padding, ...]`` where batches are computed."""
+        if self.fused is not None:
+            return self.fused.read(order, begin, count)
+        return self.steps.read(order, begin, count)
 
     def batch_of(self, made: list[Any]) -> dict[str, Any]:
-        """``[values, padding, values, padding, ...]`` as it is given out."""
+        """What ``read`` made, as it is given out."""
         batch: dict[str, Any] = {}
         for i, column in enumerate(self.columns):
             key = column.key
-            values, pad = made[2 * i], made[2 * i + 1]
-            batch[key.name] = values if key.timed else values[:, 0]
+            batch[key.name] = made[2 * i] if key.timed else made[2 * i][:, 0]
             if key.timed:
-                batch[f"{key.name}_is_pad"] = pad
-        if self.place != self.device:
-            batch = {name: x.to(self.device) for name, x in batch.items()}
+                batch[f"{key.name}_is_pad"] = made[2 * i + 1]
         return batch
 
-    def read(self, episode: Any, anchor: Any) -> dict[str, Any]:
-        """``episode (B,)`` and ``anchor (B,)``; on the device of the data, or on the host where there are parts."""
-        if len(self.store.parts) == 1 or len(episode) == 0:
-            made = self.read_part(0, episode, anchor)
+
+class StepByStep:
+    """What the fused reader does not do: anchors, then ``align`` once for each set of deltas, then normalise."""
+
+    def __init__(self, reader: BatchReader, anchors: list[tuple[Anchors, int]]) -> None:
+        self.reader = reader
+        self.torch, self.store = reader.torch, reader.store
+        # Rows of several parts are sorted on the host.
+        self.tables = reader.tables if len(self.store.parts) == 1 else reader.tables_on("cpu", anchors)
+        by_deltas: dict[tuple[int, ...], list[Column]] = {}
+        for column in reader.columns:
+            by_deltas.setdefault(column.key.window.deltas_ns, []).append(column)
+        self.groups = [
+            Group(same, self.torch.tensor(deltas, dtype=self.torch.int64, device=reader.place))
+            for deltas, same in by_deltas.items()
+        ]
+        self.streams = [
+            [[stream_of(part, c) for c in group.columns] for group in self.groups] for part in self.store.parts
+        ]
+        self.fields = [[[fields_of(s) for s in streams] for streams in groups] for groups in self.streams]
+        self.scales = [
+            {name: tuple(x.to(reader.place) for x in pair) for name, pair in scales.items()} for scales in reader.scales
+        ]
+
+    def read(self, order: Order, begin: int, count: int) -> list[Any]:
+        episode, anchor = self.reader.anchors_at(order, begin, count, self.tables)
+        if len(self.store.parts) == 1 or count == 0:
+            made = self.read_part(0, episode.to(self.reader.place), anchor.to(self.reader.place))
         else:
             made = self.read_parts(episode, anchor)
-        return self.batch_of([x for c in self.columns for x in made[c.key.name]])
+        return [x for c in self.reader.columns for x in made[c.key.name]]
 
     def read_part(self, number: int, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         made: dict[str, tuple[Any, Any]] = {}
@@ -160,14 +188,12 @@ class BatchReader:
     def read_parts(self, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         """Rows sorted by part, each part read by itself, every row put back to its place."""
         torch, store = self.torch, self.store
+        place = self.reader.place
         part = store.part[episode]
         order = torch.argsort(part, stable=True)
-        local, anchor, part = store.local[episode][order], anchor[order], part[order]
+        local, anchor, part = store.local[episode][order].to(place), anchor[order].to(place), part[order]
         used, counts = torch.unique_consecutive(part, return_counts=True)
-        if self.place.type != "cpu":
-            local, anchor, places = local.to(self.place), anchor.to(self.place), order.to(self.place)
-        else:
-            places = order
+        order = order.to(place)
         made: dict[str, tuple[Any, Any]] = {}
         begin = 0
         for number, count in zip(used.tolist(), counts.tolist(), strict=True):
@@ -177,8 +203,19 @@ class BatchReader:
                 if name not in made:
                     made[name] = tuple(x.new_empty((len(order), *x.shape[1:])) for x in found)
                 for whole, x in zip(made[name], found, strict=True):
-                    whole.index_copy_(0, places[rows], x)
+                    whole.index_copy_(0, order[rows], x)
         return made
+
+
+def stream_of(part: Part, column: Column) -> Stream:
+    window = column.key.window
+    max_gap = None if window.max_gap is None else nanoseconds(window.max_gap)
+    if column.key.near_ns is not None:
+        max_gap = column.key.near_ns[part.source]
+    return Stream(
+        *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
+        window.outside, window.outside_valid, dtype=column.written,
+    )  # fmt: skip
 
 
 def fields_of(s: Stream) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import _core
 from .._cache import Cache
 from ._arguments import (
     anchor_stream,
@@ -20,8 +19,9 @@ from ._arguments import (
     steps_of,
     whole,
 )
-from ._batch import BatchReader, columns_of
+from ._batch import BatchReader, Order, columns_of
 from ._mixture import Mixture
+from ._ring import Ring
 from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
@@ -45,8 +45,8 @@ class Loader:
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
 
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` where that runs.
-    ``tier``: ``"memory"``, ``"mmap"`` or ``"gpu"``; None takes the fastest that fits into ``budget_bytes`` (by default
-    80 % of what is free). ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
+    ``budget_bytes`` (by default 80 % of what is free). ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -113,18 +113,23 @@ class Loader:
 
         needed = resident_bytes(selections, names)
         self.tier = choose_tier(tier, self.device, needed, budget_bytes)
-        store = open_store(selections, names, self.tier, needed, self.device)
-        self.size_bytes = store.size_bytes
+
+        def reader_of(tier: str) -> BatchReader:
+            store = open_store(selections, names, tier, needed, self.device)
+            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], self.device)
+
+        try:
+            self._reader = reader_of(self.tier)
+        except NotImplementedError:  # a GPU reads pinned memory in one way only
+            if tier is not None or self.tier != "pinned":
+                raise
+            self.tier = "memory"
+            self._reader = reader_of(self.tier)
+        self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
-        self._reader = BatchReader(store, caches, columns, self.device)
-        self._sampling = self._reader.place if len(store.parts) == 1 else torch.device("cpu")
-        self._tables = [
-            (*(torch.tensor(x, device=self._sampling) for x in (t.prefix, t.times)), t.count, t.period_ns, quota)
-            for t, quota in zip(tables, quotas, strict=True)
-        ]
-        self._fused = self._reader.fused(self._tables)
         self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
+        self._ring: Ring | None = None
         self._epoch, self._step, self._resumed = 0, 0, False
 
     def __len__(self) -> int:
@@ -153,21 +158,52 @@ class Loader:
         step = operator.index(step)
         if not 0 <= step < self.num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self.num_steps}), got {step}")
-        begin, end = self.positions(step)
-        order = (self.seed, self._epoch if epoch is None else epoch, self.num_samples, self.shuffle)
-        torch = self._reader.torch
-        if self._fused is None or self.return_index:
-            drawn = torch.empty((2, end - begin), dtype=torch.int64, device=self._sampling)
-            _core.sample_anchors(self._tables, order, begin, drawn[0], drawn[1])
-        if self._fused is not None:
-            batch = self._reader.batch_of(self._fused.read(order, begin, end - begin))
-        else:
-            batch = self._reader.read(drawn[0], drawn[1])
+        epoch = self._epoch if epoch is None else epoch
+        return self._indexed(self._read(step, epoch), step, epoch)
+
+    def batch_at(self, step: Any) -> Batch:
+        """The batch of a step that a tensor tells: an int64 tensor without dimensions, on the device of the loader. It
+        counts through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
+        counts it up, every replay reads the next batch, and the host does nothing."""
+        fused = self._reader.fused
+        if fused is None or self._reader.place != self.device:
+            raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
+        if not self.drop_last:
+            raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
         if self.return_index:
-            found = torch.tensor([self._episodes[e] for e in drawn[0].tolist()], dtype=torch.int64).view(-1, 2)
+            raise ValueError("Loader.batch_at: return_index must be False: the index is made by the host")
+        steps = (step, self.num_steps, self.world_size * self.batch_size, self.rank * self.batch_size)
+        return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
+
+    def _order(self, epoch: int) -> Order:
+        return self.seed, epoch, self.num_samples, self.shuffle
+
+    def _read(self, step: int, epoch: int) -> Batch:
+        begin, end = self.positions(step)
+        made = self._reader.read(self._order(epoch), begin, end - begin)
+        if self._reader.place != self.device:
+            made = [x.to(self.device) for x in made]
+        return self._reader.batch_of(made)
+
+    def _indexed(self, batch: Batch, step: int, epoch: int) -> Batch:
+        if self.return_index:
+            begin, end = self.positions(step)
+            episode, anchor = self._reader.anchors_at(self._order(epoch), begin, end - begin)
+            torch = self._reader.torch
+            found = torch.tensor([self._episodes[e] for e in episode.tolist()], dtype=torch.int64).view(-1, 2)
             batch["source_index"], batch["episode_index"] = found[:, 0], found[:, 1]
-            batch["anchor_ns"] = drawn[1].cpu()
+            batch["anchor_ns"] = anchor.cpu()
         return batch
+
+    def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
+        if self._reader.place == self.device:
+            yield from (self._read(step, epoch) for step in steps)
+            return
+        if self._ring is None:
+            self._ring = Ring(self._reader, self.device)
+        ends = map(self.positions, steps)
+        jobs = ((self._order(epoch), begin, end - begin) for begin, end in ends)
+        yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
     def __iter__(self) -> Iterator[Batch]:
         """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand."""
@@ -175,8 +211,8 @@ class Loader:
             self._step = 0
         self._resumed = False
         epoch, step = self._epoch, self._step
-        while step < self.num_steps:
-            batch = self.batch(step, epoch)
+        for batch in self._batches(range(step, self.num_steps), epoch):
+            self._indexed(batch, step, epoch)
             step += 1
             self._epoch, self._step = epoch, step
             yield batch

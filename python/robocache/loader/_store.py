@@ -10,7 +10,7 @@ import numpy as np
 
 from ._selection import Selection, ShardStream
 
-TIERS = ("memory", "mmap", "gpu")
+TIERS = ("gpu", "pinned", "memory", "mmap")
 SHARE = 0.8
 """Of the free memory: what a resident tier may take."""
 
@@ -61,13 +61,12 @@ def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None)
     """The tier asked for, if it fits; else the nearest one that does."""
     if asked is not None and asked not in TIERS:
         raise ValueError(f"Loader: tier must be one of {', '.join(TIERS)}, got {asked!r}")
-    if asked == "gpu" and device.type != "cuda":
-        raise ValueError(f"Loader: tier 'gpu' needs device 'cuda', got {str(device)!r}")
+    if asked in ("gpu", "pinned") and device.type != "cuda":
+        raise ValueError(f"Loader: tier {asked!r} needs device 'cuda', got {str(device)!r}")
     if asked == "mmap":
         return asked
-    for tier in ("gpu", "memory") if asked is None else (asked,):
-        if tier == "gpu" and device.type != "cuda":
-            continue
+    own = ("gpu", "pinned") if device.type == "cuda" else ("memory",)
+    for tier in own if asked is None else (asked,):
         limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, device)
         if needed <= limit:
             return tier
@@ -95,8 +94,8 @@ def open_store(selections: list[Selection], names: list[str], tier: str, size_by
         if tier != "mmap":
             part.append(np.full(len(selection.kept), len(parts)))
             local.append(np.arange(len(selection.kept)))
-            place = device if tier == "gpu" else "cpu"
-            parts.append(Part(source, with_shared_times({name: resident(selection, name, place) for name in names})))
+            rows = {name: resident(selection, name, tier, device) for name in names}
+            parts.append(Part(source, with_shared_times(rows)))
             continue
         part.append(len(parts) + np.searchsorted(selection.shards, selection.shard_of))
         local.append(selection.local)
@@ -129,20 +128,27 @@ def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
     return values, as_tensor(stream.times), as_tensor(stream.offsets)
 
 
-def resident(selection: Selection, name: str, device: Any) -> Rows:
-    """The rows of all kept episodes, copied once, run by run: never twice in memory."""
+def resident(selection: Selection, name: str, tier: str, device: Any) -> Rows:
+    """The rows of all kept episodes, copied once, run by run: never twice in memory. Of the tier ``pinned``, values are
+    in host memory that the GPU reads, and times on the GPU."""
     import torch
 
     spec = selection.cache.specs[name]
     counts = selection.counts(name)
     rows = int(counts.sum())
-    values = torch.empty((rows, *spec.shape), dtype=getattr(torch, spec.dtype), device=device)
-    times = torch.empty(rows, dtype=torch.int64, device=device)
+    place = torch.device("cpu") if tier == "memory" else device
+    values = torch.empty(
+        (rows, *spec.shape),
+        dtype=getattr(torch, spec.dtype),
+        device=device if tier == "gpu" else "cpu",
+        pin_memory=tier == "pinned" and rows > 0,
+    )
+    times = torch.empty(rows, dtype=torch.int64, device=place)
     done = 0
     for stream, begin, end in selection.runs(name):
         into = slice(done, done + end - begin)
         values[into].copy_(as_tensor(stream.values[begin:end], spec.dtype))
         times[into].copy_(as_tensor(stream.times[begin:end]))
         done += end - begin
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)).to(device)
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)).to(place)
     return values, times, offsets

@@ -1,0 +1,401 @@
+// The kernel of BatchReader. A block takes some samples of one column: a lane for each finds its anchor and episode, a
+// thread for each target finds its rows, then all threads move the rows.
+#pragma once
+
+#include "core/cuda_overlap.cuh"
+#include "loader/batch_table.cuh"
+#include "ops/align/cuda_place.cuh"
+#include "ops/align/cuda_words.cuh"
+
+namespace robocache::loader_detail {
+
+using align_detail::EpisodeTimes;
+
+/// The rows of a sample's episode.
+struct SampleRows {
+    std::int64_t anchor;
+    std::int64_t first_time;
+    const std::int64_t* times;
+    const char* values;
+    const void* scales;
+    std::int64_t max_gap;
+    std::int64_t num_rows;
+    float rows_per_ns;
+};
+
+/// What is written for one target: a, or a and b by weight; a null: the weight, which is 0 or NaN.
+struct PlacedTarget {
+    const char* a;
+    const char* b;
+    const void* scales;
+    double weight;
+};
+
+// ---- finding --------------------------------------------------------------------------------------------------------
+
+/// The order of the epoch, and the first position, of a step that the device tells.
+__device__ inline OrderPlan order_at_step(const BatchTable& table, std::uint64_t& first_position) {
+    OrderPlan order = table.order;
+    if (table.step == nullptr) return order;
+    const std::int64_t told = *table.step;
+    const std::int64_t step = told < 0 ? 0 : told;
+    const std::int64_t epoch = step / table.num_steps;
+    order.key = key_of(order.seed, static_cast<std::uint64_t>(epoch), 1);
+    first_position += static_cast<std::uint64_t>(step % table.num_steps * table.stride) +
+                      static_cast<std::uint64_t>(epoch) * static_cast<std::uint64_t>(table.epoch_size);
+    return order;
+}
+
+__device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
+    std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
+    const OrderPlan order = order_at_step(table, position);
+    const TablePlan* tables = order.num_tables == 1 ? &table.table : table.tables;
+    const Anchor anchor = anchor_of_position(tables, order, position);
+    const EpisodeIndex episode = column.episodes[anchor.episode];
+    const PartRows rows = column.parts == nullptr ? column.rows : column.parts[episode.part * column.parts_step];
+    return {anchor.time,
+            episode.first_time,
+            rows.times + episode.first_row,
+            rows.values + episode.first_row * column.value_row_bytes,
+            rows.scales,
+            rows.max_gap,
+            episode.num_rows,
+            episode.rows_per_ns};
+}
+
+/// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
+__device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
+                                           std::int64_t guess) {
+    const std::int64_t end = times.count - 1;
+    const std::int64_t probe = guess < 0 ? 0 : (guess > end ? end : guess);
+    const std::int64_t before = probe > 0 ? probe - 1 : 0;
+    const std::int64_t after = probe + 1 < end ? probe + 1 : end;
+    const std::int64_t beyond = probe + 2 < end ? probe + 2 : end;
+    const std::int64_t t_before = times[before];
+    const std::int64_t t_probe = times[probe];
+    const std::int64_t t_after = times[after];
+    const std::int64_t t_beyond = times[beyond];
+    if (t_before <= t) {
+        if (t < t_beyond) return t < t_probe ? before : (t < t_after ? probe : after);
+        std::int64_t low = beyond;  // times[low] <= t
+        std::int64_t step = 2;
+        for (; low + step <= end && times[low + step] <= t; step *= 4) low += step;
+        return align_detail::first_after(times, low + 1, low + step <= end ? low + step : end + 1, t) - 1;
+    }
+    std::int64_t high = before;  // times[high] > t
+    std::int64_t step = 2;
+    for (; high - step >= 0 && !(times[high - step] <= t); step *= 4) high -= step;
+    return align_detail::first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
+}
+
+__device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::int64_t delta,
+                                            bool& valid) {
+    using align_detail::Kind;
+    valid = false;
+    if (rows.num_rows == 0) return {nullptr, nullptr, rows.scales, 0.0};
+    const std::int64_t t = align_detail::add_time(align_detail::add_time(rows.anchor, delta), column.latency);
+    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
+    std::int64_t guess = 0;
+    if (t > rows.first_time) {
+        const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns;
+        guess = static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
+    }
+    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess));
+    align_detail::Rules rules = column.rules;
+    rules.max_gap.ns = rows.max_gap;
+    const align_detail::Sample sample = align_detail::sample_at(times, t, near, column.method, rules);
+    valid = sample.valid;
+    if (sample.kind == Kind::nan) {
+        return {nullptr, nullptr, rows.scales, __longlong_as_double(0x7ff8000000000000LL)};
+    }
+    const char* a = rows.values + sample.rows[0] * column.value_row_bytes;
+    const char* b = sample.kind == Kind::blend ? rows.values + sample.rows[1] * column.value_row_bytes : nullptr;
+    return {a, b, rows.scales, sample.weight};
+}
+
+// ---- moving ---------------------------------------------------------------------------------------------------------
+
+/// The share of a thread: item `item` of every `step`-th target from `first` on.
+struct Share {
+    std::uint32_t item;
+    std::uint32_t first;
+    std::uint32_t step;
+    std::uint32_t count;  // targets of the block
+    char* out;            // of target 0
+};
+
+template <int bytes>
+__device__ void copy_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+    using W = typename align_detail::Word<bytes>::type;
+    constexpr int unroll = 4;
+    const std::int64_t at = static_cast<std::int64_t>(share.item) * bytes;
+    for (std::uint32_t t = share.first; t < share.count; t += unroll * share.step) {
+        W words[unroll];
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+            words[u] = W{};
+            const std::uint32_t target = t + u * share.step;
+            if (target < share.count && placed[target].a != nullptr) {
+                words[u] = __ldg(reinterpret_cast<const W*>(placed[target].a + at));
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+            const std::uint32_t target = t + u * share.step;
+            if (target < share.count) *reinterpret_cast<W*>(share.out + target * column.out_row_bytes + at) = words[u];
+        }
+    }
+}
+
+/// Elements of one item between their memory and the type they are computed in: that of the blend, float for integers.
+template <class In, class Out, int count>
+struct Items {
+    using Compute =
+        typename ScaledIn<std::conditional_t<align_detail::is_float<In> && sizeof(In) == 2, float, In>>::type;
+    static constexpr int in_bytes = count * static_cast<int>(sizeof(In));
+    static constexpr int out_bytes = count * static_cast<int>(sizeof(Out));
+    using InWord = typename align_detail::Word<in_bytes>::type;
+    using OutWord = typename align_detail::Word<out_bytes>::type;
+
+    __device__ static Compute widened(In x) {
+        if constexpr (sizeof(In) == 2 && align_detail::is_float<In>) {
+            return align_detail::widen_fast(x);
+        } else {
+            return static_cast<Compute>(x);
+        }
+    }
+
+    __device__ static OutWord narrowed(const Compute* x) {
+        Out z[count];
+        if constexpr (std::is_same_v<Compute, float> && count % 2 == 0) {
+#pragma unroll
+            for (int i = 0; i < count; i += 2) align_detail::narrow_pair(x[i], x[i + 1], z + i);
+        } else {
+#pragma unroll
+            for (int i = 0; i < count; ++i) z[i] = align_detail::narrow<Out>(x[i]);
+        }
+        OutWord word;
+        memcpy(&word, z, out_bytes);
+        return word;
+    }
+
+    __device__ static OutWord made(InWord a, InWord b, const PlacedTarget& p, bool scaled, const Compute* offset,
+                                   const Compute* scale) {
+        if constexpr (std::is_same_v<In, Out>) {
+            if (p.a != nullptr && p.b == nullptr && !scaled) return a;  // bit for bit
+        }
+        In x[count];
+        Compute z[count];
+        memcpy(x, &a, in_bytes);
+#pragma unroll
+        for (int i = 0; i < count; ++i) z[i] = p.a == nullptr ? static_cast<Compute>(p.weight) : widened(x[i]);
+        if constexpr (align_detail::is_float<In>) {
+            if (p.b != nullptr) {
+                In y[count];
+                memcpy(y, &b, in_bytes);
+                const auto w = static_cast<Compute>(p.weight);
+#pragma unroll
+                for (int i = 0; i < count; ++i) z[i] = align_detail::blend_linear(z[i], widened(y[i]), w);
+            }
+        }
+        if (scaled) {
+#pragma unroll
+            for (int i = 0; i < count; ++i) z[i] = (z[i] - offset[i]) * scale[i];
+        }
+        return narrowed(z);
+    }
+};
+
+template <class In, class Out, int count>
+__device__ void make_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+    using I = Items<In, Out, count>;
+    using Compute = typename I::Compute;
+    using InWord = typename I::InWord;
+    constexpr int unroll = sizeof(InWord) == 16 ? 2 : 4;
+    const std::int64_t in_at = static_cast<std::int64_t>(share.item) * I::in_bytes;
+    const std::int64_t out_at = static_cast<std::int64_t>(share.item) * I::out_bytes;
+    const bool scaled = column.format.scaled;
+    const void* known = nullptr;  // the scales at hand
+    Compute offset[count];
+    Compute scale[count];
+    for (std::uint32_t t = share.first; t < share.count; t += unroll * share.step) {
+        PlacedTarget p[unroll];
+        InWord a[unroll];
+        InWord b[unroll];
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+            const std::uint32_t target = t + u * share.step;
+            p[u] = placed[target < share.count ? target : share.first];
+            a[u] = InWord{};
+            b[u] = InWord{};
+            if (p[u].a != nullptr) a[u] = __ldg(reinterpret_cast<const InWord*>(p[u].a + in_at));
+            if (p[u].b != nullptr) b[u] = __ldg(reinterpret_cast<const InWord*>(p[u].b + in_at));
+        }
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+            const std::uint32_t target = t + u * share.step;
+            if (target >= share.count) break;
+            if (scaled && p[u].scales != known) {
+                known = p[u].scales;
+#pragma unroll
+                for (int i = 0; i < count; ++i) {
+                    const auto* pair =
+                        static_cast<const Compute*>(known) + 2 * ((share.item * count + i) % column.num_channels);
+                    offset[i] = pair[0];
+                    scale[i] = pair[1];
+                }
+            }
+            *reinterpret_cast<typename I::OutWord*>(share.out + target * column.out_row_bytes + out_at) =
+                I::made(a[u], b[u], p[u], scaled, offset, scale);
+        }
+    }
+}
+
+template <class In, class Out>
+__device__ void make_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+    constexpr int wide = 16 / static_cast<int>(sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
+    if (column.format.wide) return make_items<In, Out, wide>(column, placed, share);
+    make_items<In, Out, 1>(column, placed, share);
+}
+
+template <class In>
+__device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+    switch (column.format.out) {
+        case DType::f32: return make_items<In, float>(column, placed, share);
+        case DType::f16: return make_items<In, Half>(column, placed, share);
+        case DType::bf16: return make_items<In, BFloat16>(column, placed, share);
+        default:
+            if constexpr (sizeof(In) == 8) make_items<In, double>(column, placed, share);
+    }
+}
+
+/// Columns that have nothing in common.
+struct AnyItems {
+    __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+        switch (column.format.raw_bytes) {
+            case 16: return copy_items<16>(column, placed, share);
+            case 8: return copy_items<8>(column, placed, share);
+            case 4: return copy_items<4>(column, placed, share);
+            case 2: return copy_items<2>(column, placed, share);
+            case 1: return copy_items<1>(column, placed, share);
+            default: break;
+        }
+        switch (column.format.in) {
+            case DType::f32: return make_items_of<float>(column, placed, share);
+            case DType::f16: return make_items_of<Half>(column, placed, share);
+            case DType::bf16: return make_items_of<BFloat16>(column, placed, share);
+            case DType::f64: return make_items_of<double>(column, placed, share);
+            case DType::u8: return make_items_of<std::uint8_t>(column, placed, share);
+            case DType::u16: return make_items_of<std::uint16_t>(column, placed, share);
+            default: break;
+        }
+    }
+};
+
+/// Columns of one type.
+template <class T>
+struct ItemsOf {
+    __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+        make_items<T, T>(column, placed, share);
+    }
+};
+
+template <class Mover>
+__global__ __launch_bounds__(batch_threads) void robocache_read_batch(const __grid_constant__ BatchTable table) {
+    __shared__ SampleRows samples[max_block_samples];
+    __shared__ PlacedTarget placed[max_block_targets];
+    __shared__ bool valid[max_block_targets];
+    allow_next_kernel();
+    // A step is somebody's earlier work; everything else that is read here was there before the reader.
+    if (table.step != nullptr) wait_for_earlier_work();
+    int c = 0;
+    while (c + 1 < table.num_columns && blockIdx.x >= table.columns[c + 1].first_block) ++c;
+    const DeviceColumn& column = table.columns[c];
+    const std::uint32_t block = blockIdx.x - column.first_block;
+    const std::uint32_t tile = column.by_chunks.divide(block);
+    const std::uint32_t chunk = block - tile * column.by_chunks.divisor;
+    const std::uint32_t sample_tile = column.by_target_tiles.divide(tile);
+    const std::uint32_t first_target = (tile - sample_tile * column.by_target_tiles.divisor) * column.tile_targets;
+    const std::int64_t first_sample = static_cast<std::int64_t>(sample_tile) * column.samples;
+    const std::int64_t left = table.count - first_sample;
+    const auto num_samples = static_cast<std::uint32_t>(left < column.samples ? left : column.samples);
+    const std::uint32_t targets_left = column.num_targets - first_target;
+    const std::uint32_t num_targets = targets_left < column.tile_targets ? targets_left : column.tile_targets;
+    const std::uint32_t count = num_samples * num_targets;  // more than one sample: num_targets is tile_targets
+
+    if (threadIdx.x < num_samples) samples[threadIdx.x] = find_sample(table, column, first_sample + threadIdx.x);
+    __syncthreads();
+    for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) {
+        const std::uint32_t s = column.by_tile_targets.divide(k);
+        const std::uint32_t j = k - s * column.tile_targets;
+        placed[k] = place_target(column, samples[s], __ldg(column.deltas + first_target + j), valid[k]);
+    }
+    if (table.step == nullptr) wait_for_earlier_work();
+    __syncthreads();
+
+    const std::int64_t first = first_sample * column.num_targets + first_target;
+    if (column.padding != nullptr && chunk == 0) {
+        for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) column.padding[first + k] = !valid[k];
+    }
+    const std::uint32_t first_item = chunk * column.chunk_items;
+    const std::uint32_t items_left = column.num_items - first_item;
+    if (items_left >= column.chunk_items) {
+        const std::uint32_t target = column.by_chunk_items.divide(threadIdx.x);
+        const std::uint32_t step = column.by_chunk_items.divide(batch_threads);
+        if (target >= step) return;
+        const Share share{first_item + threadIdx.x - target * column.chunk_items, target, step, count,
+                          column.out + first * column.out_row_bytes};
+        return Mover::make(column, placed, share);
+    }
+    const std::uint32_t target = threadIdx.x / items_left;  // the last, shorter chunk
+    const std::uint32_t step = batch_threads / items_left;
+    if (target >= step) return;
+    const Share share{first_item + threadIdx.x - target * items_left, target, step, count,
+                      column.out + first * column.out_row_bytes};
+    Mover::make(column, placed, share);
+}
+
+// ---- the index ------------------------------------------------------------------------------------------------------
+
+struct IndexJob {
+    const PartOffsets* parts;  // of this column, parts_step apart
+    std::int64_t parts_step;
+    const std::int64_t* part;
+    const std::int64_t* local;
+    std::int64_t num_episodes;
+    EpisodeIndex* episodes;
+};
+
+__global__ void robocache_index_episodes(const IndexJob job) {
+    const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (e >= job.num_episodes) return;
+    const std::int64_t part = job.part[e];
+    const std::int64_t local = job.local[e];
+    const PartOffsets rows = job.parts[part * job.parts_step];
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    if (local < rows.num_episodes) {  // an episode that is not there has no rows
+        begin = rows.offsets[local];
+        end = rows.offsets[local + 1];
+        begin = begin < 0 ? 0 : (begin > rows.num_rows ? rows.num_rows : begin);
+        end = end < begin ? begin : (end > rows.num_rows ? rows.num_rows : end);
+    }
+    const std::int64_t count = end - begin;
+    EpisodeIndex index{begin, 0, count, 0.0F, static_cast<std::int32_t>(part)};
+    if (count > 0) {
+        index.first_time = rows.times[begin];
+        const std::int64_t last = rows.times[begin + count - 1];
+        if (last > index.first_time) {
+            index.rows_per_ns =
+                static_cast<float>(count - 1) / static_cast<float>(align_detail::distance(index.first_time, last));
+        }
+    }
+    job.episodes[e] = index;
+}
+
+__global__ void robocache_index_anchors(const TablePlan table, Bucket* buckets, std::int64_t count) {
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < count) buckets[i] = make_bucket(table, i);
+}
+
+}  // namespace robocache::loader_detail

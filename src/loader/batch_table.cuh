@@ -1,0 +1,93 @@
+// What the CUDA kernel of BatchReader is told, and the index it finds on the device.
+#pragma once
+
+#include <cstdint>
+
+#include "loader/kernel.hpp"
+#include "ops/align/cuda_table.cuh"
+
+namespace robocache::loader_detail {
+
+constexpr int batch_threads = 256;
+constexpr int max_block_samples = 32;   // one lane of a warp each
+constexpr int max_block_targets = 512;  // of all samples of a block
+constexpr int max_batch_columns = 8;    // in one launch
+
+/// One column in one part.
+struct PartRows {
+    const char* values;
+    const std::int64_t* times;
+    const void* scales;    // pairs of (offset, scale), in the type they are used in
+    std::int64_t max_gap;  // ns
+};
+
+/// What the index is made from.
+struct PartOffsets {
+    const std::int64_t* times;
+    const std::int64_t* offsets;
+    std::int64_t num_episodes;
+    std::int64_t num_rows;
+};
+
+/// One episode of one column: where its rows begin, and where among them a moment would be if they were evenly spaced.
+struct EpisodeIndex {
+    std::int64_t first_row;  // of its part
+    std::int64_t first_time;
+    std::int64_t num_rows;
+    float rows_per_ns;
+    std::int32_t part;
+};
+
+/// What an item of the write loop is: one element, or as many as fit into 16 bytes on both sides; or plain memory.
+struct ItemFormat {
+    DType in;
+    DType out;
+    bool wide;
+    std::uint8_t raw_bytes;  // above 0: rows are only copied, in words of this size
+    bool scaled;
+};
+
+struct DeviceColumn {
+    PartRows rows;          // where there is one part
+    const PartRows* parts;  // where there are more: of this column
+    std::int64_t parts_step;
+    const EpisodeIndex* episodes;
+    const std::int64_t* deltas;
+    std::int64_t latency;
+    char* out;
+    bool* padding;  // null: not asked for
+    std::int64_t value_row_bytes;
+    std::int64_t out_row_bytes;
+    align_detail::Rules rules;
+    Method method;
+    ItemFormat format;
+    std::uint32_t num_channels;  // pairs in `scales`
+    std::uint32_t num_items;     // of a row
+    std::uint32_t num_targets;   // of a sample
+
+    // Blocks of this column: sample tiles x target tiles x chunks of rows.
+    std::uint32_t first_block;
+    std::uint32_t samples;       // of a tile; 1 where targets are cut
+    std::uint32_t tile_targets;  // of a sample in a tile
+    std::uint32_t chunk_items;
+    align_detail::Divisor by_target_tiles;
+    align_detail::Divisor by_chunks;
+    align_detail::Divisor by_tile_targets;
+    align_detail::Divisor by_chunk_items;
+};
+
+struct BatchTable {
+    TablePlan table;          // where there is one
+    const TablePlan* tables;  // where there are more
+    OrderPlan order;
+    std::uint64_t first_position;
+    std::int64_t count;
+    const std::int64_t* step;  // null: positions are as told
+    std::int64_t num_steps;
+    std::int64_t stride;
+    std::int64_t epoch_size;
+    std::int32_t num_columns;
+    DeviceColumn columns[max_batch_columns];
+};
+
+}  // namespace robocache::loader_detail
