@@ -46,7 +46,8 @@ class Loader:
 
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` where that runs.
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
-    ``budget_bytes`` (by default 80 % of what is free). ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``budget_bytes`` (by default 80 % of what is free).
+    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
