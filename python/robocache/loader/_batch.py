@@ -93,7 +93,9 @@ class BatchReader:
     def read(self, episode: Any, anchor: Any) -> dict[str, Any]:
         """``episode (B,)`` and ``anchor (B,)``; on the device of the data, or on the host where there are parts."""
         if len(self.store.parts) == 1 or len(episode) == 0:
-            made = self.read_part(0, episode, anchor)
+            # The one shard of a mapped cache may hold more episodes than were kept.
+            local = self.store.local[episode] if self.store.tier == "mmap" else episode
+            made = self.read_part(0, local, anchor)
         else:
             made = self.read_parts(episode, anchor)
         batch: dict[str, Any] = {}
@@ -153,6 +155,8 @@ class BatchReader:
                 if name not in made:
                     made[name] = tuple(x.new_empty((len(order), *x.shape[1:])) for x in found)
                 for whole, x in zip(made[name], found, strict=True):
+                    as_bytes = x.dtype in (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot index
+                    whole, x = (y.view(torch.uint8) if as_bytes else y for y in (whole, x))
                     whole.index_copy_(0, places[rows], x)
         return made
 
