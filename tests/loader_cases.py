@@ -16,7 +16,7 @@ RATES = {"state": 100.0, "force": 250.0, "small": 100.0, "gripper": 50.0, "camer
 
 
 def make_rows(spec, rng, seconds, begin_ns):
-    rate = RATES[spec.name]
+    rate = RATES.get(spec.name, 100.0)
     count = int(seconds * rate)
     times = begin_ns + np.round(np.arange(count) * 1e9 / rate).astype(np.int64)
     if spec.name == "force":
@@ -27,7 +27,7 @@ def make_rows(spec, rng, seconds, begin_ns):
     elif spec.dtype == "bfloat16":
         values = (rng.normal(-1, 3, shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     else:
-        values = rng.integers(0, 200, shape).astype(spec.dtype)
+        values = rng.integers(0, 2 if spec.dtype == "bool" else 200, shape).astype(spec.dtype)
     return EpisodeStream(spec, values, times, np.arange(count + 1) if spec.kind == "points" else None)
 
 

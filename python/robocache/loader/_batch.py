@@ -152,8 +152,12 @@ class StepByStep:
 
     def read(self, order: Order, begin: int, count: int) -> list[Any]:
         episode, anchor = self.reader.anchors_at(order, begin, count, self.tables)
+        if count == 0:
+            episode, anchor = (x.to(self.reader.place) for x in (episode, anchor))
         if len(self.store.parts) == 1 or count == 0:
-            made = self.read_part(0, episode.to(self.reader.place), anchor.to(self.reader.place))
+            # The one shard of a mapped cache may hold more episodes than were kept.
+            local = self.store.local[episode] if self.store.tier == "mmap" else episode
+            made = self.read_part(0, local, anchor)
         else:
             made = self.read_parts(episode, anchor)
         return [x for c in self.reader.columns for x in made[c.key.name]]
@@ -203,6 +207,8 @@ class StepByStep:
                 if name not in made:
                     made[name] = tuple(x.new_empty((len(order), *x.shape[1:])) for x in found)
                 for whole, x in zip(made[name], found, strict=True):
+                    as_bytes = x.dtype in (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot index
+                    whole, x = (y.view(torch.uint8) if as_bytes else y for y in (whole, x))
                     whole.index_copy_(0, order[rows], x)
         return made
 

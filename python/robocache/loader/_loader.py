@@ -27,6 +27,7 @@ from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
 from ._store import choose_tier, open_store, resident_bytes
 from ._window import Window, keys_of
+from ._workers import given_arguments, reduced, worker_share
 
 Batch = dict[str, Any]
 
@@ -85,6 +86,7 @@ class Loader:
         world_size: int | None = None,
         return_index: bool = False,
     ) -> None:
+        self._arguments = given_arguments(locals())
         torch = import_torch()
         mixture = source if isinstance(source, Mixture) else None
         caches = caches_of(source, episodes)
@@ -96,6 +98,8 @@ class Loader:
         self.caches = caches
 
         selections = [Selection(cache, episodes, split) for cache in caches]
+        if mixture is None:
+            self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
         keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
@@ -141,11 +145,16 @@ class Loader:
     def epoch(self) -> int:
         return self._epoch
 
+    @property
+    def _finished(self) -> bool:
+        """Whether the last batch of the epoch was given to somebody who did not ask whether there is another."""
+        return self._step == self.num_steps and not self._resumed
+
     def set_epoch(self, epoch: int) -> None:
         """The order of which epoch comes next. Nothing happens where that is the one at hand, so that a resumed one
         goes on."""
         epoch = whole("epoch", epoch, 0, 2**62)
-        if epoch != self._epoch:
+        if epoch != self._epoch or self._finished:
             self._epoch, self._step, self._resumed = epoch, 0, False
 
     def positions(self, step: int) -> tuple[int, int]:
@@ -207,14 +216,20 @@ class Loader:
         yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
     def __iter__(self) -> Iterator[Batch]:
-        """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand."""
+        """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand.
+
+        In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once.
+        """
+        if self._finished:
+            self._epoch += 1
         if not self._resumed:
             self._step = 0
         self._resumed = False
         epoch, step = self._epoch, self._step
-        for batch in self._batches(range(step, self.num_steps), epoch):
-            self._indexed(batch, step, epoch)
-            step += 1
+        worker, workers = worker_share()
+        for batch in self._batches(range(step + worker, self.num_steps, workers), epoch):
+            self._indexed(batch, step + worker, epoch)
+            step = min(step + workers, self.num_steps)
             self._epoch, self._step = epoch, step
             yield batch
         self._epoch, self._step = epoch + 1, 0
@@ -235,3 +250,12 @@ class Loader:
         """Goes on where another loader of the same data was, on any number of ranks with the same batch in all."""
         check_state(state, self.state_dict(), self.num_steps)
         self._epoch, self._step, self._resumed = int(state["epoch"]), int(state["step"]), True
+
+    def as_dataset(self) -> Any:
+        """An ``IterableDataset`` of whole batches, where code insists on a ``DataLoader(dataset, batch_size=None)``."""
+        from ._dataset import LoaderDataset
+
+        return LoaderDataset(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, self._arguments)

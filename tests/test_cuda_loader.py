@@ -1,0 +1,114 @@
+"""Batches on CUDA: from every tier the same bits as on the CPU, whatever was asked for."""
+
+import pytest
+from cuda_tools import DEVICE, assert_same_bits, assert_same_values, needs_cuda
+from loader_calls import CASES, MIXED, MORE, QUATERNION
+from loader_cases import make_cache
+from robocache import Loader, Mixture, Window
+from robocache.loader._store import TIERS
+
+pytestmark = needs_cuda
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """In many shards, in one, and another one."""
+    folder = tmp_path_factory.mktemp("cuda_loader")
+    return [
+        make_cache(folder / "many", specs=MORE),
+        make_cache(folder / "one", specs=MORE, shard_bytes=1 << 24),
+        make_cache(folder / "other", episodes=3, seed=9, specs=MORE),
+    ]
+
+
+def assert_same_batches(got, want, batches, methods=None):
+    """``got`` on the GPU, ``want`` on the CPU; ``batches``: pairs of step and epoch."""
+    assert len(got) == len(want)
+    for step, epoch in batches:
+        mine, its = got.batch(step, epoch), want.batch(step, epoch)
+        assert mine.keys() == its.keys()
+        for name in its:
+            what = f"{name} of step {step} of epoch {epoch}"
+            assert mine[name].dtype == its[name].dtype, what
+            assert mine[name].device.type == ("cpu" if name.endswith(("_index", "_ns")) else DEVICE), what
+            if methods is not None and name in methods:
+                assert_same_values(mine[name], its[name], methods[name], what)
+            else:
+                assert_same_bits(mine[name], its[name], what)
+
+
+def pairs_of(source, tier, options):
+    options = {"drop_last": False, "seed": 11, **options}
+    want = Loader(source, 7, tier="memory", **options)
+    got = Loader(source, 7, tier=tier, device=DEVICE, **options)
+    assert (got.tier, want.tier) == (tier, "memory")
+    return got, want
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("what", CASES)
+def test_every_tier_gives_the_bits_of_the_cpu(caches, what, tier):
+    options = CASES[what]
+    methods = {"pose": QUATERNION} if what == "slerp" else None
+    for cache in caches[:2]:
+        got, want = pairs_of(cache, tier, options)
+        assert_same_batches(got, want, [*((s, 0) for s in range(len(want))), (0, 5), (len(want) - 1, 5)], methods)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("what", ["several sets of moments", "mean_std as None", "LeRobot's windows", "with the index"])
+def test_mixtures_too(caches, what, tier):
+    mixture = Mixture([(caches[0], 1), (caches[2], 2.5), (caches[1], 0.7)], epoch_size=200)
+    got, want = pairs_of(mixture, tier, CASES[what])
+    assert_same_batches(got, want, [(s, e) for e in (0, 400) for s in range(len(want))])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_run_begun_on_the_cpu_goes_on_here(caches, tier):
+    got, want = pairs_of(caches[0], tier, CASES["several sets of moments"])
+    for _ in zip(range(3), want, strict=False):
+        pass
+    got.load_state_dict(want.state_dict())
+    rest = list(got)
+    assert len(rest) == len(want) - 3
+    for step, batch in enumerate(rest, 3):
+        for name, x in want.batch(step).items():
+            assert_same_bits(batch[name], x, f"{name} of step {step}")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("batch_size", [1, 256, 5000])
+def test_batches_of_any_size(caches, batch_size, tier):
+    options = {"windows": MIXED, "normalise": {"state": "min_max"}, "drop_last": False}
+    mixture = Mixture([(caches[0], 1), (caches[1], 1)], epoch_size=6001)
+    want = Loader(mixture, batch_size, **options, tier="memory")
+    got = Loader(mixture, batch_size, **options, tier=tier, device=DEVICE)
+    assert_same_batches(got, want, [(0, 0), (len(want) - 1, 0)])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_an_empty_batch_has_the_dtypes_and_shapes_of_the_others(caches, tier):
+    """The last step of an epoch has one sample for many ranks: not for the first of them."""
+    count = Loader(caches[0], 1, {"state": Window()}).num_samples
+    options = {"windows": MIXED, "rank": 0, "world_size": count - 1, "drop_last": False}
+    loaders = [Loader(caches[0], 1, tier=t, device=d, **options) for t, d in ((tier, DEVICE), ("memory", "cpu"))]
+    assert len(loaders[1]) == 2
+    assert len(loaders[1].batch(1)["state"]) == 0
+    assert_same_batches(*loaders, [(0, 0), (1, 0)])
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    "what", ["nearest", "several sets of moments", "quantile as bfloat16", "images between 0 and 1"]
+)
+def test_a_few_batches_for_the_sanitizer(caches, what, tier):
+    got, want = pairs_of(caches[0], tier, CASES[what])
+    assert_same_batches(got, want, [(0, 0), (len(want) - 1, 1)])
+    mixed = pairs_of(Mixture([(caches[0], 1), (caches[2], 1)], epoch_size=50), tier, CASES[what])
+    assert_same_batches(*mixed, [(0, 0)])
+
+
+def test_a_tier_that_does_not_fit_on_the_gpu_is_refused_with_the_bytes(caches):
+    with pytest.raises(MemoryError, match=r"tier 'gpu' needs \d+ bytes, budget_bytes leaves 100"):
+        Loader(caches[0], 4, MIXED, tier="gpu", device=DEVICE, budget_bytes=100)
