@@ -2,6 +2,7 @@
 
 python benchmarks/bench_loader.py --quick
 python benchmarks/bench_loader.py --out benchmarks/results/loader_cpu.json
+python benchmarks/bench_loader.py --device cuda --out benchmarks/results/loader_cuda.json
 
 Everybody reads the same windows in the same order, and every batch is compared byte by byte first. The loader also says
 what is padded; the sampler of Diffusion Policy does not. A call is a pass through the first batches of an epoch.
@@ -158,7 +159,15 @@ def main() -> int:
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_loader.json"), help="JSON file to write")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="cuda: without torch.compile")
+    parser.add_argument("--store-gb", type=float, default=6.4, help="cuda: of the recordings")
+    parser.add_argument("--folder", help="cuda: where the caches are written")
     args = parser.parse_args()
+    if args.device == "cuda":
+        import loader_cuda
+
+        return loader_cuda.run(args)
     harness.set_num_threads(harness.available_cores())
     environment = harness.environment()
     cases = []

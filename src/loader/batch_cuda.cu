@@ -86,7 +86,6 @@ void require_support(const BatchPlan& plan) {
         if (s.inner.size < 1 || s.inner.size >= (1 << 28)) refuse(c, "rows of no or of 2^28 elements");
         const bool computed = column.scaled || column.dtype != s.values_dtype || is_floating(s.values_dtype);
         if (computed && !is_computed(s.values_dtype)) refuse(c, std::string("values of ") + name(s.values_dtype));
-        if (column.dtype == DType::f64 && s.values_dtype != DType::f64) refuse(c, "float64 of narrower values");
         if (column.num_targets() > max_blocks) refuse(c, "too many moments");
     }
 }

@@ -167,7 +167,7 @@ struct Items {
 
     __device__ static OutWord narrowed(const Compute* x) {
         Out z[count];
-        if constexpr (std::is_same_v<Compute, float> && count % 2 == 0) {
+        if constexpr (std::is_same_v<Compute, float> && sizeof(Out) <= 4 && count % 2 == 0) {
 #pragma unroll
             for (int i = 0; i < count; i += 2) align_detail::narrow_pair(x[i], x[i + 1], z + i);
         } else {
@@ -264,8 +264,7 @@ __device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* pl
         case DType::f32: return make_items<In, float>(column, placed, share);
         case DType::f16: return make_items<In, Half>(column, placed, share);
         case DType::bf16: return make_items<In, BFloat16>(column, placed, share);
-        default:
-            if constexpr (sizeof(In) == 8) make_items<In, double>(column, placed, share);
+        default: return make_items<In, double>(column, placed, share);
     }
 }
 
