@@ -1,5 +1,6 @@
 // Batches on CUDA: what a reader keeps on the device, and one launch for all columns of a batch.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -147,6 +148,24 @@ unsigned blocks_of(std::size_t count, unsigned threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
 }
 
+/// Where anchors are the rows of a stream: which rows around its own a sample will read if they are evenly spaced.
+void expect_rows(const TablePlan& table, const StreamPlan& s, const ColumnPlan& plan, double ns_per_row,
+                 DeviceColumn& column) {
+    if (table.period_ns > 0 || reinterpret_cast<const std::int64_t*>(s.times) != table.times ||
+        table.num_anchors != s.num_rows || !(ns_per_row > 0)) {
+        return;
+    }
+    const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
+    const double latency = static_cast<double>(s.latency.ns);
+    const double before = std::floor((static_cast<double>(*low) + latency) / ns_per_row + 0.01);
+    const double after = std::ceil((static_cast<double>(*high) + latency) / ns_per_row - 0.01);
+    constexpr double most_bytes = 16 << 10;
+    if ((after - before + 1) * static_cast<double>(s.value_row_stride) > most_bytes) return;
+    if (after - before + 1 > 4.0 * static_cast<double>(plan.num_targets())) return;
+    column.rows_before = static_cast<std::int32_t>(-before);
+    column.rows_expected = static_cast<std::int32_t>(after - before + 1);
+}
+
 CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     require_support(plan);
     const DeviceGuard guard(plan.device.index);
@@ -252,6 +271,20 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     }
     // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.
     check_cuda(cudaStreamSynchronize(queue), "BatchReader: cudaStreamSynchronize");
+    if (plan.tables.size() > 1 || plan.num_parts > 1) return;
+    for (std::size_t c = 0; c < num_columns; ++c) {
+        std::vector<EpisodeIndex> some(std::min<std::size_t>(num_episodes, 64));
+        check_cuda(
+            cudaMemcpy(some.data(), columns_[c].episodes, some.size() * sizeof(EpisodeIndex), cudaMemcpyDeviceToHost),
+            "BatchReader: cudaMemcpy");
+        std::erase_if(some, [](const EpisodeIndex& e) { return !(e.rows_per_ns > 0); });
+        if (some.empty()) continue;
+        const auto middle = some.begin() + static_cast<std::ptrdiff_t>(some.size() / 2);
+        std::nth_element(some.begin(), middle, some.end(),
+                         [](const EpisodeIndex& x, const EpisodeIndex& y) { return x.rows_per_ns < y.rows_per_ns; });
+        expect_rows(plan.tables[0], plan.rows[c].stream, plan.columns[c],
+                    1.0 / static_cast<double>(middle->rows_per_ns), columns_[c]);
+    }
 }
 
 /// The column with its outputs, cut into blocks.

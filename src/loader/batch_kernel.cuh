@@ -46,13 +46,34 @@ __device__ inline OrderPlan order_at_step(const BatchTable& table, std::uint64_t
     return order;
 }
 
-__device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
-    std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
+__device__ __forceinline__ void fetch_into_l2(const char* begin, std::int64_t bytes) {
+    constexpr std::int64_t line = 128;
+    for (std::int64_t i = 0; i < bytes; i += line) asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + i));
+}
+
+/// The rows that a sample will most likely read, long before they are found: anchors are rows of this stream, at a
+/// steady rate. Never outside the stream.
+__device__ inline void expect_rows(const DeviceColumn& column, std::uint64_t number, std::int64_t num_rows) {
+    const std::int64_t first = static_cast<std::int64_t>(number) - column.rows_before;
+    const std::int64_t begin = first < 0 ? 0 : first;
+    const std::int64_t end = first + column.rows_expected < num_rows ? first + column.rows_expected : num_rows;
+    fetch_into_l2(reinterpret_cast<const char*>(column.rows.times + begin), (end - begin) * 8);
+    fetch_into_l2(column.rows.values + begin * column.value_row_bytes, (end - begin) * column.value_row_bytes);
+}
+
+__device__ inline Anchor find_anchor(const BatchTable& table, const DeviceColumn& column, std::uint64_t position) {
     const OrderPlan order = order_at_step(table, position);
-    const TablePlan* tables = order.num_tables == 1 ? &table.table : table.tables;
-    const Anchor anchor = anchor_of_position(tables, order, position);
+    if (order.num_tables > 1) return anchor_of_position(table.tables, order, position);
+    const std::uint64_t number = number_at_position(table.table, order, position);
+    if (column.rows_expected > 0) expect_rows(column, number, table.table.num_anchors);
+    return anchor_at(table.table, number);
+}
+
+__device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
+    const Anchor anchor = find_anchor(table, column, table.first_position + static_cast<std::uint64_t>(i));
     const EpisodeIndex episode = column.episodes[anchor.episode];
-    const PartRows rows = column.parts == nullptr ? column.rows : column.parts[episode.part * column.parts_step];
+    PartRows rows = column.rows;
+    if (column.parts != nullptr) rows = column.parts[episode.part * column.parts_step];
     return {anchor.time,
             episode.first_time,
             rows.times + episode.first_row,
@@ -88,22 +109,47 @@ __device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& tim
     return align_detail::first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
 }
 
+/// What to write for a target among the (at least one) rows of an episode: search, neighbours and sample of kernel.hpp.
+/// Nearly always the rows are where the guess says and inside the episode; then four times, read at once, tell it all.
+__device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
+                                                   std::int64_t guess, Method method,
+                                                   const align_detail::Rules& rules) {
+    const std::int64_t last = times.count - 1;
+    if (guess > 0 && guess + 2 <= last) {
+        const std::int64_t t0 = times[guess - 1];
+        const std::int64_t t1 = times[guess];
+        const std::int64_t t2 = times[guess + 1];
+        const std::int64_t t3 = times[guess + 2];
+        if (t0 <= t && t < t2) {
+            // left is guess - 1 or guess; the row after it stands for its time where the next one is later.
+            const bool second = t1 <= t;
+            const std::int64_t left = second ? guess : guess - 1;
+            const std::int64_t t_left = second ? t1 : t0;
+            const std::int64_t t_right = second ? t2 : t1;
+            const bool exact = t_left == t;
+            if (exact || t_right < (second ? t3 : t2)) {
+                return align_detail::sample_inside(t, {left, left + 1, exact}, t_left, t_right, method, rules);
+            }
+        }
+    }
+    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess));
+    return align_detail::sample_at(times, t, near, method, rules);
+}
+
 __device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::int64_t delta,
                                             bool& valid) {
     using align_detail::Kind;
     valid = false;
     if (rows.num_rows == 0) return {nullptr, nullptr, rows.scales, 0.0};
     const std::int64_t t = align_detail::add_time(align_detail::add_time(rows.anchor, delta), column.latency);
-    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
     std::int64_t guess = 0;
     if (t > rows.first_time) {
         const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns;
         guess = static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
     }
-    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess));
     align_detail::Rules rules = column.rules;
     rules.max_gap.ns = rows.max_gap;
-    const align_detail::Sample sample = align_detail::sample_at(times, t, near, column.method, rules);
+    const align_detail::Sample sample = sample_near({rows.times, 1, rows.num_rows}, t, guess, column.method, rules);
     valid = sample.valid;
     if (sample.kind == Kind::nan) {
         return {nullptr, nullptr, rows.scales, __longlong_as_double(0x7ff8000000000000LL)};
@@ -115,8 +161,9 @@ __device__ inline PlacedTarget place_target(const DeviceColumn& column, const Sa
 
 // ---- moving ---------------------------------------------------------------------------------------------------------
 
-/// The share of a thread: item `item` of every `step`-th target from `first` on.
+/// The share of a thread: item `item` of every `step`-th target from `first` on. `rows_only`: every target is one row.
 struct Share {
+    bool rows_only;
     std::uint32_t item;
     std::uint32_t first;
     std::uint32_t step;
@@ -211,6 +258,9 @@ __device__ void make_items(const DeviceColumn& column, const PlacedTarget* place
     using I = Items<In, Out, count>;
     using Compute = typename I::Compute;
     using InWord = typename I::InWord;
+    if constexpr (std::is_same_v<In, Out>) {
+        if (share.rows_only && !column.format.scaled) return copy_items<I::in_bytes>(column, placed, share);
+    }
     constexpr int unroll = sizeof(InWord) == 16 ? 2 : 4;
     const std::int64_t in_at = static_cast<std::int64_t>(share.item) * I::in_bytes;
     const std::int64_t out_at = static_cast<std::int64_t>(share.item) * I::out_bytes;
@@ -300,7 +350,8 @@ struct ItemsOf {
 };
 
 template <class Mover>
-__global__ __launch_bounds__(batch_threads) void robocache_read_batch(const __grid_constant__ BatchTable table) {
+__global__ __launch_bounds__(batch_threads, blocks_per_multiprocessor) void robocache_read_batch(
+    const __grid_constant__ BatchTable table) {
     __shared__ SampleRows samples[max_block_samples];
     __shared__ PlacedTarget placed[max_block_targets];
     __shared__ bool valid[max_block_targets];
@@ -322,15 +373,22 @@ __global__ __launch_bounds__(batch_threads) void robocache_read_batch(const __gr
     const std::uint32_t num_targets = targets_left < column.tile_targets ? targets_left : column.tile_targets;
     const std::uint32_t count = num_samples * num_targets;  // more than one sample: num_targets is tile_targets
 
+    const bool fetches = chunk == 0 && column.value_row_bytes <= 1024 && column.rows_expected == 0;
     if (threadIdx.x < num_samples) samples[threadIdx.x] = find_sample(table, column, first_sample + threadIdx.x);
     __syncthreads();
+    bool all_rows = true;
     for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) {
         const std::uint32_t s = column.by_tile_targets.divide(k);
         const std::uint32_t j = k - s * column.tile_targets;
-        placed[k] = place_target(column, samples[s], __ldg(column.deltas + first_target + j), valid[k]);
+        const PlacedTarget p = place_target(column, samples[s], __ldg(column.deltas + first_target + j), valid[k]);
+        // All rows are on their way before any is asked for, however few registers there are to wait for them.
+        if (p.a != nullptr && fetches) fetch_into_l2(p.a, column.value_row_bytes);
+        if (p.b != nullptr && fetches) fetch_into_l2(p.b, column.value_row_bytes);
+        all_rows = all_rows && p.a != nullptr && p.b == nullptr;
+        placed[k] = p;
     }
     if (table.step == nullptr) wait_for_earlier_work();
-    __syncthreads();
+    const int rows_only = __syncthreads_and(all_rows);
 
     const std::int64_t first = first_sample * column.num_targets + first_target;
     if (column.padding != nullptr && chunk == 0) {
@@ -342,15 +400,16 @@ __global__ __launch_bounds__(batch_threads) void robocache_read_batch(const __gr
         const std::uint32_t target = column.by_chunk_items.divide(threadIdx.x);
         const std::uint32_t step = column.by_chunk_items.divide(batch_threads);
         if (target >= step) return;
-        const Share share{first_item + threadIdx.x - target * column.chunk_items, target, step, count,
-                          column.out + first * column.out_row_bytes};
+        const Share share{rows_only != 0, first_item + threadIdx.x - target * column.chunk_items,
+                          target,         step,
+                          count,          column.out + first * column.out_row_bytes};
         return Mover::make(column, placed, share);
     }
     const std::uint32_t target = threadIdx.x / items_left;  // the last, shorter chunk
     const std::uint32_t step = batch_threads / items_left;
     if (target >= step) return;
-    const Share share{first_item + threadIdx.x - target * items_left, target, step, count,
-                      column.out + first * column.out_row_bytes};
+    const Share share{rows_only != 0, first_item + threadIdx.x - target * items_left, target, step,
+                      count,          column.out + first * column.out_row_bytes};
     Mover::make(column, placed, share);
 }
 

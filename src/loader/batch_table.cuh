@@ -8,9 +8,10 @@
 
 namespace robocache::loader_detail {
 
-constexpr int batch_threads = 256;
+constexpr int batch_threads = 128;
+constexpr int blocks_per_multiprocessor = 8;
 constexpr int max_block_samples = 32;   // one lane of a warp each
-constexpr int max_block_targets = 512;  // of all samples of a block
+constexpr int max_block_targets = 256;  // of all samples of a block
 constexpr int max_batch_columns = 8;    // in one launch
 
 /// One column in one part.
@@ -64,6 +65,8 @@ struct DeviceColumn {
     std::uint32_t num_channels;  // pairs in `scales`
     std::uint32_t num_items;     // of a row
     std::uint32_t num_targets;   // of a sample
+    std::int32_t rows_before;    // what a sample is expected to read around the row of its anchor
+    std::int32_t rows_expected;  // 0: the anchors are not rows of this stream
 
     // Blocks of this column: sample tiles x target tiles x chunks of rows.
     std::uint32_t first_block;

@@ -147,14 +147,17 @@ struct OrderPlan {
     bool shuffle;
 };
 
+/// The number of the anchor at a position of the epoch, of the only table.
+ROBOCACHE_HD std::uint64_t number_at_position(const TablePlan& table, const OrderPlan& order, std::uint64_t position) {
+    if (!order.shuffle) return position;
+    return permute(position, static_cast<std::uint64_t>(table.num_anchors), table.bits, order.key);
+}
+
 /// The anchor at a position: of the epoch for one table, of all epochs for a mixture.
 ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
-    Place place{0, position};
-    if (order.num_tables > 1) {
-        place = place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
-    } else if (order.shuffle) {
-        place.number = permute(position, static_cast<std::uint64_t>(tables[0].num_anchors), tables[0].bits, order.key);
-    }
+    if (order.num_tables == 1) return anchor_at(tables[0], number_at_position(tables[0], order, position));
+    const Place place =
+        place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
     return anchor_at(tables[place.table], place.number);
 }
 

@@ -54,8 +54,15 @@ class BatchReader:
     """Reads batches from a store. Everything that does not depend on the position is made here, once."""
 
     def __init__(
-        self, store: Store, caches: list[Cache], columns: list[Column], anchors: list[tuple[Anchors, int]], device: Any
+        self,
+        store: Store,
+        caches: list[Cache],
+        columns: list[Column],
+        anchors: list[tuple[Anchors, int]],
+        anchor_stream: str | None,
+        device: Any,
     ) -> None:
+        """``anchor_stream``: where each of its rows is an anchor."""
         import torch
 
         self.torch = torch
@@ -72,7 +79,15 @@ class BatchReader:
             }
             for cache in caches
         ]
-        self.tables = self.tables_on(self.place, anchors)
+        if anchor_stream is not None and store.tier != "mmap" and anchor_stream in store.parts[0].rows:
+            # The rows are there already, in one part for each source: the same tensors, once.
+            rows = [part.rows[anchor_stream] for part in store.parts]
+            self.tables = [
+                (offsets, times, a.count, 0.0, quota)
+                for (_, times, offsets), (a, quota) in zip(rows, anchors, strict=True)
+            ]
+        else:
+            self.tables = self.tables_on(self.place, anchors)
         try:
             self.fused: _core.BatchReader | None = self.fused_reader()
         except NotImplementedError:

@@ -121,7 +121,8 @@ class Loader:
 
         def reader_of(tier: str) -> BatchReader:
             store = open_store(selections, names, tier, needed, self.device)
-            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], self.device)
+            rows_of = self.anchors if anchor_hz is None else None
+            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], rows_of, self.device)
 
         try:
             self._reader = reader_of(self.tier)
