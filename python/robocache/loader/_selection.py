@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._cache import Cache
-from .._core import FormatError
+from .._core import CacheReader, FormatError
 from .._episode import Episode
 from .._ingest import check_episodes
 
@@ -33,6 +34,9 @@ class Selection:
     """The kept episodes of one cache, and its shards."""
 
     def __init__(self, cache: Cache, episodes: Episodes, split: Split) -> None:
+        # A shard that was deleted or cut short since the cache was opened is an error here: reading a mapping that was
+        # cut short is a signal. A newer version in its place changes nothing.
+        CacheReader(os.fspath(cache.path))
         self.cache = cache
         self.kept = kept_episodes(cache, episodes, split)
         reader = cache._reader
