@@ -84,7 +84,8 @@ def endless(loader: robocache.Loader) -> Iterator[Batch]:
 def soak(
     loader: robocache.Loader, num_batches: int, warm: int, use: Callable[[Batch], Any] = len, tell: bool = True
 ) -> list[dict[str, Any]]:
-    """What was held after ``warm`` batches, and at even distances up to ``num_batches``. ``use`` gets each batch."""
+    """What was held after ``warm`` batches, and at even distances up to ``num_batches``, or a few batches later so that
+    it is in the middle of an epoch. ``use`` gets each batch."""
     device = str(loader.device)
     first = loader.batch(0, 0)
     batches = endless(loader)
@@ -101,6 +102,11 @@ def soak(
                 rate = done / (said - begin)
                 left = (num_batches - done) / rate
                 print(f"  {done:,} of {num_batches:,} batches, {rate:,.0f}/s, {left:.0f} s left", flush=True)
+        while not 10 < loader.state_dict()["step"] < len(loader) - 10:
+            use(next(batches))
+            done += 1
+        if device != "cpu":
+            time.sleep(0.2)  # everything that is read ahead is there, as in every sample
         again = loader.batch(0, 0)
         assert all(torch.equal(again[name], x) for name, x in first.items()), f"another batch 0 after {done} batches"
         del again

@@ -27,7 +27,7 @@ def soak(pytestconfig, **names):
 @pytest.mark.parametrize(("tier", "batches"), [("memory", 20_000), ("mmap", 4_000)])
 def test_memory_and_descriptors_do_not_grow_with_the_batches(pytestconfig, tier, batches):
     found = soak(pytestconfig, TIER=tier, BATCHES=batches, LEAK=False)
-    assert found["samples"][-1]["batches"] == batches
+    assert found["samples"][-1]["batches"] >= batches
     assert all(bar["holds"] for bar in found["bars"].values()), found["bars"]
 
 
