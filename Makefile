@@ -67,6 +67,7 @@ bench: build/.wheel
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
 	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 	$(PYTHON) benchmarks/bench_loader.py --out build/bench_loader.json
+	$(PYTHON) benchmarks/bench_training.py --out build/bench_training.json
 
 lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)
