@@ -54,6 +54,17 @@ def cache(logs):
     return robocache.ingest(logs, logs.parent / "cache", dtype="float32", clock=windows.CLOCK)
 
 
+@pytest.fixture(scope="module")
+def made(cache):
+    return policy.Policy.for_cache(cache.statistics)
+
+
+def first_episode(cache):
+    """All samples of the episode with the seed 7: of three episodes it alone is in this part."""
+    (batch,) = windows.load(cache, "validation", 0.2, batch_size=1000)
+    return batch
+
+
 def drive(arm, seed, act=None, disturbance_m=0.0):
     """An episode, with the observation before each command."""
     arm.reset(seed, disturbance_m)
@@ -159,12 +170,12 @@ def test_the_camera_sees_the_table_where_it_is(arm):
     assert depth_mm.dtype == np.uint16
 
 
-def test_a_rollout_sees_bit_for_bit_what_training_sees(arm, cache):
-    seen = drive(arm, 8, disturbance_m=record.DISTURBANCE_M)
-    (batch,) = windows.batches(cache, [1], batch_size=1000, seed=None)
+def test_a_rollout_sees_bit_for_bit_what_training_sees(arm, cache, made):
+    seen, batch = drive(arm, 7, disturbance_m=record.DISTURBANCE_M), first_episode(cache)
+    assert set(seen) == {*windows.OBSERVED, windows.CAMERA}
     for name, values in seen.items():
-        assert values.dtype == batch[name].dtype
-        assert torch.equal(values, batch[name]), name
+        assert torch.equal(made.normalised(name, values), batch[name]), name
+    assert batch[windows.CAMERA].std() > 0.1
 
 
 def test_what_a_policy_sees_does_not_depend_on_the_future(arm):
@@ -175,67 +186,66 @@ def test_what_a_policy_sees_does_not_depend_on_the_future(arm):
     assert all(torch.equal(now[name][0], whole[name][20]) for name in now)
 
 
-def test_a_chunk_is_the_commands_that_were_given_from_then_on(arm, cache):
-    drive(arm, 8, disturbance_m=record.DISTURBANCE_M)
-    given = np.array([m.parts["position"] for m in arm.messages if m.topic == "/arm/command"], np.float32)
-    (batch,) = windows.batches(cache, [1], batch_size=1000, seed=None)
-    last = simulate.EPISODE_COMMANDS - 1
-    for k in (0, 17, last - 2):
-        rows = np.minimum(np.arange(k, k + windows.CHUNK), last)
-        np.testing.assert_array_equal(batch["action"][k, :, :3], given[rows])
-    assert not batch["action_is_pad"][: last - windows.CHUNK].any()
-    assert batch["action_is_pad"][last, 1:].all()
+def test_a_chunk_is_the_commands_that_were_given_from_then_on(arm, cache, made):
+    drive(arm, 7, disturbance_m=record.DISTURBANCE_M)
+    batch, last = first_episode(cache), simulate.EPISODE_COMMANDS - 1
+    for topic, name in (("/arm/command", windows.SETPOINT), ("/gripper/command", windows.OPENING)):
+        given = np.array([m.parts["position"] for m in arm.messages if m.topic == topic], np.float32)
+        for k in (0, 17, last - 2):
+            rows = np.minimum(np.arange(k, k + windows.CHUNK), last)
+            assert torch.equal(batch[name][k], made.normalised(name, torch.from_numpy(given[rows])))
+        assert not batch[f"{name}_is_pad"][: last - windows.CHUNK].any()
+        assert batch[f"{name}_is_pad"][last, 1:].all()
 
 
-def test_an_epoch_has_every_command_once_in_an_order_of_the_seed(cache):
-    count = 3 * simulate.EPISODE_COMMANDS
+def test_every_command_is_once_in_training_or_in_validation_and_the_seed_decides_the_order(cache):
+    def commands(part, share, seed=0, num_epochs=1):
+        loader = windows.load(cache, part, share, 50, seed)
+        made = itertools.islice(windows.epochs(loader), num_epochs * len(loader))
+        return torch.cat([batch[windows.SETPOINT][:, 0] for batch in made])
 
-    def two_epochs(seed):
-        made = itertools.islice(windows.batches(cache, [0, 1, 2], 64, seed), 6)
-        return torch.cat([batch["action"][:, 0] for batch in made])
-
-    first, again, other = two_epochs(1), two_epochs(1), two_epochs(2)
-    plain = torch.cat([batch["action"][:, 0] for batch in windows.batches(cache, [0, 1, 2], 64, None)])
-    assert (len(first), len(plain)) == (2 * count, count)
+    first, again, other = (commands("train", 0.8, seed, num_epochs=2) for seed in (1, 1, 2))
+    count = 2 * simulate.EPISODE_COMMANDS
+    assert len(first) == 2 * count
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert not torch.equal(first[:count], first[count:])
-    for part in (plain, first[:count], first[count:]):
-        assert torch.equal(torch.unique(part, dim=0), torch.unique(plain, dim=0))
-    assert len(torch.unique(plain, dim=0)) == count
+    assert torch.equal(torch.unique(first[:count], dim=0), torch.unique(first[count:], dim=0))
+    held = commands("validation", 0.2)
+    assert len(held) == simulate.EPISODE_COMMANDS
+    assert len(torch.unique(torch.cat([first[:count], held]), dim=0)) == 3 * simulate.EPISODE_COMMANDS
 
 
-def test_normalisation_is_that_of_the_cache_and_act_undoes_it(cache):
-    made = policy.Policy.for_cache(cache.statistics)
-    (batch,) = windows.batches(cache, [0, 1, 2], batch_size=1000, seed=None)
-    for name in windows.OBSERVED:
-        mean, std = (torch.tensor(cache.statistics[name][x]) for x in ("mean", "std"))
-        expected = (batch[name] - mean) / torch.where(std < 1e-6, 1.0, std)
-        torch.testing.assert_close(made.normalised(name, batch[name]), expected)
-    made.forward = made.targets
-    torch.testing.assert_close(made.act(batch), batch["action"], atol=1e-6, rtol=0)
+def test_act_gives_metres_for_what_is_not_normalised(cache, made):
+    batch = first_episode(cache)
+    seen = {name: made.measured(name, batch[name]) for name in windows.WINDOWS}
+    acting = policy.Policy.for_cache(cache.statistics)
+    acting.forward = acting.targets  # a policy that does what the expert did
+    done = torch.cat([seen[windows.SETPOINT], seen[windows.OPENING]], -1)
+    torch.testing.assert_close(acting.act(seen), done, atol=1e-6, rtol=0)
 
 
-def test_a_saved_policy_acts_the_same(cache, tmp_path):
-    made = policy.Policy.for_cache(cache.statistics)
+def test_a_saved_policy_acts_the_same(arm, made, tmp_path):
     made.save(tmp_path / "policy.safetensors")
-    (batch,) = windows.batches(cache, [2], batch_size=1000, seed=None)
-    assert torch.equal(policy.Policy.load(tmp_path / "policy.safetensors").act(batch), made.act(batch))
+    seen = drive(arm, 5)
+    assert torch.equal(policy.Policy.load(tmp_path / "policy.safetensors").act(seen), made.act(seen))
 
 
 def test_training_with_a_seed_repeats_and_learns(cache):
-    (first, told), (again, _), (other, _) = (train.train(cache, 40, batch_size=64, seed=s) for s in (1, 1, 2))
+    (first, told), (again, _), (other, _) = (train.train(cache, 40, 50, s, validation=0.2) for s in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
     assert told["curve"][-1]["training_loss"] < 0.7 * told["curve"][0]["training_loss"]
 
 
-def test_padding_does_not_count_in_the_loss(cache):
-    made = policy.Policy.for_cache(cache.statistics)
-    (batch,) = windows.batches(cache, [0], batch_size=1000, seed=None)
+def test_padding_does_not_count_in_the_loss(cache, made):
+    batch = first_episode(cache)
     loss = train.loss_of(made, batch)
-    batch["action"][batch["action_is_pad"]] = 1e6
+    for name in windows.COMMANDS:
+        batch[name][batch[f"{name}_is_pad"]] = 1e6
     assert torch.equal(train.loss_of(made, batch), loss)
+    batch[windows.SETPOINT][0, 0] = 1e6
+    assert train.loss_of(made, batch) > 2 * loss
 
 
 @pytest.mark.parametrize(

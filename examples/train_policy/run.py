@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import robocache
 from options import checked
 from progress import show
-from record import DISTURBANCE_M, record
+from record import DISTURBANCE_M, processes, record
 from rollout import EXECUTED, rollout
 from simulate import TASK
 from train import train
@@ -37,25 +37,24 @@ PACKAGES = ("robocache", "mujoco", "gymnasium", "gymnasium-robotics", "torch", "
 
 def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, Any]:
     seconds: dict[str, float] = {}
-    cpu_seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], Result]) -> Result:
-        begin, used = time.perf_counter(), sum(os.times()[:4])
+        begin = time.perf_counter()
         result = call()
         seconds[name] = round(time.perf_counter() - begin, 2)
-        cpu_seconds[name] = round(sum(os.times()[:4]) - used, 2)
         return result
 
-    shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, workers))
-    cache = timed("ingest", lambda: ingest(out))
-    policy, told = timed("train", lambda: train(cache, size["steps"], seed=seed))
-    weights = out / "policy.safetensors"
-    policy.save(weights)
-    who = {"expert": "expert", "policy": str(weights), "random": "random"}
-    success = {
-        name: timed(f"rollout_{name}", lambda actor=actor: rollout(actor, size["rollout_episodes"], workers=workers))
-        for name, actor in who.items()
-    }
+    with processes(workers) as pool:
+        shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, pool))
+        cache = timed("ingest", lambda: ingest(out))
+        policy, told = timed("train", lambda: train(cache, size["steps"], seed=seed))
+        weights = out / "policy.safetensors"
+        policy.save(weights)
+        who = {"expert": "expert", "policy": str(weights), "random": "random"}
+        success = {
+            name: timed(f"rollout_{name}", lambda actor=actor: rollout(actor, size["rollout_episodes"], pool=pool))
+            for name, actor in who.items()
+        }
     expert_rate = success["expert"]["success_rate"]
     return {
         "command": " ".join(["python", *sys.argv]),
@@ -72,7 +71,7 @@ def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, A
         "policy_over_expert": success["policy"]["success_rate"] / expert_rate if expert_rate else None,
         "training": told,
         "seconds": seconds | {"total": round(sum(seconds.values()), 2)},
-        "cpu_seconds": cpu_seconds | {"total": round(sum(cpu_seconds.values()), 2)},
+        "cpu_seconds": round(sum(os.times()[:4]), 2),
         "machine": {
             "cpu": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
