@@ -42,6 +42,8 @@ wheel: build/.wheel
 
 demo: build/.wheel
 	@$(PYTHON) examples/demo.py --out build/demo.png
+	@rm -rf build/demo_policy && echo
+	@$(PYTHON) examples/train_policy/run.py --demo --out build/demo_policy
 
 test: test-cpp test-python
 

@@ -1,7 +1,9 @@
 """examples/train_policy: the simulated arm, its logs, and that a policy sees in rollout what it saw in training."""
 
+import base64
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,14 @@ import robocache
 
 pytest.importorskip("gymnasium_robotics", reason="pip install -r examples/train_policy/requirements.txt")
 pytest.importorskip("mcap_ros2.writer")
+pytest.importorskip("matplotlib")
 torch = pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_policy"
 sys.path.insert(0, str(EXAMPLE))
 
 import expert  # noqa: E402
+import page  # noqa: E402
+import picture  # noqa: E402
 import policy  # noqa: E402
 import record  # noqa: E402
 import rollout  # noqa: E402
@@ -266,6 +271,8 @@ def test_the_interval_is_wilsons(successes, count, interval):
         (rollout, ["nobody"], "who must be expert, random or a file, got 'nobody'"),
         (rollout, ["expert", "--seed", "-2"], "--seed must not be negative, got -2"),
         (run, ["--out", "x", "--workers", "0"], "--workers must be at least 1, got 0"),
+        (run, ["--out", "x", "--demo", "--small"], "not allowed with argument --demo"),
+        (page, ["nowhere"], "out must be a folder that run.py wrote, got nowhere"),
     ],
 )
 def test_bad_arguments_are_named(script, arguments, message, capsys):
@@ -293,11 +300,54 @@ def test_the_result_that_is_kept_is_that_of_the_full_version_and_the_readme_says
     assert [name for name, row in rates.items() if row not in readme] == []
 
 
-def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(tmp_path):
-    script = [sys.executable, str(EXAMPLE / "run.py"), "--small", "--out", str(tmp_path / "out")]
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    out = tmp_path_factory.mktemp("small") / "out"
+    script = [sys.executable, str(EXAMPLE / "run.py"), "--small", "--out", str(out)]
     subprocess.run(script, check=True, timeout=280, stdout=subprocess.DEVNULL)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    return out
+
+
+def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(small):
+    result = json.loads((small / "result.json").read_text())
     success = {name: x["success_rate"] for name, x in result["success"].items()}
     assert success["expert"] == 1.0
     assert success["random"] < success["policy"]
-    assert robocache.Cache(tmp_path / "out" / "cache").verify() == []
+    assert robocache.Cache(small / "cache").verify() == []
+
+
+def test_the_page_is_one_file_with_every_plot(small, monkeypatch):
+    monkeypatch.setattr(page, "picture", lambda robot: picture.picture(robot, (12, 13), finer=1))
+    result = json.loads((small / "result.json").read_text())
+    text = page.write(small, result).read_text()
+    images = [base64.b64decode(x) for x in re.findall(r'src="data:image/png;base64,([^"]+)"', text)]
+    assert [x[:8] for x in images] == [b"\x89PNG\r\n\x1a\n"] * 4
+    assert text.count("<img ") == len(images)
+    assert "http" not in text
+    assert f"{result['success']['policy']['success_rate']:.0%} at the goal" in text
+
+
+def test_the_page_shows_an_episode_that_only_the_policy_solved():
+    failed = {"policy": [1_000_000, 1_000_002, 1_000_003], "random": [1_000_000, 1_000_001, 1_000_002, 1_000_003]}
+    success = {name: {"first_seed": 1_000_000, "episodes": 4, "failed_seeds": x} for name, x in failed.items()}
+    assert page.telling_seed(success) == 1_000_001
+    success["policy"]["failed_seeds"] = failed["random"]
+    assert page.telling_seed(success) == 1_000_000
+
+
+def test_the_picture_shows_block_and_goal_where_they_are(arm):
+    arm.reset(1_000_001)  # the goal is on the table, and nothing in front of it
+    shown = picture.picture(arm, (66, 72), finer=1).astype(int)
+    rays, _ = simulate.camera_rays((66, 72), picture.AT_M, picture.TO_M, picture.FOV_RAD)
+
+    def at(point_m):
+        way = point_m - picture.AT_M
+        return shown.reshape(-1, 3)[np.argmax(rays @ (way / np.linalg.norm(way)))]
+
+    red, green, blue = at(arm.env.goal)
+    assert red > 100 > 2 * max(green, blue)
+    red, green, blue = at(arm.state.block)
+    assert red > 1.5 * green > 3 * blue
+    arm.env.goal[:] = 2 * picture.AT_M - arm.env.goal  # behind the camera
+    changed = (picture.picture(arm, (66, 72), finer=1) != shown).any(-1)
+    assert 0 < changed.sum() < 60

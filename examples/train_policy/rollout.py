@@ -76,11 +76,14 @@ def actor(who: str, seed: int) -> Act:
     return policy_actor(trained(Path(who), Path(who).stat().st_mtime_ns))
 
 
-def run_episode(who: str, seed: int) -> bool:
+def run_episode(who: str, seed: int, watch: Callable[[Arm, int], None] = lambda robot, given: None) -> bool:
+    """`watch` is called before each command and after the last, with the number of those given."""
     robot, act = arm(who not in PRIVILEGED), actor(who, seed)
     robot.reset(seed)
-    for _ in range(EPISODE_COMMANDS):
+    for given in range(EPISODE_COMMANDS):
+        watch(robot, given)
         robot.command(*act(robot))
+    watch(robot, EPISODE_COMMANDS)
     return robot.success
 
 

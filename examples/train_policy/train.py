@@ -64,7 +64,7 @@ def fit(
             for slow, fast in zip(average.parameters(), policy.parameters(), strict=True):
                 slow.lerp_(fast, 1 - keep)
         losses.append(float(loss.detach()))
-        show(step, steps, "train")
+        show(step, steps, "train", f"loss {losses[-1]:.3f}")
         if step % max(1, steps // 20) == 0 or step == steps:
             held = validate(average, validation)
             curve.append({"step": step, "training_loss": sum(losses) / len(losses), "validation_loss": held})
