@@ -75,7 +75,8 @@ class GraphStep:
         torch.cuda.current_stream().wait_stream(warm)
         step.optimizer.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # Loaders that read ahead have threads of their own, which may go on.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             step(self.batch)
 
     def __call__(self, batch: Batch) -> None:
