@@ -42,6 +42,8 @@ wheel: build/.wheel
 
 demo: build/.wheel
 	@$(PYTHON) examples/demo.py --out build/demo.png
+	@rm -rf build/demo_policy && echo
+	@$(PYTHON) examples/train_policy/run.py --demo --out build/demo_policy
 
 test: test-cpp test-python
 
@@ -67,6 +69,7 @@ bench: build/.wheel
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
 	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 	$(PYTHON) benchmarks/bench_loader.py --out build/bench_loader.json
+	$(PYTHON) benchmarks/bench_training.py --out build/bench_training.json
 
 lint: $(READY)
 	clang-format --dry-run -Werror $(CXX_FILES)

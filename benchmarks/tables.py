@@ -234,9 +234,11 @@ def documents(cpu: Result, cuda: Result | None) -> dict[pathlib.Path, str]:
     docs = fill(docs, "bench:cpu", f"{cpu_full(cpu)}\n\n{outcome(cpu)}")
     import ingest_tables  # these are made of the functions above
     import loader_tables
+    import training_tables
     import voxelize_tables
 
-    for block, content in (voxelize_tables.blocks() | ingest_tables.blocks() | loader_tables.blocks()).items():
+    blocks = voxelize_tables.blocks() | ingest_tables.blocks() | loader_tables.blocks() | training_tables.blocks()
+    for block, content in blocks.items():
         docs = fill(docs, block, content)
     front = fill(README.read_text(), "bench", readme(cpu, cuda))
     return {README: fill(front, "bench:voxelize", voxelize_tables.committed_readme()), DOCS: docs}

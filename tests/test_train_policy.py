@@ -1,7 +1,9 @@
 """examples/train_policy: the simulated arm, its logs, and that a policy sees in rollout what it saw in training."""
 
+import base64
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,14 @@ import robocache
 
 pytest.importorskip("gymnasium_robotics", reason="pip install -r examples/train_policy/requirements.txt")
 pytest.importorskip("mcap_ros2.writer")
+pytest.importorskip("matplotlib")
 torch = pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_policy"
 sys.path.insert(0, str(EXAMPLE))
 
 import expert  # noqa: E402
+import page  # noqa: E402
+import picture  # noqa: E402
 import policy  # noqa: E402
 import record  # noqa: E402
 import rollout  # noqa: E402
@@ -52,6 +57,17 @@ def logs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cache(logs):
     return robocache.ingest(logs, logs.parent / "cache", dtype="float32", clock=windows.CLOCK)
+
+
+@pytest.fixture(scope="module")
+def made(cache):
+    return policy.Policy.for_cache(cache.statistics)
+
+
+def first_episode(cache):
+    """All samples of the episode with the seed 7: of three episodes it alone is in this part."""
+    (batch,) = windows.load(cache, "validation", 0.2, batch_size=1000)
+    return batch
 
 
 def drive(arm, seed, act=None, disturbance_m=0.0):
@@ -159,12 +175,12 @@ def test_the_camera_sees_the_table_where_it_is(arm):
     assert depth_mm.dtype == np.uint16
 
 
-def test_a_rollout_sees_bit_for_bit_what_training_sees(arm, cache):
-    seen = drive(arm, 8, disturbance_m=record.DISTURBANCE_M)
-    (batch,) = windows.batches(cache, [1], batch_size=1000, seed=None)
+def test_a_rollout_sees_bit_for_bit_what_training_sees(arm, cache, made):
+    seen, batch = drive(arm, 7, disturbance_m=record.DISTURBANCE_M), first_episode(cache)
+    assert set(seen) == {*windows.OBSERVED, windows.CAMERA}
     for name, values in seen.items():
-        assert values.dtype == batch[name].dtype
-        assert torch.equal(values, batch[name]), name
+        assert torch.equal(made.normalised(name, values), batch[name]), name
+    assert batch[windows.CAMERA].std() > 0.1
 
 
 def test_what_a_policy_sees_does_not_depend_on_the_future(arm):
@@ -175,67 +191,66 @@ def test_what_a_policy_sees_does_not_depend_on_the_future(arm):
     assert all(torch.equal(now[name][0], whole[name][20]) for name in now)
 
 
-def test_a_chunk_is_the_commands_that_were_given_from_then_on(arm, cache):
-    drive(arm, 8, disturbance_m=record.DISTURBANCE_M)
-    given = np.array([m.parts["position"] for m in arm.messages if m.topic == "/arm/command"], np.float32)
-    (batch,) = windows.batches(cache, [1], batch_size=1000, seed=None)
-    last = simulate.EPISODE_COMMANDS - 1
-    for k in (0, 17, last - 2):
-        rows = np.minimum(np.arange(k, k + windows.CHUNK), last)
-        np.testing.assert_array_equal(batch["action"][k, :, :3], given[rows])
-    assert not batch["action_is_pad"][: last - windows.CHUNK].any()
-    assert batch["action_is_pad"][last, 1:].all()
+def test_a_chunk_is_the_commands_that_were_given_from_then_on(arm, cache, made):
+    drive(arm, 7, disturbance_m=record.DISTURBANCE_M)
+    batch, last = first_episode(cache), simulate.EPISODE_COMMANDS - 1
+    for topic, name in (("/arm/command", windows.SETPOINT), ("/gripper/command", windows.OPENING)):
+        given = np.array([m.parts["position"] for m in arm.messages if m.topic == topic], np.float32)
+        for k in (0, 17, last - 2):
+            rows = np.minimum(np.arange(k, k + windows.CHUNK), last)
+            assert torch.equal(batch[name][k], made.normalised(name, torch.from_numpy(given[rows])))
+        assert not batch[f"{name}_is_pad"][: last - windows.CHUNK].any()
+        assert batch[f"{name}_is_pad"][last, 1:].all()
 
 
-def test_an_epoch_has_every_command_once_in_an_order_of_the_seed(cache):
-    count = 3 * simulate.EPISODE_COMMANDS
+def test_every_command_is_once_in_training_or_in_validation_and_the_seed_decides_the_order(cache):
+    def commands(part, share, seed=0, num_epochs=1):
+        loader = windows.load(cache, part, share, 50, seed)
+        made = itertools.islice(windows.epochs(loader), num_epochs * len(loader))
+        return torch.cat([batch[windows.SETPOINT][:, 0] for batch in made])
 
-    def two_epochs(seed):
-        made = itertools.islice(windows.batches(cache, [0, 1, 2], 64, seed), 6)
-        return torch.cat([batch["action"][:, 0] for batch in made])
-
-    first, again, other = two_epochs(1), two_epochs(1), two_epochs(2)
-    plain = torch.cat([batch["action"][:, 0] for batch in windows.batches(cache, [0, 1, 2], 64, None)])
-    assert (len(first), len(plain)) == (2 * count, count)
+    first, again, other = (commands("train", 0.8, seed, num_epochs=2) for seed in (1, 1, 2))
+    count = 2 * simulate.EPISODE_COMMANDS
+    assert len(first) == 2 * count
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert not torch.equal(first[:count], first[count:])
-    for part in (plain, first[:count], first[count:]):
-        assert torch.equal(torch.unique(part, dim=0), torch.unique(plain, dim=0))
-    assert len(torch.unique(plain, dim=0)) == count
+    assert torch.equal(torch.unique(first[:count], dim=0), torch.unique(first[count:], dim=0))
+    held = commands("validation", 0.2)
+    assert len(held) == simulate.EPISODE_COMMANDS
+    assert len(torch.unique(torch.cat([first[:count], held]), dim=0)) == 3 * simulate.EPISODE_COMMANDS
 
 
-def test_normalisation_is_that_of_the_cache_and_act_undoes_it(cache):
-    made = policy.Policy.for_cache(cache.statistics)
-    (batch,) = windows.batches(cache, [0, 1, 2], batch_size=1000, seed=None)
-    for name in windows.OBSERVED:
-        mean, std = (torch.tensor(cache.statistics[name][x]) for x in ("mean", "std"))
-        expected = (batch[name] - mean) / torch.where(std < 1e-6, 1.0, std)
-        torch.testing.assert_close(made.normalised(name, batch[name]), expected)
-    made.forward = made.targets
-    torch.testing.assert_close(made.act(batch), batch["action"], atol=1e-6, rtol=0)
+def test_act_gives_metres_for_what_is_not_normalised(cache, made):
+    batch = first_episode(cache)
+    seen = {name: made.measured(name, batch[name]) for name in windows.WINDOWS}
+    acting = policy.Policy.for_cache(cache.statistics)
+    acting.forward = acting.targets  # a policy that does what the expert did
+    done = torch.cat([seen[windows.SETPOINT], seen[windows.OPENING]], -1)
+    torch.testing.assert_close(acting.act(seen), done, atol=1e-6, rtol=0)
 
 
-def test_a_saved_policy_acts_the_same(cache, tmp_path):
-    made = policy.Policy.for_cache(cache.statistics)
+def test_a_saved_policy_acts_the_same(arm, made, tmp_path):
     made.save(tmp_path / "policy.safetensors")
-    (batch,) = windows.batches(cache, [2], batch_size=1000, seed=None)
-    assert torch.equal(policy.Policy.load(tmp_path / "policy.safetensors").act(batch), made.act(batch))
+    seen = drive(arm, 5)
+    assert torch.equal(policy.Policy.load(tmp_path / "policy.safetensors").act(seen), made.act(seen))
 
 
 def test_training_with_a_seed_repeats_and_learns(cache):
-    (first, told), (again, _), (other, _) = (train.train(cache, 40, batch_size=64, seed=s) for s in (1, 1, 2))
+    (first, told), (again, _), (other, _) = (train.train(cache, 40, 50, s, validation=0.2) for s in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
     assert told["curve"][-1]["training_loss"] < 0.7 * told["curve"][0]["training_loss"]
 
 
-def test_padding_does_not_count_in_the_loss(cache):
-    made = policy.Policy.for_cache(cache.statistics)
-    (batch,) = windows.batches(cache, [0], batch_size=1000, seed=None)
+def test_padding_does_not_count_in_the_loss(cache, made):
+    batch = first_episode(cache)
     loss = train.loss_of(made, batch)
-    batch["action"][batch["action_is_pad"]] = 1e6
+    for name in windows.COMMANDS:
+        batch[name][batch[f"{name}_is_pad"]] = 1e6
     assert torch.equal(train.loss_of(made, batch), loss)
+    batch[windows.SETPOINT][0, 0] = 1e6
+    assert train.loss_of(made, batch) > 2 * loss
 
 
 @pytest.mark.parametrize(
@@ -256,6 +271,8 @@ def test_the_interval_is_wilsons(successes, count, interval):
         (rollout, ["nobody"], "who must be expert, random or a file, got 'nobody'"),
         (rollout, ["expert", "--seed", "-2"], "--seed must not be negative, got -2"),
         (run, ["--out", "x", "--workers", "0"], "--workers must be at least 1, got 0"),
+        (run, ["--out", "x", "--demo", "--small"], "not allowed with argument --demo"),
+        (page, ["nowhere"], "out must be a folder that run.py wrote, got nowhere"),
     ],
 )
 def test_bad_arguments_are_named(script, arguments, message, capsys):
@@ -283,11 +300,54 @@ def test_the_result_that_is_kept_is_that_of_the_full_version_and_the_readme_says
     assert [name for name, row in rates.items() if row not in readme] == []
 
 
-def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(tmp_path):
-    script = [sys.executable, str(EXAMPLE / "run.py"), "--small", "--out", str(tmp_path / "out")]
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    out = tmp_path_factory.mktemp("small") / "out"
+    script = [sys.executable, str(EXAMPLE / "run.py"), "--small", "--out", str(out)]
     subprocess.run(script, check=True, timeout=280, stdout=subprocess.DEVNULL)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    return out
+
+
+def test_the_whole_way_in_small_ends_with_a_policy_that_beats_chance(small):
+    result = json.loads((small / "result.json").read_text())
     success = {name: x["success_rate"] for name, x in result["success"].items()}
     assert success["expert"] == 1.0
     assert success["random"] < success["policy"]
-    assert robocache.Cache(tmp_path / "out" / "cache").verify() == []
+    assert robocache.Cache(small / "cache").verify() == []
+
+
+def test_the_page_is_one_file_with_every_plot(small, monkeypatch):
+    monkeypatch.setattr(page, "picture", lambda robot: picture.picture(robot, (12, 13), finer=1))
+    result = json.loads((small / "result.json").read_text())
+    text = page.write(small, result).read_text()
+    images = [base64.b64decode(x) for x in re.findall(r'src="data:image/png;base64,([^"]+)"', text)]
+    assert [x[:8] for x in images] == [b"\x89PNG\r\n\x1a\n"] * 4
+    assert text.count("<img ") == len(images)
+    assert "http" not in text
+    assert f"{result['success']['policy']['success_rate']:.0%} at the goal" in text
+
+
+def test_the_page_shows_an_episode_that_only_the_policy_solved():
+    failed = {"policy": [1_000_000, 1_000_002, 1_000_003], "random": [1_000_000, 1_000_001, 1_000_002, 1_000_003]}
+    success = {name: {"first_seed": 1_000_000, "episodes": 4, "failed_seeds": x} for name, x in failed.items()}
+    assert page.telling_seed(success) == 1_000_001
+    success["policy"]["failed_seeds"] = failed["random"]
+    assert page.telling_seed(success) == 1_000_000
+
+
+def test_the_picture_shows_block_and_goal_where_they_are(arm):
+    arm.reset(1_000_001)  # the goal is on the table, and nothing in front of it
+    shown = picture.picture(arm, (66, 72), finer=1).astype(int)
+    rays, _ = simulate.camera_rays((66, 72), picture.AT_M, picture.TO_M, picture.FOV_RAD)
+
+    def at(point_m):
+        way = point_m - picture.AT_M
+        return shown.reshape(-1, 3)[np.argmax(rays @ (way / np.linalg.norm(way)))]
+
+    red, green, blue = at(arm.env.goal)
+    assert red > 100 > 2 * max(green, blue)
+    red, green, blue = at(arm.state.block)
+    assert red > 1.5 * green > 3 * blue
+    arm.env.goal[:] = 2 * picture.AT_M - arm.env.goal  # behind the camera
+    changed = (picture.picture(arm, (66, 72), finer=1) != shown).any(-1)
+    assert 0 < changed.sum() < 60

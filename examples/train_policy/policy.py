@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from torch import nn
-from windows import BLOCK, CAMERA, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST_DELTAS_NS, SETPOINT, Batch
+from windows import BLOCK, CAMERA, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST, SETPOINT, WINDOWS, Batch
 
 SEEN = 16
 """Numbers that the camera adds to the observation."""
@@ -17,7 +17,7 @@ Statistics = Mapping[str, Mapping[str, Any]]
 
 
 class Policy(nn.Module):
-    """Takes and gives metres, radians and newtons: it normalises by itself, with the statistics of the cache.
+    """Reads batches of the loader, which are normalised. On a robot, `act` takes and gives metres, radians and newtons.
 
     Setpoints are predicted as the way from where the gripper is now.
     """
@@ -25,14 +25,14 @@ class Policy(nn.Module):
     def __init__(self, channels: Mapping[str, int], width: int = 256) -> None:
         super().__init__()
         for name, count in channels.items():
-            self.register_buffer(f"{name}/mean", torch.zeros(count))
-            self.register_buffer(f"{name}/std", torch.ones(count))
+            self.register_buffer(f"{name}/offset", torch.zeros(count))
+            self.register_buffer(f"{name}/scale", torch.ones(count))
         self.eye = nn.Sequential(
             *(nn.Conv2d(1, 8, 5, stride=2, padding=2), nn.GELU()),
             *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.GELU()),
             *(nn.Flatten(), nn.Linear(16 * 6 * 8, SEEN), nn.Tanh()),
         )
-        inputs = len(PAST_DELTAS_NS) * sum(channels[name] for name in OBSERVED) + 6 + SEEN
+        inputs = PAST * sum(channels[name] for name in OBSERVED) + 6 + SEEN
         self.net = nn.Sequential(
             *(nn.Linear(inputs, width), nn.GELU()),
             *(nn.Linear(width, width), nn.GELU()),
@@ -42,38 +42,41 @@ class Policy(nn.Module):
 
     @classmethod
     def for_cache(cls, statistics: Statistics, width: int = 256) -> Policy:
-        """With the statistics of a cache. Channels that never change are not scaled."""
-        policy = cls({name: len(statistics[name]["mean"]) for name in (*OBSERVED, CAMERA, SETPOINT, OPENING)}, width)
-        for name, buffer in policy.named_buffers():
-            stream, _, kind = name.rpartition("/")
-            values = torch.tensor(statistics[stream][kind])
-            buffer.copy_(torch.where(values < 1e-6, 1.0, values) if kind == "std" else values)
+        """With the numbers that the loader normalises by (`mean_std`): (x - offset) * scale."""
+        policy = cls({name: len(statistics[name]["mean"]) for name in WINDOWS}, width)
+        for name in WINDOWS:
+            mean, std = (torch.tensor(statistics[name][x], dtype=torch.float64) for x in ("mean", "std"))
+            policy.get_buffer(f"{name}/offset").copy_(mean)
+            policy.get_buffer(f"{name}/scale").copy_(torch.where(std > 0, 1 / std, 1.0))  # constant: only shifted
         return policy
 
     def normalised(self, name: str, values: torch.Tensor) -> torch.Tensor:
-        return (values - self.get_buffer(f"{name}/mean")) / self.get_buffer(f"{name}/std")
+        """As the loader does it, to the bit."""
+        return (values.float() - self.get_buffer(f"{name}/offset")) * self.get_buffer(f"{name}/scale")
+
+    def measured(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """The way back."""
+        return values / self.get_buffer(f"{name}/scale") + self.get_buffer(f"{name}/offset")
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """(B, CHUNK, 4), normalised: what `targets` makes of the commands of a batch."""
-        seen = [self.normalised(name, batch[name]).flatten(1) for name in OBSERVED]
-        gripper, block, goal = (batch[name][:, -1] for name in (GRIPPER, BLOCK, GOAL))
-        scale = self.get_buffer(f"{BLOCK}/std")
-        ways = [(block - gripper) / scale, (goal - block) / scale]
-        looks = self.eye(self.normalised(CAMERA, batch[CAMERA].float()))
-        return self.net(torch.cat([*seen, *ways, looks], 1)).unflatten(1, (CHUNK, 4))
+        felt = [batch[name].flatten(1) for name in OBSERVED]
+        gripper, block, goal = (self.measured(name, batch[name][:, -1]) for name in (GRIPPER, BLOCK, GOAL))
+        scale = self.get_buffer(f"{BLOCK}/scale")
+        ways = [(block - gripper) * scale, (goal - block) * scale]
+        return self.net(torch.cat([*felt, *ways, self.eye(batch[CAMERA])], 1)).unflatten(1, (CHUNK, 4))
 
     def targets(self, batch: Batch) -> torch.Tensor:
-        setpoint, opening = batch["action"].split([3, 1], -1)
-        way = (setpoint - batch[GRIPPER][:, -1:]) / self.get_buffer(f"{SETPOINT}/std")
-        return torch.cat([way, self.normalised(OPENING, opening)], -1)
+        setpoint, gripper = (self.measured(name, batch[name]) for name in (SETPOINT, GRIPPER))
+        way = (setpoint - gripper[:, -1:]) * self.get_buffer(f"{SETPOINT}/scale")
+        return torch.cat([way, batch[OPENING]], -1)
 
     @torch.no_grad()
-    def act(self, batch: Batch) -> torch.Tensor:
-        """(B, CHUNK, 4): setpoints and openings in metres."""
-        way, opening = self(batch).split([3, 1], -1)
-        setpoint = batch[GRIPPER][:, -1:] + way * self.get_buffer(f"{SETPOINT}/std")
-        opening = opening * self.get_buffer(f"{OPENING}/std") + self.get_buffer(f"{OPENING}/mean")
-        return torch.cat([setpoint, opening], -1)
+    def act(self, seen: Batch) -> torch.Tensor:
+        """(B, CHUNK, 4), setpoints and openings in metres, for what `Live` saw."""
+        way, opening = self({name: self.normalised(name, x) for name, x in seen.items()}).split([3, 1], -1)
+        setpoint = seen[GRIPPER][:, -1:] + way / self.get_buffer(f"{SETPOINT}/scale")
+        return torch.cat([setpoint, self.measured(OPENING, opening)], -1)
 
     def save(self, path: Path) -> None:
         safetensors.torch.save_file(self.state_dict(), path)
@@ -81,7 +84,6 @@ class Policy(nn.Module):
     @classmethod
     def load(cls, path: Path) -> Policy:
         tensors = safetensors.torch.load_file(path)
-        names = [name.removesuffix("/mean") for name in tensors if name.endswith("/mean")]
-        policy = cls({name: len(tensors[f"{name}/mean"]) for name in names}, len(tensors["net.0.bias"]))
+        policy = cls({name: len(tensors[f"{name}/offset"]) for name in WINDOWS}, len(tensors["net.0.bias"]))
         policy.load_state_dict(tensors)
         return policy

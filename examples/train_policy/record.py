@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -114,22 +115,23 @@ def record_episode(seed: int, path: Path, disturbance_m: float = DISTURBANCE_M) 
     return robot.success
 
 
-def record(out: Path, episodes: int, seed: int, workers: int = 1) -> list[bool]:
+def record(out: Path, episodes: int, seed: int, pool: Executor | None = None) -> list[bool]:
     """Episode i has the seed `seed + i`, whoever records it. Returns which of them reached the goal."""
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise FileExistsError(f"record: out must be an empty folder, got {out}")
     jobs = [(seed + i, out / f"episode_{i:05}.mcap") for i in range(episodes)]
-    return list(bar(parallel(record_episode, jobs, workers), episodes, "record"))
+    return list(bar(spread(record_episode, jobs, pool), episodes, "record"))
 
 
-def parallel(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterator[Any]:
-    """Results in the order of the jobs. Other processes are started afresh: PyTorch and MuJoCo have threads."""
-    if workers <= 1:
-        yield from (function(*job) for job in jobs)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(function, *zip(*jobs, strict=True))
+def processes(workers: int) -> AbstractContextManager[Executor | None]:
+    """Started afresh, as PyTorch and MuJoCo have threads. Keep them: to import both takes longer than an episode."""
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else nullcontext()
+
+
+def spread(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], pool: Executor | None) -> Iterator[Any]:
+    """Results in the order of the jobs, from the processes of the pool, or from this one."""
+    return (pool.map if pool else map)(function, *zip(*jobs, strict=True))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -144,7 +146,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     options = parse()
     try:
-        reached = record(options.out, options.episodes, options.seed, options.workers)
+        with processes(options.workers) as pool:
+            reached = record(options.out, options.episodes, options.seed, pool)
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2

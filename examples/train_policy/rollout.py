@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import expert
 import numpy as np
 import torch
+from options import checked
 from policy import Policy
 from progress import bar
-from record import parallel
+from record import processes, spread
 from simulate import EPISODE_COMMANDS, OPEN_M, REACH_M, Arm
 from windows import CAMERA, OBSERVED, Live
 
@@ -42,7 +44,8 @@ def arm(listening: bool) -> Arm:
 
 
 @cache
-def trained(path: Path) -> Policy:
+def trained(path: Path, written_ns: int) -> Policy:
+    """Read again where the file was written anew."""
     torch.set_num_threads(1)
     return Policy.load(path)
 
@@ -68,14 +71,19 @@ def policy_actor(policy: Policy) -> Act:
 def actor(who: str, seed: int) -> Act:
     if who == "expert":
         return lambda robot: expert.act(robot.state)
-    return random_actor(seed) if who == "random" else policy_actor(trained(Path(who)))
+    if who == "random":
+        return random_actor(seed)
+    return policy_actor(trained(Path(who), Path(who).stat().st_mtime_ns))
 
 
-def run_episode(who: str, seed: int) -> bool:
+def run_episode(who: str, seed: int, watch: Callable[[Arm, int], None] = lambda robot, given: None) -> bool:
+    """`watch` is called before each command and after the last, with the number of those given."""
     robot, act = arm(who not in PRIVILEGED), actor(who, seed)
     robot.reset(seed)
-    for _ in range(EPISODE_COMMANDS):
+    for given in range(EPISODE_COMMANDS):
+        watch(robot, given)
         robot.command(*act(robot))
+    watch(robot, EPISODE_COMMANDS)
     return robot.success
 
 
@@ -86,11 +94,11 @@ def wilson(successes: int, count: int, z: float = 1.959964) -> tuple[float, floa
     return max(0.0, (centre - half) / (1 + extra)), min(1.0, (centre + half) / (1 + extra))
 
 
-def rollout(who: str, episodes: int, seed: int = FIRST_SEED, workers: int = 1) -> dict[str, Any]:
+def rollout(who: str, episodes: int, seed: int = FIRST_SEED, pool: Executor | None = None) -> dict[str, Any]:
     """`who`: expert, random, or the file of a policy. All of them meet the same blocks and goals."""
     jobs = [(who, seed + i) for i in range(episodes)]
     label = who if who in PRIVILEGED else "policy"
-    reached = list(bar(parallel(run_episode, jobs, workers), episodes, label))
+    reached = list(bar(spread(run_episode, jobs, pool), episodes, label))
     low, high = wilson(sum(reached), episodes)
     failed = [seed + i for i, ok in enumerate(reached) if not ok]
     return {
@@ -110,20 +118,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="the result as JSON")
-    options = parser.parse_args(arguments)
-    for name in ("episodes", "workers"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
+    options = checked(parser, parser.parse_args(arguments), "episodes", "workers")
     if options.who not in PRIVILEGED and not Path(options.who).is_file():
         parser.error(f"who must be expert, random or a file, got {options.who!r}")
-    if options.seed < 0:
-        parser.error(f"--seed must not be negative, got {options.seed}")
     return options
 
 
 def main() -> int:
     options = parse()
-    result = rollout(options.who, options.episodes, options.seed, options.workers)
+    with processes(options.workers) as pool:
+        result = rollout(options.who, options.episodes, options.seed, pool)
     if options.json:
         print(json.dumps(result, indent=1))
     else:

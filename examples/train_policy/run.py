@@ -1,9 +1,11 @@
 """The whole way: record the expert, ingest the logs, train, and compare the policy with the expert and with chance.
 
     python examples/train_policy/run.py --out build/train_policy              # the full version
+    python examples/train_policy/run.py --out build/demo_policy --demo        # what `make demo` runs
     python examples/train_policy/run.py --out build/train_policy --small      # under a minute: does it work at all
 
-Writes `result.json` beside logs, cache and policy. The same seed gives the same result.
+Writes `result.json` beside logs, cache and policy, and (but for the small version) `page.html`, one page of plots. The
+same seed gives the same result.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +26,7 @@ from typing import Any, TypeVar
 import robocache
 from options import checked
 from progress import show
-from record import DISTURBANCE_M, record
+from record import DISTURBANCE_M, processes, record
 from rollout import EXECUTED, rollout
 from simulate import TASK
 from train import train
@@ -31,29 +34,35 @@ from windows import CHUNK, CLOCK
 
 Result = TypeVar("Result")
 FULL = {"record_episodes": 150, "steps": 4000, "rollout_episodes": 100}
+DEMO = {"record_episodes": 80, "steps": 2000, "rollout_episodes": 50}
 SMALL = {"record_episodes": 16, "steps": 400, "rollout_episodes": 10}
+WRITTEN = {
+    "logs": "an MCAP file for each episode",
+    "cache": "what robocache.ingest made of them",
+    "policy.safetensors": "the weights",
+    "result.json": "success rates, losses, seconds",
+    "page.html": "plots of all of it, in one file",
+}
 PACKAGES = ("robocache", "mujoco", "gymnasium", "gymnasium-robotics", "torch", "numpy", "mcap", "mcap-ros2-support")
 
 
-def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, Any]:
+def run(out: Path, size: dict[str, int], seed: int, pool: Executor | None) -> dict[str, Any]:
     seconds: dict[str, float] = {}
-    cpu_seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], Result]) -> Result:
-        begin, used = time.perf_counter(), sum(os.times()[:4])
+        begin = time.perf_counter()
         result = call()
         seconds[name] = round(time.perf_counter() - begin, 2)
-        cpu_seconds[name] = round(sum(os.times()[:4]) - used, 2)
         return result
 
-    shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, workers))
+    shown = timed("record", lambda: record(out / "logs", size["record_episodes"], seed, pool))
     cache = timed("ingest", lambda: ingest(out))
     policy, told = timed("train", lambda: train(cache, size["steps"], seed=seed))
     weights = out / "policy.safetensors"
     policy.save(weights)
     who = {"expert": "expert", "policy": str(weights), "random": "random"}
     success = {
-        name: timed(f"rollout_{name}", lambda actor=actor: rollout(actor, size["rollout_episodes"], workers=workers))
+        name: timed(f"rollout_{name}", lambda actor=actor: rollout(actor, size["rollout_episodes"], pool=pool))
         for name, actor in who.items()
     }
     expert_rate = success["expert"]["success_rate"]
@@ -72,12 +81,10 @@ def run(out: Path, size: dict[str, int], seed: int, workers: int) -> dict[str, A
         "policy_over_expert": success["policy"]["success_rate"] / expert_rate if expert_rate else None,
         "training": told,
         "seconds": seconds | {"total": round(sum(seconds.values()), 2)},
-        "cpu_seconds": cpu_seconds | {"total": round(sum(cpu_seconds.values()), 2)},
         "machine": {
             "cpu": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
             "load_average": os.getloadavg()[0],
-            "workers": workers,
         },
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
@@ -102,7 +109,10 @@ def ingest(out: Path) -> robocache.Cache:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="a folder without logs in it, or one to be made")
-    parser.add_argument("--small", action="store_true", help=f"{SMALL} instead of {FULL}")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--demo", dest="size", action="store_const", const=DEMO, help=f"{DEMO} instead of {FULL}")
+    sizes.add_argument("--small", dest="size", action="store_const", const=SMALL, help=f"{SMALL}, and no page")
+    parser.set_defaults(size=FULL)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes that simulate")
     return checked(parser, parser.parse_args(arguments), "workers")
@@ -110,16 +120,32 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
+    size, out = options.size, options.out
+    told = "{record_episodes} episodes of the expert, {steps} steps of training, {rollout_episodes} rollouts".format(
+        **size
+    )
+    print(f"from a robot's log to a policy: {told}", flush=True)
     try:
-        result = run(options.out, SMALL if options.small else FULL, options.seed, options.workers)
+        with processes(options.workers) as pool:
+            result = run(out, size, options.seed, pool)
     except FileExistsError as error:
         print(error, file=sys.stderr)
         return 2
-    (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # with those of the processes, which have ended
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    if size is not SMALL:
+        from page import write  # matplotlib is slow to import
+
+        with processes(options.workers) as pool:
+            write(out, result, pool)
+    print()
     for name, x in result["success"].items():
         low, high = x["interval_95"]
-        print(f"{name:7} {x['successes']:4} of {x['episodes']} at the goal   95 % interval {low:.1%} to {high:.1%}")
-    print(f"{result['seconds']['total']:.0f} s; {options.out / 'result.json'}")
+        print(f"  {name:7} {x['successes']:4} of {x['episodes']} at the goal   95 % interval {low:.1%} to {high:.1%}")
+    print(f"\n{result['seconds']['total']:.0f} s; all of it is in {out}:")
+    for name, what in WRITTEN.items():
+        if (out / name).exists():
+            print(f"  {name:20} {what}")
     return 0
 
 

@@ -224,14 +224,19 @@ class Arm:
         return {"": np.where(hit >= 0, noisy, 0).astype(np.uint16).reshape(CAMERA_SIZE)}
 
 
-def camera_rays() -> tuple[np.ndarray, np.ndarray]:
+def camera_rays(
+    size: tuple[int, int] = CAMERA_SIZE,
+    at_m: np.ndarray = CAMERA_AT_M,
+    to_m: np.ndarray = CAMERA_TO_M,
+    fov_rad: float = CAMERA_FOV_RAD,
+) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors (pixels, 3) in the world, and their parts along the axis of the camera."""
-    height, width = CAMERA_SIZE
-    axis = (CAMERA_TO_M - CAMERA_AT_M) / np.linalg.norm(CAMERA_TO_M - CAMERA_AT_M)
+    height, width = size
+    axis = (to_m - at_m) / np.linalg.norm(to_m - at_m)
     right = np.cross(axis, [0.0, 0.0, 1.0])
     right /= np.linalg.norm(right)
     down = np.cross(axis, right)
-    pixel = 2 * np.tan(CAMERA_FOV_RAD / 2) / height
+    pixel = 2 * np.tan(fov_rad / 2) / height
     v, u = np.mgrid[:height, :width]
     u, v = (u.ravel() - (width - 1) / 2) * pixel, (v.ravel() - (height - 1) / 2) * pixel
     rays = axis + u[:, None] * right + v[:, None] * down

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,18 @@ import torch
 from options import checked
 from policy import Policy
 from progress import show
-from windows import Batch, batches
+from windows import SETPOINT, Batch, epochs, load
 
 AVERAGE = 0.998
 """How much of the averaged weights stays at each step: the average acts more steadily than the last step's weights."""
+VALIDATION = 0.1
+"""Share of the episodes that is held out."""
 
 
 def loss_of(policy: Policy, batch: Batch) -> torch.Tensor:
     """Mean absolute error of what is not padding: it wants the middle of the demonstrations, not their mean."""
     error = (policy(batch) - policy.targets(batch)).abs().mean(-1)
-    return error[~batch["action_is_pad"]].mean()
+    return error[~batch[f"{SETPOINT}_is_pad"]].mean()
 
 
 @torch.no_grad()
@@ -38,14 +40,8 @@ def validate(policy: Policy, held: Iterable[Batch]) -> float:
     return float(torch.stack([loss_of(policy, batch) for batch in held]).mean())
 
 
-def split(num_episodes: int) -> tuple[list[int], list[int]]:
-    """Every tenth episode validates; with few of them the last one."""
-    held = [*range(9, num_episodes, 10)] or [num_episodes - 1]
-    return [i for i in range(num_episodes) if i not in held], held
-
-
 def fit(
-    policy: Policy, training: Iterable[Batch], validation: Callable[[], Iterable[Batch]], steps: int
+    policy: Policy, training: Iterable[Batch], validation: Iterable[Batch], steps: int
 ) -> tuple[Policy, list[dict[str, float]]]:
     """Takes a step for each of the first `steps` batches. Returns the averaged policy, and the losses on the way."""
     average = copy.deepcopy(policy)
@@ -68,26 +64,25 @@ def fit(
             for slow, fast in zip(average.parameters(), policy.parameters(), strict=True):
                 slow.lerp_(fast, 1 - keep)
         losses.append(float(loss.detach()))
-        show(step, steps, "train")
+        show(step, steps, "train", f"loss {losses[-1]:.3f}")
         if step % max(1, steps // 20) == 0 or step == steps:
-            held = validate(average, validation())
+            held = validate(average, validation)
             curve.append({"step": step, "training_loss": sum(losses) / len(losses), "validation_loss": held})
             losses = []
     return average, curve
 
 
-def train(cache: robocache.Cache, steps: int, batch_size: int = 256, seed: int = 0) -> tuple[Policy, dict[str, Any]]:
+def train(
+    cache: robocache.Cache, steps: int, batch_size: int = 256, seed: int = 0, validation: float = VALIDATION
+) -> tuple[Policy, dict[str, Any]]:
     """The policy, and what is to be told of its training. The seed decides it, on one machine."""
     torch.set_num_threads(1)  # so small a network gains little from a second, and loses much on a busy machine
     torch.manual_seed(seed)
-    training, held = split(len(cache))
-    policy, curve = fit(
-        Policy.for_cache(cache.statistics),
-        batches(cache, training, batch_size, seed),
-        lambda: batches(cache, held, batch_size, None),
-        steps,
-    )
-    told = {"steps": steps, "batch_size": batch_size, "seed": seed, "held_out_episodes": held, "curve": curve}
+    training = load(cache, "train", 1 - validation, batch_size, seed)
+    held = load(cache, "validation", validation, batch_size)
+    policy, curve = fit(Policy.for_cache(cache.statistics), epochs(training), held, steps)
+    told = {"steps": steps, "batch_size": batch_size, "seed": seed, "tier": training.tier}
+    told |= {"training_samples": training.num_samples, "validation_samples": held.num_samples, "curve": curve}
     return policy, told
 
 
