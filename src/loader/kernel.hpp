@@ -147,14 +147,19 @@ struct OrderPlan {
     bool shuffle;
 };
 
-/// The anchor at a position: of the epoch for one table, of all epochs for a mixture.
-ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
+/// The place of a position: of the epoch for one table, of all epochs for a mixture.
+ROBOCACHE_HD Place place_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
     Place place{0, position};
     if (order.num_tables > 1) {
         place = place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
     } else if (order.shuffle) {
         place.number = permute(position, static_cast<std::uint64_t>(tables[0].num_anchors), tables[0].bits, order.key);
     }
+    return place;
+}
+
+ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
+    const Place place = place_of_position(tables, order, position);
     return anchor_at(tables[place.table], place.number);
 }
 
