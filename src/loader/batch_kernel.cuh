@@ -333,9 +333,8 @@ __device__ void make_items(const DeviceColumn& column, const PlacedTarget* place
     make_items<In, Out, 1>(column, placed, share);
 }
 
-// Not inlined: the switch over all of them would keep everything in registers at once.
 template <class In>
-__device__ __noinline__ void make_items_of(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+__device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
     switch (column.format.out) {
         case DType::f32: return make_items<In, float>(column, placed, share);
         case DType::f16: return make_items<In, Half>(column, placed, share);
@@ -346,7 +345,7 @@ __device__ __noinline__ void make_items_of(const DeviceColumn& column, const Pla
 
 /// Columns that have nothing in common.
 struct AnyItems {
-    static constexpr int blocks_per_multiprocessor = 5;
+    static constexpr int blocks_per_multiprocessor = 4;
 
     __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
         switch (column.format.raw_bytes) {
