@@ -56,6 +56,10 @@ def times_of(rng, clock, count):
         times += np.cumsum(rng.integers(0, 10, count) == 0) * 10 * MS
     elif clock == "fast":
         times = 10**9 + np.arange(count, dtype=np.int64) * 3 * MS
+    elif clock == "between":  # and rows just before others, or at the same time
+        times = np.sort(np.concatenate([times, times[::3] - 2 * MS, times[::7]]))[:count]
+    elif clock == "late":  # the last rows of long episodes at the end of time
+        times = np.minimum(times - 10**9, 200 * MS) + (2**63 - 1 - 200 * MS)
     return times
 
 
@@ -213,16 +217,25 @@ def test_every_method_and_dtype_scaled(rng, method, stored, deltas, num_parts, d
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("clock", ["even", "jitter", "repeated", "holes", "fast"])
+@pytest.mark.parametrize("clock", ["even", "jitter", "repeated", "holes", "fast", "late"])
 @pytest.mark.parametrize("outside", ["hold", "nan", "linear", ("nan", "hold")])
 @pytest.mark.parametrize("outside_valid", [False, True])
 @pytest.mark.parametrize("max_gap", [None, 15 * MS])
 def test_edges_gaps_latency_and_clocks(rng, clock, outside, outside_valid, max_gap, device):
     rules = {"clock": clock, "outside": outside, "outside_valid": outside_valid, "max_gap": max_gap}
     columns = [Column(deltas=d, latency=t, **rules) for d in (ON_ROWS, BETWEEN) for t in (0, 10 * MS, -7 * MS)]
-    # Other clocks than the anchors' own; and deltas in no order, twice the same.
-    columns += [Column(method="previous", clock="fast"), Column(deltas=[20 * MS, 0, 0, -10 * MS])]
+    # Another clock than the anchors' own; deltas in no order, and twice the same.
+    columns += [Column(method="previous", clock="even"), Column(deltas=[20 * MS, 0, 0, -10 * MS], **rules)]
+    columns += [Column(deltas=[0, 0, 10 * MS], **rules)]
     run(Case(rng, columns, device, 2))
+
+
+@pytest.mark.parametrize("method", ["mean", "min", "max", "linear", "previous"])
+def test_rows_at_the_targets_are_not_all_that_counts(rng, method):
+    """mean, min and max have windows of their own; of rows with one time the last one counts."""
+    for clock in ("even", "between"):
+        targets = ([0], [0, 10 * MS], [-10 * MS, 0], ON_ROWS)
+        Case(rng, [Column(method, deltas=deltas, clock=clock) for deltas in targets]).check()
 
 
 @pytest.mark.parametrize("device", DEVICES)
