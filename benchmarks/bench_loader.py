@@ -1,4 +1,4 @@
-"""Measures `Loader` against torch's DataLoader with the sampler of Diffusion Policy, and against plain PyTorch.
+"""Measures `Loader` against torch's DataLoader with the samplers of Diffusion Policy and robomimic, and plain PyTorch.
 
 python benchmarks/bench_loader.py --quick
 python benchmarks/bench_loader.py --out benchmarks/results/loader_cpu.json
@@ -89,6 +89,9 @@ def readers(
     for workers in (0, 2):
         rival = loader_rivals.data_loader(sampler, order, batch_size, workers)
         made[f"DataLoader {workers}"] = lambda rival=rival: iter(rival)
+    robomimic = loader_rivals.RobomimicDataset(recordings, LENGTH - BEFORE, BEFORE + 1)
+    rival = loader_rivals.data_loader(robomimic, order, batch_size, 0)
+    made["robomimic"] = lambda rival=rival: iter(rival)
     shuffled = torch.tensor(order)
     made["plain torch"] = lambda: gather.batches(shuffled, batch_size)
     return made, len(order) // batch_size
@@ -100,6 +103,8 @@ def require_equal(made: dict[str, Batches]) -> int:
     for batches in zip(*(reader() for reader in made.values()), strict=True):
         first, *others = batches
         for name, other in zip(list(made)[1:], others, strict=True):
+            if "pad_mask" in other:  # robomimic's: what was recorded, for all keys
+                other["obs_is_pad"] = ~other.pop("pad_mask")[..., 0]
             for key in other:
                 assert other[key].dtype == first[key].dtype, (name, key)
                 assert torch.equal(other[key], first[key]), f"{name} gives another {key} in batch {count}"

@@ -2,7 +2,8 @@
 
 The sampler is that of Diffusion Policy: recordings one after the other in one array per key, an index of four numbers
 for each window, a copy of each window, edges repeated where it reaches out of its episode. Around it a map-style
-dataset and torch's DataLoader. Plain PyTorch is what is left without them: one gather for all windows of a batch.
+dataset and torch's DataLoader. That of robomimic keeps an array for each episode and key, and says what was repeated.
+Plain PyTorch is what is left without them: one gather for all windows of a batch.
 """
 
 from __future__ import annotations
@@ -71,10 +72,57 @@ class WindowDataset(Dataset[dict[str, torch.Tensor]]):
         return {key: torch.from_numpy(window) for key, window in self.sampler.sample(i).items()}
 
 
-def data_loader(sampler: SequenceSampler, order: Sequence[int], batch_size: int, workers: int) -> DataLoader[Any]:
+class RobomimicDataset(Dataset[dict[str, torch.Tensor]]):
+    """robomimic's SequenceDataset with both paddings and the pad mask, low-dimensional data in memory.
+
+    Row i of an episode begins a sequence: ``frame_stack - 1`` rows before it and ``seq_length`` from it on. Actions and
+    observations are cut by a call each; edges are repeated and put around the slice by one concatenation.
+    """
+
+    def __init__(self, recordings: Recordings, seq_length: int, frame_stack: int) -> None:
+        self.seq_length, self.num_before = seq_length, frame_stack - 1
+        firsts = np.concatenate([[0], recordings.ends[:-1]]).tolist()
+        ends = recordings.ends.tolist()
+        self.demos = [
+            {key: array[begin:end] for key, array in recordings.arrays.items()}
+            for begin, end in zip(firsts, ends, strict=True)
+        ]
+        self.firsts, self.lengths = firsts, np.diff([0, *ends]).tolist()
+        self.demo_of = {row: demo for demo, begin in enumerate(firsts) for row in range(begin, ends[demo])}
+        self.groups = [[key for key in recordings.arrays if (key == "obs") == observed] for observed in (False, True)]
+
+    def __len__(self) -> int:
+        return len(self.demo_of)
+
+    def sequence(self, demo: int, row: int, keys: list[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        length = self.lengths[demo]
+        begin, end = max(0, row - self.num_before), min(length, row + self.seq_length)
+        before, after = max(0, self.num_before - row), max(0, row + self.seq_length - length)
+        found = {}
+        for key in keys:
+            rows = self.demos[demo][key][begin:end]
+            first = [np.repeat(rows[[0]], before, axis=0)] if before > 0 else []
+            last = [np.repeat(rows[[-1]], after, axis=0)] if after > 0 else []
+            found[key] = np.concatenate([*first, rows, *last], axis=0)
+        mask = np.array([0] * before + [1] * (end - begin) + [0] * after)
+        return found, mask[:, None].astype(bool)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        demo = self.demo_of[i]
+        item: dict[str, Any] = {}
+        for keys in self.groups:
+            found, item["pad_mask"] = self.sequence(demo, i - self.firsts[demo], keys)
+            item |= found
+        return item
+
+
+def data_loader(
+    sampler: SequenceSampler | RobomimicDataset, order: Sequence[int], batch_size: int, workers: int
+) -> DataLoader[Any]:
     """The order is given, so that everybody reads the same windows."""
+    dataset = WindowDataset(sampler) if isinstance(sampler, SequenceSampler) else sampler
     return DataLoader(
-        WindowDataset(sampler), batch_size, sampler=order, num_workers=workers, drop_last=True,  # type: ignore[arg-type]
+        dataset, batch_size, sampler=order, num_workers=workers, drop_last=True,  # type: ignore[arg-type]
         persistent_workers=workers > 0,
     )  # fmt: skip
 

@@ -29,7 +29,8 @@ def case(tmp_path_factory):
 def test_every_batch_of_the_epoch_was_compared_before_a_few_were_timed(case):
     assert case["batches_compared"] == case["axes"]["windows"] // 64 > 3
     assert case["batches_timed"] == 3
-    assert set(case["ratios"]) == {"robocache memory", "robocache mmap", "DataLoader 0", "DataLoader 2", "plain torch"}
+    assert set(case["ratios"]) == {"robocache memory", "robocache mmap", "DataLoader 0", "DataLoader 2", "robomimic",
+                                   "plain torch"}  # fmt: skip
 
 
 def test_a_batch_that_differs_in_one_bit_is_found():
@@ -47,6 +48,28 @@ def test_the_windows_of_the_sampler_by_hand():
     sampler = loader_rivals.SequenceSampler(recordings, 3, 1, 1)
     windows = [sampler.sample(i)["x"][:, 0].tolist() for i in range(len(sampler))]
     assert windows == [[0, 0, 1], [0, 1, 2], [1, 2, 2], [3, 3, 4], [3, 4, 4]]
+
+
+def test_the_sequences_of_robomimic_by_hand():
+    arrays = {key: np.arange(5, dtype=np.float32)[:, None] for key in ("obs", "action")}
+    dataset = loader_rivals.RobomimicDataset(loader_rivals.Recordings(arrays, np.array([3, 5])), 2, 2)
+    items = [dataset[i] for i in range(len(dataset))]
+    assert [item["obs"][:, 0].tolist() for item in items] == [[0, 0, 1], [0, 1, 2], [1, 2, 2], [3, 3, 4], [3, 4, 4]]
+    masks = [item["pad_mask"][:, 0].astype(int).tolist() for item in items]
+    assert masks == [[0, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 1, 0]]
+    assert all(np.array_equal(item["obs"], item["action"]) for item in items)
+
+
+def test_a_pad_mask_that_is_wrong_is_found():
+    ours = {"obs": torch.zeros(1, 2), "obs_is_pad": torch.tensor([[False, True]])}
+    for last, right in ((False, True), (True, False)):
+        theirs = {"obs": torch.zeros(1, 2), "pad_mask": torch.tensor([[[True], [last]]])}
+        made = {"a": lambda: iter([ours]), "b": lambda theirs=theirs: iter([theirs])}
+        if right:
+            assert bench_loader.require_equal(made) == 1
+        else:
+            with pytest.raises(AssertionError, match="b gives another obs_is_pad"):
+                bench_loader.require_equal(made)
 
 
 def test_the_bar_is_that_of_the_issue_and_is_for_the_faster_of_both(case):

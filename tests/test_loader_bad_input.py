@@ -42,7 +42,11 @@ BAD = {
         ValueError,
         "the window of 'state' must fit into an episode, the longest of which has 0.35 s, got 9 s",
     ),
-    "a point cloud": ({"windows": {"cloud": Window()}}, NotImplementedError, "stream 'cloud' is a point cloud"),
+    "a point cloud": (
+        {"windows": {"cloud": Window()}},
+        ValueError,
+        "stream 'cloud' is a point cloud: it needs Window(",
+    ),
     "batch_size 0": ({"batch_size": 0}, ValueError, "batch_size must be from 1 to 2147483647, got 0"),
     "batch_size 2.5": ({"batch_size": 2.5}, ValueError, "batch_size must be a whole number, got 2.5"),
     "more than there is": ({"batch_size": 10**6}, ValueError, "batch_size of all ranks must be at most the"),

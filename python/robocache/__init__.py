@@ -12,7 +12,7 @@ from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
 from ._view import view
 from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .adapters import open
-from .loader import Loader, Mixture, Window
+from .loader import Loader, Mixture, Voxels, Window
 from .quality import Report, check
 
 __version__: str = _version()
@@ -33,6 +33,7 @@ __all__ = [
     "Stream",
     "StreamSpec",
     "VoxelInfo",
+    "Voxels",
     "Window",
     "__version__",
     "align",

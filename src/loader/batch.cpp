@@ -215,15 +215,15 @@ struct BatchReader::State {
 
     void run(const BatchCall& call, Stream stream) const {
         if (call.count == 0) return;
-        if (device != nullptr) return device->read(plan, call, stream);
-        read_batch_cpu(plan, call);
+        device->read(plan, call, stream);
     }
 };
 
 BatchReader::BatchReader(const BatchSource& source, Stream stream) : state_(std::make_unique<State>()) {
     state_->plan = make_plan(source);
     index_tables(state_->plan);
-    if (state_->plan.device.type == DeviceType::cuda) state_->device = make_device_batch(state_->plan, stream);
+    const bool on_gpu = state_->plan.device.type == DeviceType::cuda;
+    state_->device = on_gpu ? make_device_batch(state_->plan, stream) : make_host_batch(state_->plan);
 }
 
 BatchReader::~BatchReader() = default;

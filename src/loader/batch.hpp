@@ -64,16 +64,15 @@ struct BatchCall {
     return ((table.num_anchors - 1) >> shift) + 1;
 }
 
-void read_batch_cpu(const BatchPlan& plan, const BatchCall& call);
-
-/// What a reader keeps on the GPU.
+/// What a reader keeps besides its plan, on the device of the rows.
 class DeviceBatch {
 public:
     virtual ~DeviceBatch() = default;
     virtual void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const = 0;
 };
 
-/// Throws Unsupported for what the kernel does not do.
+[[nodiscard]] std::unique_ptr<DeviceBatch> make_host_batch(const BatchPlan& plan);
+/// On the GPU. Throws Unsupported for what the kernel does not do.
 [[nodiscard]] std::unique_ptr<DeviceBatch> make_device_batch(const BatchPlan& plan, Stream stream);
 
 /// A view of host memory as the GPU sees it; throws where it is not pinned.

@@ -16,7 +16,9 @@ using align_detail::Divisor;
 using align_detail::StreamPlan;
 
 constexpr std::int64_t max_blocks = (std::int64_t{1} << 31) - 1;
-constexpr std::int64_t enough_blocks = 4 * 132;
+constexpr std::int64_t multiprocessors = 132;  // of an H200, which the launch shape was measured on
+constexpr std::int64_t enough_blocks = 2 * multiprocessors;
+constexpr std::int64_t many_blocks = 7 * multiprocessors;
 
 /// Host memory that becomes device memory in one copy.
 class Image {
@@ -112,6 +114,7 @@ public:
 private:
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       Stream stream) const;
+    static double usual_rate(const DeviceColumn& column, std::size_t num_episodes);
     DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call, std::size_t num_columns) const;
 
     std::unique_ptr<Buffer> memory_;
@@ -148,22 +151,40 @@ unsigned blocks_of(std::size_t count, unsigned threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
 }
 
-/// Where anchors are the rows of a stream: which rows around its own a sample will read if they are evenly spaced.
-void expect_rows(const TablePlan& table, const StreamPlan& s, const ColumnPlan& plan, double ns_per_row,
-                 DeviceColumn& column) {
-    if (table.period_ns > 0 || reinterpret_cast<const std::int64_t*>(s.times) != table.times ||
-        table.num_anchors != s.num_rows || !(ns_per_row > 0)) {
+bool anchors_are_rows(const BatchPlan& plan, std::size_t c) {
+    const TablePlan& table = plan.tables[0];
+    const StreamPlan& s = plan.rows[c].stream;
+    return plan.tables.size() == 1 && plan.num_parts == 1 && !(table.period_ns > 0) &&
+           table.num_anchors == s.num_rows && reinterpret_cast<const std::int64_t*>(s.times) == table.times &&
+           s.offsets == table.prefix;
+}
+
+/// Rows from the anchor's to each moment.
+std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency, double rows_per_ns) {
+    std::vector<std::int32_t> steps;
+    for (const std::int64_t delta : plan.deltas) {
+        const double rows = std::rint((static_cast<double>(delta) + static_cast<double>(latency)) * rows_per_ns);
+        steps.push_back(static_cast<std::int32_t>(std::clamp(rows, -1e9, 1e9)));
+    }
+    return steps;
+}
+
+/// How much is fetched for a sample before its rows are found: the span of its moments, where that is not much more
+/// than what they need.
+void plan_fetching(const ColumnPlan& plan, std::int64_t latency, double rows_per_ns, DeviceColumn& column) {
+    constexpr std::int64_t line = 128;
+    constexpr double most_bytes = 16 << 10;
+    const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
+    const double rows = std::ceil(static_cast<double>(*high - *low) * rows_per_ns) + 3;
+    if (rows > 8.0 * static_cast<double>(plan.num_targets()) + 3 ||
+        rows * static_cast<double>(column.value_row_bytes) > most_bytes) {
         return;
     }
-    const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
-    const double latency = static_cast<double>(s.latency.ns);
-    const double before = std::floor((static_cast<double>(*low) + latency) / ns_per_row + 0.01);
-    const double after = std::ceil((static_cast<double>(*high) + latency) / ns_per_row - 0.01);
-    constexpr double most_bytes = 16 << 10;
-    if ((after - before + 1) * static_cast<double>(s.value_row_stride) > most_bytes) return;
-    if (after - before + 1 > 4.0 * static_cast<double>(plan.num_targets())) return;
-    column.rows_before = static_cast<std::int32_t>(-before);
-    column.rows_expected = static_cast<std::int32_t>(after - before + 1);
+    column.first_delta = align_detail::add_time(*low, latency);
+    column.fetched_rows = static_cast<std::int32_t>(rows);
+    const auto lines = [&](std::int64_t row_bytes) { return column.fetched_rows * row_bytes / line + 2; };
+    column.value_lines = static_cast<std::uint32_t>(lines(column.value_row_bytes));
+    column.by_fetched_lines = Divisor(column.value_lines + static_cast<std::uint32_t>(lines(8)));
 }
 
 CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
@@ -197,6 +218,10 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     };
     for (const TablePlan& table : plan.tables) {
         buckets_at.push_back(behind(static_cast<std::size_t>(num_buckets(table, table.bucket_shift)) * sizeof(Bucket)));
+    }
+    std::vector<std::size_t> steps_at;
+    for (const ColumnPlan& column : plan.columns) {
+        steps_at.push_back(behind(column.deltas.size() * sizeof(std::int32_t)));
     }
     std::vector<std::size_t> episodes_at;
     for (std::size_t c = 0; c < num_columns; ++c) {
@@ -271,20 +296,34 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     }
     // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.
     check_cuda(cudaStreamSynchronize(queue), "BatchReader: cudaStreamSynchronize");
-    if (plan.tables.size() > 1 || plan.num_parts > 1) return;
+    std::vector<std::int32_t> steps;
     for (std::size_t c = 0; c < num_columns; ++c) {
-        std::vector<EpisodeIndex> some(std::min<std::size_t>(num_episodes, 64));
-        check_cuda(
-            cudaMemcpy(some.data(), columns_[c].episodes, some.size() * sizeof(EpisodeIndex), cudaMemcpyDeviceToHost),
-            "BatchReader: cudaMemcpy");
-        std::erase_if(some, [](const EpisodeIndex& e) { return !(e.rows_per_ns > 0); });
-        if (some.empty()) continue;
-        const auto middle = some.begin() + static_cast<std::ptrdiff_t>(some.size() / 2);
-        std::nth_element(some.begin(), middle, some.end(),
-                         [](const EpisodeIndex& x, const EpisodeIndex& y) { return x.rows_per_ns < y.rows_per_ns; });
-        expect_rows(plan.tables[0], plan.rows[c].stream, plan.columns[c],
-                    1.0 / static_cast<double>(middle->rows_per_ns), columns_[c]);
+        const std::int64_t latency = plan.rows[c].stream.latency.ns;
+        const double rate = usual_rate(columns_[c], num_episodes);
+        if (!(rate > 0)) continue;
+        plan_fetching(plan.columns[c], latency, rate, columns_[c]);
+        if (!anchors_are_rows(plan, c)) continue;
+        steps = row_steps(plan.columns[c], latency, rate);
+        auto* target = memory_->at<std::int32_t>(steps_at[c]);
+        check_cuda(cudaMemcpy(target, steps.data(), steps.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+                   "BatchReader: cudaMemcpy");
+        columns_[c].row_steps = target;
     }
+}
+
+/// Rows per nanosecond of a column, as most of its first episodes have them; 0 where none has two rows.
+double CudaBatch::usual_rate(const DeviceColumn& column, std::size_t num_episodes) {
+    std::vector<EpisodeIndex> some(std::min<std::size_t>(num_episodes, 64));
+    check_cuda(cudaMemcpy(some.data(), column.episodes, some.size() * sizeof(EpisodeIndex), cudaMemcpyDeviceToHost),
+               "BatchReader: cudaMemcpy");
+    std::vector<float> rates;
+    for (const EpisodeIndex& episode : some) {
+        if (episode.rows_per_ns > 0) rates.push_back(episode.rows_per_ns);
+    }
+    if (rates.empty()) return 0;
+    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::nth_element(rates.begin(), middle, rates.end());
+    return static_cast<double>(*middle);
 }
 
 /// The column with its outputs, cut into blocks.
@@ -314,11 +353,18 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
         column.num_items = static_cast<std::uint32_t>(plan.num_channels / (format.wide ? wide : 1));
     }
     column.chunk_items = std::min<std::uint32_t>(column.num_items, batch_threads);
-    column.tile_targets = std::min<std::uint32_t>(column.num_targets, max_block_targets);
-    const std::int64_t most = std::min<std::int64_t>(max_block_targets / column.tile_targets, max_block_samples);
-    const std::int64_t spread = call.count * static_cast<std::int64_t>(num_columns) / enough_blocks;
-    column.samples = static_cast<std::uint32_t>(std::clamp<std::int64_t>(spread, 1, most));
-    column.by_target_tiles = Divisor((column.num_targets + column.tile_targets - 1) / column.tile_targets);
+    column.tile_targets = std::min<std::uint32_t>(column.num_targets, max_tile_targets);
+    // Enough blocks for all multiprocessors; but finding one sample takes a warp as long as finding 32.
+    const std::int64_t all = call.count * static_cast<std::int64_t>(num_columns);
+    const std::int64_t spread =
+        std::max(all / many_blocks, std::min<std::int64_t>(16, (all + enough_blocks - 1) / enough_blocks));
+    const std::int64_t cuts = (column.num_targets + column.tile_targets - 1) / column.tile_targets;
+    const std::int64_t samples = cuts > 1 ? 1 : std::clamp<std::int64_t>(spread, 1, max_block_samples);
+    const std::int64_t at_once = std::min<std::int64_t>(max_tile_targets / column.tile_targets, samples);
+    const std::int64_t tiles = (samples + at_once - 1) / at_once;
+    column.samples = static_cast<std::uint32_t>(samples);
+    column.tile_samples = static_cast<std::uint32_t>((samples + tiles - 1) / tiles);  // equal tiles
+    column.by_target_cuts = Divisor(static_cast<std::uint32_t>(cuts));
     column.by_chunks = Divisor((column.num_items + column.chunk_items - 1) / column.chunk_items);
     column.by_tile_targets = Divisor(column.tile_targets);
     column.by_chunk_items = Divisor(column.chunk_items);
@@ -348,7 +394,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call, end - begin);
         column.first_block = static_cast<std::uint32_t>(blocks);
         const std::int64_t tiles = (call.count + column.samples - 1) / column.samples;
-        blocks += tiles * column.by_target_tiles.divisor * column.by_chunks.divisor;
+        blocks += tiles * column.by_target_cuts.divisor * column.by_chunks.divisor;
         if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     }
     const auto kernel = all(DType::f32)    ? robocache_read_batch<ItemsOf<float>>

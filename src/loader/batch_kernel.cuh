@@ -1,5 +1,5 @@
-// The kernel of BatchReader. A block takes some samples of one column: a lane for each finds its anchor and episode, a
-// thread for each target finds its rows, then all threads move the rows.
+// The kernel of BatchReader. A block takes some samples of one column: a thread for each finds its anchor and episode.
+// Then, some of the samples at a time, a thread for each target finds its rows, and all threads move them.
 #pragma once
 
 #include "core/cuda_overlap.cuh"
@@ -20,6 +20,7 @@ struct SampleRows {
     const void* scales;
     std::int64_t max_gap;
     std::int64_t num_rows;
+    std::int64_t anchor_row;  // -1: the anchor is no row of this stream
     float rows_per_ns;
 };
 
@@ -46,31 +47,18 @@ __device__ inline OrderPlan order_at_step(const BatchTable& table, std::uint64_t
     return order;
 }
 
-__device__ __forceinline__ void fetch_into_l2(const char* begin, std::int64_t bytes) {
-    constexpr std::int64_t line = 128;
-    for (std::int64_t i = 0; i < bytes; i += line) asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + i));
-}
-
-/// The rows that a sample will most likely read, long before they are found: anchors are rows of this stream, at a
-/// steady rate. Never outside the stream.
-__device__ inline void expect_rows(const DeviceColumn& column, std::uint64_t number, std::int64_t num_rows) {
-    const std::int64_t first = static_cast<std::int64_t>(number) - column.rows_before;
-    const std::int64_t begin = first < 0 ? 0 : first;
-    const std::int64_t end = first + column.rows_expected < num_rows ? first + column.rows_expected : num_rows;
-    fetch_into_l2(reinterpret_cast<const char*>(column.rows.times + begin), (end - begin) * 8);
-    fetch_into_l2(column.rows.values + begin * column.value_row_bytes, (end - begin) * column.value_row_bytes);
-}
-
-__device__ inline Anchor find_anchor(const BatchTable& table, const DeviceColumn& column, std::uint64_t position) {
-    const OrderPlan order = order_at_step(table, position);
-    if (order.num_tables > 1) return anchor_of_position(table.tables, order, position);
-    const std::uint64_t number = number_at_position(table.table, order, position);
-    if (column.rows_expected > 0) expect_rows(column, number, table.table.num_anchors);
-    return anchor_at(table.table, number);
-}
-
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
-    const Anchor anchor = find_anchor(table, column, table.first_position + static_cast<std::uint64_t>(i));
+    std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
+    const OrderPlan order = order_at_step(table, position);
+    Anchor anchor;
+    std::int64_t row = -1;
+    if (order.num_tables > 1) {
+        anchor = anchor_of_position(table.tables, order, position);
+    } else {
+        const std::uint64_t number = number_at_position(table.table, order, position);
+        anchor = anchor_at(table.table, number);
+        if (column.row_steps != nullptr) row = static_cast<std::int64_t>(number);
+    }
     const EpisodeIndex episode = column.episodes[anchor.episode];
     PartRows rows = column.rows;
     if (column.parts != nullptr) rows = column.parts[episode.part * column.parts_step];
@@ -81,7 +69,39 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
             rows.scales,
             rows.max_gap,
             episode.num_rows,
+            row < 0 ? row : row - episode.first_row,
             episode.rows_per_ns};
+}
+
+/// Where a moment would be among evenly spaced rows.
+__device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std::int64_t t) {
+    if (t <= rows.first_time) return 0;
+    const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns;
+    return static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
+}
+
+/// Asks for the lines of memory that some samples will most likely need, without waiting for them: enough of them are
+/// on their way then, however few registers there are to wait with. Never outside an episode.
+__device__ inline void fetch_samples(const DeviceColumn& column, const SampleRows* samples, std::uint32_t count) {
+    constexpr std::uint64_t line = 128;
+    const std::uint32_t lines = column.by_fetched_lines.divisor;
+    for (std::uint32_t k = threadIdx.x; k < count * lines; k += batch_threads) {
+        const std::uint32_t s = column.by_fetched_lines.divide(k);
+        const std::uint32_t i = k - s * lines;
+        const SampleRows& rows = samples[s];
+        const std::int64_t guess = guessed_row(rows, align_detail::add_time(rows.anchor, column.first_delta)) - 1;
+        const std::int64_t begin = guess < 0 ? 0 : guess;
+        const std::int64_t end =
+            begin + column.fetched_rows < rows.num_rows ? begin + column.fetched_rows : rows.num_rows;
+        const bool values = i < column.value_lines;
+        const std::int64_t row_bytes = values ? column.value_row_bytes : 8;
+        const char* base = values ? rows.values : reinterpret_cast<const char*>(rows.times);
+        const auto first = reinterpret_cast<std::uint64_t>(base + begin * row_bytes) / line * line;
+        const std::uint64_t at = first + (values ? i : i - column.value_lines) * line;
+        if (begin < end && at < reinterpret_cast<std::uint64_t>(base + end * row_bytes)) {
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+        }
+    }
 }
 
 /// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
@@ -136,20 +156,25 @@ __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64
     return align_detail::sample_at(times, t, near, method, rules);
 }
 
-__device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::int64_t delta,
+__device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
                                             bool& valid) {
     using align_detail::Kind;
     valid = false;
     if (rows.num_rows == 0) return {nullptr, nullptr, rows.scales, 0.0};
-    const std::int64_t t = align_detail::add_time(align_detail::add_time(rows.anchor, delta), column.latency);
-    std::int64_t guess = 0;
-    if (t > rows.first_time) {
-        const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns;
-        guess = static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
+    const std::int64_t t =
+        align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
+    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
+    if (rows.anchor_row >= 0) {
+        // Windows on the rows themselves: the last row with just this time, as sample_inside would have it.
+        const std::int64_t row = rows.anchor_row + __ldg(column.row_steps + j);
+        if (row >= 0 && row + 1 < rows.num_rows && times[row] == t && times[row + 1] > t) {
+            valid = true;
+            return {rows.values + row * column.value_row_bytes, nullptr, rows.scales, 0.0};
+        }
     }
     align_detail::Rules rules = column.rules;
     rules.max_gap.ns = rows.max_gap;
-    const align_detail::Sample sample = sample_near({rows.times, 1, rows.num_rows}, t, guess, column.method, rules);
+    const align_detail::Sample sample = sample_near(times, t, guessed_row(rows, t), column.method, rules);
     valid = sample.valid;
     if (sample.kind == Kind::nan) {
         return {nullptr, nullptr, rows.scales, __longlong_as_double(0x7ff8000000000000LL)};
@@ -320,6 +345,8 @@ __device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* pl
 
 /// Columns that have nothing in common.
 struct AnyItems {
+    static constexpr int blocks_per_multiprocessor = 4;
+
     __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
         switch (column.format.raw_bytes) {
             case 16: return copy_items<16>(column, placed, share);
@@ -344,73 +371,95 @@ struct AnyItems {
 /// Columns of one type.
 template <class T>
 struct ItemsOf {
+    static constexpr int blocks_per_multiprocessor = 7;
+
     __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
         make_items<T, T>(column, placed, share);
     }
 };
 
+/// What a block works on.
+struct BlockWork {
+    std::int64_t first_sample;
+    std::uint32_t num_samples;
+    std::uint32_t first_target;
+    std::uint32_t num_targets;  // of each sample; all of them where there are several samples
+    std::uint32_t first_item;
+    std::uint32_t num_items;  // of each row
+};
+
+__device__ inline BlockWork work_of(const DeviceColumn& column, std::int64_t count) {
+    const std::uint32_t block = blockIdx.x - column.first_block;
+    const std::uint32_t cut = column.by_chunks.divide(block);
+    const std::uint32_t first_item = (block - cut * column.by_chunks.divisor) * column.chunk_items;
+    const std::uint32_t samples = column.by_target_cuts.divide(cut);
+    const std::uint32_t first_target = (cut - samples * column.by_target_cuts.divisor) * column.tile_targets;
+    const std::int64_t first_sample = static_cast<std::int64_t>(samples) * column.samples;
+    const std::int64_t samples_left = count - first_sample;
+    const std::uint32_t targets_left = column.num_targets - first_target;
+    const std::uint32_t items_left = column.num_items - first_item;
+    return {first_sample, static_cast<std::uint32_t>(samples_left < column.samples ? samples_left : column.samples),
+            first_target, targets_left < column.tile_targets ? targets_left : column.tile_targets,
+            first_item,   items_left < column.chunk_items ? items_left : column.chunk_items};
+}
+
 template <class Mover>
-__global__ __launch_bounds__(batch_threads, blocks_per_multiprocessor) void robocache_read_batch(
+__global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) void robocache_read_batch(
     const __grid_constant__ BatchTable table) {
     __shared__ SampleRows samples[max_block_samples];
-    __shared__ PlacedTarget placed[max_block_targets];
-    __shared__ bool valid[max_block_targets];
+    __shared__ PlacedTarget placed[max_tile_targets];
+    __shared__ bool valid[max_tile_targets];
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.step != nullptr) wait_for_earlier_work();
     int c = 0;
     while (c + 1 < table.num_columns && blockIdx.x >= table.columns[c + 1].first_block) ++c;
     const DeviceColumn& column = table.columns[c];
-    const std::uint32_t block = blockIdx.x - column.first_block;
-    const std::uint32_t tile = column.by_chunks.divide(block);
-    const std::uint32_t chunk = block - tile * column.by_chunks.divisor;
-    const std::uint32_t sample_tile = column.by_target_tiles.divide(tile);
-    const std::uint32_t first_target = (tile - sample_tile * column.by_target_tiles.divisor) * column.tile_targets;
-    const std::int64_t first_sample = static_cast<std::int64_t>(sample_tile) * column.samples;
-    const std::int64_t left = table.count - first_sample;
-    const auto num_samples = static_cast<std::uint32_t>(left < column.samples ? left : column.samples);
-    const std::uint32_t targets_left = column.num_targets - first_target;
-    const std::uint32_t num_targets = targets_left < column.tile_targets ? targets_left : column.tile_targets;
-    const std::uint32_t count = num_samples * num_targets;  // more than one sample: num_targets is tile_targets
-
-    const bool fetches = chunk == 0 && column.value_row_bytes <= 1024 && column.rows_expected == 0;
-    if (threadIdx.x < num_samples) samples[threadIdx.x] = find_sample(table, column, first_sample + threadIdx.x);
+    const BlockWork work = work_of(column, table.count);
+    if (threadIdx.x < work.num_samples)
+        samples[threadIdx.x] = find_sample(table, column, work.first_sample + threadIdx.x);
     __syncthreads();
-    bool all_rows = true;
-    for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) {
-        const std::uint32_t s = column.by_tile_targets.divide(k);
-        const std::uint32_t j = k - s * column.tile_targets;
-        const PlacedTarget p = place_target(column, samples[s], __ldg(column.deltas + first_target + j), valid[k]);
-        // All rows are on their way before any is asked for, however few registers there are to wait for them.
-        if (p.a != nullptr && fetches) fetch_into_l2(p.a, column.value_row_bytes);
-        if (p.b != nullptr && fetches) fetch_into_l2(p.b, column.value_row_bytes);
-        all_rows = all_rows && p.a != nullptr && p.b == nullptr;
-        placed[k] = p;
+    const bool fetches = column.fetched_rows > 0 && work.first_item == 0 && work.first_target == 0;
+    if (fetches) {
+        fetch_samples(column, samples, work.num_samples < column.tile_samples ? work.num_samples : column.tile_samples);
     }
-    if (table.step == nullptr) wait_for_earlier_work();
-    const int rows_only = __syncthreads_and(all_rows);
 
-    const std::int64_t first = first_sample * column.num_targets + first_target;
-    if (column.padding != nullptr && chunk == 0) {
-        for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) column.padding[first + k] = !valid[k];
+    const std::uint32_t thread_target =
+        work.num_items == column.chunk_items ? column.by_chunk_items.divide(threadIdx.x) : threadIdx.x / work.num_items;
+    const std::uint32_t target_step = work.num_items == column.chunk_items ? column.by_chunk_items.divide(batch_threads)
+                                                                           : batch_threads / work.num_items;
+    for (std::uint32_t tile = 0; tile < work.num_samples; tile += column.tile_samples) {
+        const std::uint32_t left = work.num_samples - tile;
+        const std::uint32_t tile_samples = left < column.tile_samples ? left : column.tile_samples;
+        if (fetches && left > tile_samples) {  // those of the next tile
+            const std::uint32_t more = left - tile_samples;
+            fetch_samples(column, samples + tile + tile_samples,
+                          more < column.tile_samples ? more : column.tile_samples);
+        }
+        const std::uint32_t count = tile_samples * work.num_targets;
+        bool all_rows = true;
+        for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) {
+            const std::uint32_t s = column.by_tile_targets.divide(k);
+            const std::uint32_t j = work.first_target + k - s * column.tile_targets;
+            const PlacedTarget p = place_target(column, samples[tile + s], j, valid[k]);
+            all_rows = all_rows && p.a != nullptr && p.b == nullptr;
+            placed[k] = p;
+        }
+        if (table.step == nullptr && tile == 0) wait_for_earlier_work();
+        const int rows_only = __syncthreads_and(all_rows);
+
+        const std::int64_t first = (work.first_sample + tile) * column.num_targets + work.first_target;
+        if (column.padding != nullptr && work.first_item == 0) {
+            for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) column.padding[first + k] = !valid[k];
+        }
+        if (thread_target < target_step) {
+            const std::uint32_t item = work.first_item + threadIdx.x - thread_target * work.num_items;
+            Mover::make(
+                column, placed,
+                {rows_only != 0, item, thread_target, target_step, count, column.out + first * column.out_row_bytes});
+        }
+        if (left > tile_samples) __syncthreads();
     }
-    const std::uint32_t first_item = chunk * column.chunk_items;
-    const std::uint32_t items_left = column.num_items - first_item;
-    if (items_left >= column.chunk_items) {
-        const std::uint32_t target = column.by_chunk_items.divide(threadIdx.x);
-        const std::uint32_t step = column.by_chunk_items.divide(batch_threads);
-        if (target >= step) return;
-        const Share share{rows_only != 0, first_item + threadIdx.x - target * column.chunk_items,
-                          target,         step,
-                          count,          column.out + first * column.out_row_bytes};
-        return Mover::make(column, placed, share);
-    }
-    const std::uint32_t target = threadIdx.x / items_left;  // the last, shorter chunk
-    const std::uint32_t step = batch_threads / items_left;
-    if (target >= step) return;
-    const Share share{rows_only != 0, first_item + threadIdx.x - target * items_left, target, step,
-                      count,          column.out + first * column.out_row_bytes};
-    Mover::make(column, placed, share);
 }
 
 // ---- the index ------------------------------------------------------------------------------------------------------

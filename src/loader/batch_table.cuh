@@ -9,10 +9,9 @@
 namespace robocache::loader_detail {
 
 constexpr int batch_threads = 128;
-constexpr int blocks_per_multiprocessor = 8;
-constexpr int max_block_samples = 32;   // one lane of a warp each
-constexpr int max_block_targets = 256;  // of all samples of a block
-constexpr int max_batch_columns = 8;    // in one launch
+constexpr int max_block_samples = 64;  // a thread each
+constexpr int max_tile_targets = 320;  // of all samples that a block works on at a time
+constexpr int max_batch_columns = 8;   // in one launch
 
 /// One column in one part.
 struct PartRows {
@@ -65,15 +64,22 @@ struct DeviceColumn {
     std::uint32_t num_channels;  // pairs in `scales`
     std::uint32_t num_items;     // of a row
     std::uint32_t num_targets;   // of a sample
-    std::int32_t rows_before;    // what a sample is expected to read around the row of its anchor
-    std::int32_t rows_expected;  // 0: the anchors are not rows of this stream
 
-    // Blocks of this column: sample tiles x target tiles x chunks of rows.
+    // Where anchors are the rows of this stream: how many rows from there to each moment, at a steady rate. Else null.
+    const std::int32_t* row_steps;
+    // What is fetched into L2 for a sample before its rows are found: this many rows; 0: nothing.
+    std::int64_t first_delta;  // the earliest, with the latency
+    std::int32_t fetched_rows;
+    std::uint32_t value_lines;  // lines of memory that they are in, at most
+    align_detail::Divisor by_fetched_lines;
+
+    // Blocks of this column: blocks of samples x cuts of the targets x chunks of rows.
     std::uint32_t first_block;
-    std::uint32_t samples;       // of a tile; 1 where targets are cut
-    std::uint32_t tile_targets;  // of a sample in a tile
+    std::uint32_t samples;       // of a block; 1 where targets are cut
+    std::uint32_t tile_samples;  // of them at a time
+    std::uint32_t tile_targets;  // of a sample
     std::uint32_t chunk_items;
-    align_detail::Divisor by_target_tiles;
+    align_detail::Divisor by_target_cuts;
     align_detail::Divisor by_chunks;
     align_detail::Divisor by_tile_targets;
     align_detail::Divisor by_chunk_items;

@@ -1,8 +1,10 @@
 // The loader's operations on the CPU.
-#include <vector>
+#include <algorithm>
+#include <type_traits>
 
 #include "core/thread_pool.hpp"
 #include "loader/kernel.hpp"
+#include "loader/scaling.hpp"
 
 namespace robocache::loader_detail {
 
@@ -13,40 +15,58 @@ void sample_anchors_cpu(const SamplePlan& plan) {
     });
 }
 
-namespace {
-
-template <class In, class Out>
-void scale_rows(const NormalisePlan& plan) {
-    using Compute = typename ScaledIn<In>::type;
-    const std::int64_t width = plan.num_channels;
-    // Few channels are repeated so that the inner loop is long, and both numbers are in the type they are used in.
-    const std::int64_t repeats = width < 256 ? 256 / width : 1;
-    const std::int64_t run = width * repeats;
-    std::vector<Compute> offset(static_cast<std::size_t>(run));
-    std::vector<Compute> scale(static_cast<std::size_t>(run));
-    for (std::int64_t c = 0; c < run; ++c) {
-        offset[static_cast<std::size_t>(c)] = static_cast<Compute>(plan.offset[c % width]);
-        scale[static_cast<std::size_t>(c)] = static_cast<Compute>(plan.scale[c % width]);
-    }
-    const std::int64_t total = plan.num_rows * width;
-    const std::int64_t grain = (32768 + run - 1) / run;
-    parallel_for((total + run - 1) / run, grain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t part = begin; part < end; ++part) {
-            const In* in = static_cast<const In*>(plan.values) + part * run;
-            Out* out = static_cast<Out*>(plan.out) + part * run;
-            const std::int64_t count = total - part * run < run ? total - part * run : run;
-            const Compute* o = offset.data();
-            const Compute* s = scale.data();
-            for (std::int64_t c = 0; c < count; ++c) out[c] = scaled<Out>(in[c], o[c], s[c]);
+// Few channels are repeated so that the inner loop is long.
+Scaling::Scaling(const double* offset, const double* scale, std::int64_t num_channels, DType values, DType out)
+    : run_(num_channels < 256 ? 256 / num_channels * num_channels : num_channels) {
+    const auto fill = [&]<class Compute>(std::vector<Compute>& numbers) {
+        numbers.reserve(static_cast<std::size_t>(2 * run_));
+        for (const double* from : {offset, scale}) {
+            for (std::int64_t c = 0; c < run_; ++c) numbers.push_back(static_cast<Compute>(from[c % num_channels]));
         }
+    };
+    with_type(values, [&]<class In>() {
+        if constexpr (std::is_same_v<typename ScaledIn<In>::type, float>) {
+            fill(single_);
+        } else {
+            fill(double_);
+        }
+        with_floating_type(out, [&]<class Out>() { apply_ = &apply_as<In, Out>; });
     });
 }
 
-}  // namespace
+template <class Compute>
+const std::vector<Compute>& Scaling::numbers() const {
+    if constexpr (std::is_same_v<Compute, float>) {
+        return single_;
+    } else {
+        return double_;
+    }
+}
+
+template <class In, class Out>
+void Scaling::apply_as(const Scaling& scaling, const void* values, void* out, std::int64_t count) {
+    using Compute = typename ScaledIn<In>::type;
+    const Compute* offset = scaling.numbers<Compute>().data();
+    const Compute* scale = offset + scaling.run_;
+    for (std::int64_t done = 0; done < count; done += scaling.run_) {
+        const In* from = static_cast<const In*>(values) + done;
+        Out* to = static_cast<Out*>(out) + done;
+        const std::int64_t size = std::min(scaling.run_, count - done);
+        for (std::int64_t c = 0; c < size; ++c) to[c] = scaled<Out>(from[c], offset[c], scale[c]);
+    }
+}
 
 void normalise_cpu(const NormalisePlan& plan, DType values, DType out) {
     if (plan.num_rows == 0 || plan.num_channels == 0) return;
-    with_type(values, [&]<class In>() { with_floating_type(out, [&]<class Out>() { scale_rows<In, Out>(plan); }); });
+    const Scaling scaling(plan.offset, plan.scale, plan.num_channels, values, out);
+    const std::int64_t total = plan.num_rows * plan.num_channels;
+    const std::int64_t run = scaling.run();
+    const std::int64_t grain = (32768 + run - 1) / run;
+    parallel_for((total + run - 1) / run, grain, [&](std::int64_t begin, std::int64_t end) {
+        scaling.apply(static_cast<const char*>(plan.values) + begin * run * size_bytes(values),
+                      static_cast<char*>(plan.out) + begin * run * size_bytes(out),
+                      std::min(end * run, total) - begin * run);
+    });
 }
 
 }  // namespace robocache::loader_detail

@@ -153,11 +153,14 @@ ROBOCACHE_HD std::uint64_t number_at_position(const TablePlan& table, const Orde
     return permute(position, static_cast<std::uint64_t>(table.num_anchors), table.bits, order.key);
 }
 
-/// The anchor at a position: of the epoch for one table, of all epochs for a mixture.
+/// The place of a position: of the epoch for one table, of all epochs for a mixture.
+ROBOCACHE_HD Place place_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
+    if (order.num_tables == 1) return {0, number_at_position(tables[0], order, position)};
+    return place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
+}
+
 ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
-    if (order.num_tables == 1) return anchor_at(tables[0], number_at_position(tables[0], order, position));
-    const Place place =
-        place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
+    const Place place = place_of_position(tables, order, position);
     return anchor_at(tables[place.table], place.number);
 }
 

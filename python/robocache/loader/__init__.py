@@ -2,6 +2,7 @@
 
 from ._loader import Loader
 from ._mixture import Mixture
+from ._voxels import Voxels
 from ._window import Window
 
-__all__ = ["Loader", "Mixture", "Window"]
+__all__ = ["Loader", "Mixture", "Voxels", "Window"]

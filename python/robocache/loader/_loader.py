@@ -20,6 +20,7 @@ from ._arguments import (
     whole,
 )
 from ._batch import BatchReader, Order, columns_of
+from ._clouds import Clouds, number_clouds, points_bytes
 from ._mixture import Mixture
 from ._ring import Ring
 from ._scale import check_ways
@@ -105,7 +106,9 @@ class Loader:
         keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
         names = [key.name for key in keys]
         require_windows_fit(keys, selections)
-        columns = columns_of(keys, specs, check_ways(normalise or {}, names), dtypes_of(dtype, specs, names))
+        ways = check_ways(normalise or {}, names)
+        read_as = number_clouds(keys, selections, specs, ways, dtype)
+        columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
         tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
@@ -116,7 +119,7 @@ class Loader:
         """Of an epoch, over all ranks."""
         self.num_steps = steps_of(self.num_samples, self.world_size * self.batch_size, self.drop_last)
 
-        needed = resident_bytes(selections, names)
+        needed = resident_bytes(selections, names) + points_bytes(keys, selections)
         self.tier = choose_tier(tier, self.device, needed, budget_bytes)
 
         def reader_of(tier: str) -> BatchReader:
@@ -133,6 +136,9 @@ class Loader:
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
+        self._clouds = [
+            Clouds(key, 2 * i, selections, self.tier, self.device) for i, key in enumerate(keys) if key.window.voxels
+        ]
         self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
@@ -177,7 +183,7 @@ class Loader:
         counts through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
         counts it up, every replay reads the next batch, and the host does nothing."""
         fused = self._reader.fused
-        if fused is None or self._reader.place != self.device:
+        if fused is None or self._reader.place != self.device or self._clouds:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
         if not self.drop_last:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
@@ -192,6 +198,8 @@ class Loader:
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self.positions(step)
         made = self._reader.read(self._order(epoch), begin, end - begin)
+        for clouds in self._clouds:
+            clouds.fill(made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)
@@ -207,7 +215,7 @@ class Loader:
         return batch
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
-        if self._reader.place == self.device:
+        if self._reader.place == self.device or self._clouds:
             yield from (self._read(step, epoch) for step in steps)
             return
         if self._ring is None:

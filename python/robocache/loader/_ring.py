@@ -31,7 +31,6 @@ class Ring:
         torch = reader.torch
         self.stream = torch.cuda.Stream(device)
         self.shapes = [(x.shape[1:], x.dtype) for x in reader.read((0, 0, 0, False), 0, 0)]
-        self.slots: list[Any] = [None] * DEPTH
 
     def layout(self, count: int) -> tuple[list[tuple[int, int]], int]:
         """``[(begin, end), ...]`` of the tensors in the buffer of ``count`` samples, and its bytes."""
@@ -61,15 +60,17 @@ class Ring:
 
     def produce(self, jobs: Iterable[Job], ready: queue.Queue[Any], stop: threading.Event) -> None:
         torch = self.reader.torch
+        # Of this iteration alone: another one at the same time would not know what is still being copied.
+        slots: list[Any] = [None] * DEPTH
         copied: list[Any] = [None] * DEPTH
         try:
             for job, i in zip(jobs, itertools.cycle(range(DEPTH)), strict=False):
                 _, num_bytes = self.layout(job[2])
                 if copied[i] is not None:
                     copied[i].synchronize()
-                if self.slots[i] is None or len(self.slots[i]) < num_bytes:
-                    self.slots[i] = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
-                staged = self.slots[i][:num_bytes]
+                if slots[i] is None or len(slots[i]) < num_bytes:
+                    slots[i] = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+                staged = slots[i][:num_bytes]
                 self.fill(staged, job)
                 with torch.cuda.stream(self.stream):
                     buffer = torch.empty(num_bytes, dtype=torch.uint8, device=self.device)

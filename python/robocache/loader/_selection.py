@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._cache import Cache
-from .._core import FormatError
-from .._episode import Episode
+from .._core import CacheReader, FormatError
+from .._episode import Episode, StreamSpec
 from .._ingest import check_episodes
 
 Int64 = NDArray[np.int64]
@@ -33,6 +34,9 @@ class Selection:
     """The kept episodes of one cache, and its shards."""
 
     def __init__(self, cache: Cache, episodes: Episodes, split: Split) -> None:
+        # A shard that was deleted or cut short since the cache was opened is an error here: reading a mapping that was
+        # cut short is a signal. A newer version in its place changes nothing.
+        CacheReader(os.fspath(cache.path))
         self.cache = cache
         self.kept = kept_episodes(cache, episodes, split)
         reader = cache._reader
@@ -42,12 +46,16 @@ class Selection:
         self.local = self.kept - self.firsts[self.shard_of]
         self.shards = np.unique(self.shard_of)
         self._streams: dict[tuple[str, int], ShardStream] = {}
+        self._first_clouds: dict[tuple[str, int], int] = {}
 
     def stream(self, name: str, shard: int) -> ShardStream:
         found = self._streams.get((name, shard))
         if found is None:
             number = list(self.cache.specs).index(name)
             values, times, _, offsets = self.cache._reader.shard_rows(shard, number)
+            first = self._first_clouds.get((name, shard))
+            if first is not None:
+                values = np.arange(first, first + len(times), dtype=np.int64)
             found = ShardStream(values, times, offsets)
             self._check(name, shard, found)
             self._streams[name, shard] = found
@@ -63,6 +71,27 @@ class Selection:
         wrong = back[~np.isin(back, offsets)]
         if len(wrong):
             raise FormatError(f"{self.cache.path}: shard {shard}: times of {name!r} decrease at row {wrong[0]}")
+
+    def number_clouds(self, name: str, first: int) -> int:
+        """From now on the values of a stream of clouds are their numbers, from ``first`` on; returns the next one."""
+        for shard in range(self.cache.num_shards):
+            self._first_clouds[name, shard] = first
+            self._streams.pop((name, shard), None)
+            first += len(self.points(name, shard)[1]) - 1
+        return first
+
+    def spec(self, name: str) -> StreamSpec:
+        """Of the values of ``stream``."""
+        spec = self.cache.specs[name]
+        numbered = (name, 0) in self._first_clouds
+        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz) if numbered else spec
+
+    def points(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
+        """Of all clouds of a shard: cloud m has the points ``[splits[m], splits[m + 1])``."""
+        values, _, splits, _ = self.cache._reader.shard_rows(shard, list(self.cache.specs).index(name))
+        if len(splits) == 0 or splits[0] != 0 or splits[-1] != len(values) or (np.diff(splits) < 0).any():
+            raise FormatError(f"{self.cache.path}: shard {shard}: clouds of {name!r} must rise from 0 to {len(values)}")
+        return values, splits
 
     def counts(self, name: str) -> Int64:
         """Rows of a stream in each kept episode."""
@@ -87,13 +116,18 @@ class Selection:
     def runs(self, name: str) -> Iterable[tuple[ShardStream, int, int]]:
         """Rows ``[begin, end)`` of shards that, one after the other, are the rows of all kept episodes."""
         for shard in self.shards:
-            stream = self.stream(name, int(shard))
-            local = self.local[self.shard_of == shard]
-            cuts = np.flatnonzero(np.diff(local) != 1) + 1
-            for part in np.split(local, cuts):
-                begin, end = int(stream.offsets[part[0]]), int(stream.offsets[part[-1] + 1])
-                if end > begin:
-                    yield stream, begin, end
+            yield from ((self.stream(name, int(shard)), *run) for run in self.runs_of(name, int(shard)))
+
+    def runs_of(self, name: str, shard: int) -> Iterable[tuple[int, int]]:
+        """The same of one shard."""
+        local = self.local[self.shard_of == shard]
+        if len(local) == 0:
+            return
+        offsets = self.stream(name, shard).offsets
+        for part in np.split(local, np.flatnonzero(np.diff(local) != 1) + 1):
+            begin, end = int(offsets[part[0]]), int(offsets[part[-1] + 1])
+            if end > begin:
+                yield begin, end
 
     def interval_ns(self, name: str) -> float:
         """The usual time between two rows: the declared rate, or the median of all intervals."""

@@ -53,7 +53,7 @@ def resident_bytes(selections: list[Selection], names: list[str]) -> int:
     for selection in selections:
         for name in names:
             rows = int(selection.counts(name).sum())
-            total += rows * (selection.cache.specs[name].row_bytes + 8) + (len(selection.kept) + 1) * 8
+            total += rows * (selection.spec(name).row_bytes + 8) + (len(selection.kept) + 1) * 8
     return total
 
 
@@ -124,7 +124,7 @@ def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
 
 
 def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
-    values = as_tensor(stream.values, selection.cache.specs[name].dtype)
+    values = as_tensor(stream.values, selection.spec(name).dtype)
     return values, as_tensor(stream.times), as_tensor(stream.offsets)
 
 
@@ -133,7 +133,7 @@ def resident(selection: Selection, name: str, tier: str, device: Any) -> Rows:
     in host memory that the GPU reads, and times on the GPU."""
     import torch
 
-    spec = selection.cache.specs[name]
+    spec = selection.spec(name)
     counts = selection.counts(name)
     rows = int(counts.sum())
     place = torch.device("cpu") if tier == "memory" else device

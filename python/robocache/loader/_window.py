@@ -9,6 +9,7 @@ from typing import Any
 
 from .._episode import StreamSpec
 from .._types import Method, Outside
+from ._voxels import Voxels
 
 
 def nanoseconds(seconds: float) -> int:
@@ -20,7 +21,7 @@ class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
 
     Or ``deltas``, any list of seconds. ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``;
-    ``latency`` and ``max_gap`` too, but always in seconds.
+    ``latency`` and ``max_gap`` too, but always in seconds. ``voxels``: what becomes of point clouds.
 
     >>> import robocache
     >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns
@@ -38,6 +39,7 @@ class Window:
     max_gap: float | None = None
     outside: Outside = "hold"
     outside_valid: bool = False
+    voxels: Voxels | None = None
 
     def __post_init__(self) -> None:
         if self.deltas is not None:
@@ -100,8 +102,13 @@ def keys_of(
     for name in asked:
         if name not in specs:
             raise ValueError(f"Loader: the cache has no stream {name!r}, only {', '.join(specs)}")
-        if specs[name].kind == "points":
-            raise NotImplementedError(f"Loader: stream {name!r} is a point cloud; clouds are not put into batches yet")
+        voxels = getattr(asked[name], "voxels", None)
+        if specs[name].kind == "points" and not isinstance(voxels, Voxels):
+            raise ValueError(
+                f"Loader: stream {name!r} is a point cloud: it needs Window(voxels=robocache.Voxels(...)), got {voxels}"
+            )
+        if specs[name].kind != "points" and voxels is not None:
+            raise ValueError(f"Loader: voxels are for point clouds, and stream {name!r} is of kind {specs[name].kind}")
     if windows is not None:
         for name, window in windows.items():
             if not isinstance(window, Window):

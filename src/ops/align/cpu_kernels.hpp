@@ -28,6 +28,9 @@ struct RowJob {
     const void* times;
 };
 
+/// As PlaceJob::hint: nothing is known.
+inline constexpr std::int64_t no_hint = -2;
+
 /// `count` targets to find in one episode, and the method (none of the windows) to sample them by.
 template <class Time>
 struct PlaceJob {
@@ -40,6 +43,7 @@ struct PlaceJob {
     const char* values;
     std::int64_t row_stride;
     std::int64_t row_bytes;
+    std::int64_t hint = no_hint;  // a row near the first target, or -1: just before the rows
 };
 
 template <class Time>

@@ -36,6 +36,12 @@ ROBOCACHE_HD void place_one(const EpisodeTimes<Time>& times, Time t, std::int64_
     sample.valid = result.valid;
 }
 
+/// Where the search of the first target begins.
+template <class Time>
+ROBOCACHE_HD std::int64_t first_left(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
+    return hint == no_hint ? first_after(times, 0, times.count, t) - 1 : hint;
+}
+
 /// Each search begins where the one before ended. The rows found are on their way from memory while the search goes on,
 /// into the second level of the caches: the rows of a tile would fill the first.
 /// `times` and `method` come as arguments of their own so that the usual values of both are constants in here.
@@ -43,7 +49,7 @@ template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
                              Neighbours* __restrict near, Sample* __restrict samples) {
     const Rules rules = job.rules;
-    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
+    std::int64_t left = first_left(times, job.t[0], job.hint);
     for (std::int64_t k = 0; k < job.count; ++k) {
         left = search_from(times, job.t[k], left);
         fetch<2>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
@@ -59,7 +65,7 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* 
     constexpr std::int64_t ahead = 8;
     const Rules rules = job.rules;
     const EpisodeTimes<Time> times = job.times;
-    std::int64_t left = first_after(times, 0, times.count, job.t[0]) - 1;
+    std::int64_t left = first_left(times, job.t[0], job.hint);
     for (std::int64_t k = 0; k < job.count + ahead; ++k) {
         if (k < job.count) {
             left = search_from(times, job.t[k], left);
