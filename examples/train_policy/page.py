@@ -16,8 +16,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
-import plots
 import robocache
 from picture import picture
 from progress import bar
@@ -86,7 +86,7 @@ def grasp(batch: dict[str, np.ndarray]) -> int:
 def image(figure: Any, says: str) -> str:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
-    plots.close(figure)
+    figures.close(figure)
     return f'<img alt="{html.escape(says)}" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
 
 
@@ -111,15 +111,15 @@ def write(out: Path, result: dict[str, Any], pool: Executor | None = None) -> Pa
     }
     sections = [
         ("What was recorded", "Each message when it arrived, in the middle of an episode; and some of what they say.",
-         image(plots.streams(streams), "rows of each stream over time, and signals")),
+         image(figures.streams(streams), "rows of each stream over time, and signals")),
         ("What a batch holds", "One sample, as <code>robocache.Loader</code> reads it: what the policy feels and sees "
          "(blue) had arrived by then, what it is to do (green) comes after. Grey: the rows of the log.",
-         image(plots.window(streams, batch, grasp(batch)), "rows of the log and the moments read")),
+         image(figures.window(streams, batch, grasp(batch)), "rows of the log and the moments read")),
         ("Training, and who reaches the goal", f"Loss on held-out episodes at the end {last['validation_loss']:.3f}. "
          f"Success on {success['policy']['episodes']} blocks and goals that nobody has seen, 95 % intervals.",
-         image(plots.outcome(training["curve"], success), "losses by step, success rates with intervals")),
+         image(figures.outcome(training["curve"], success), "losses by step, success rates with intervals")),
         ("A rollout", f"The same block and goal (red ball), seed {seed}: the trained policy above, chance below.",
-         image(plots.strips(films, FRAMES), "five pictures of an episode of the policy, and of the random policy")),
+         image(figures.strips(films, FRAMES), "five pictures of an episode of the policy, and of the random policy")),
     ]  # fmt: skip
     body = "".join(f"<h2>{title}</h2><p>{text}</p>{shown}" for title, text, shown in sections)
     boxes = "".join(f"<div><b>{html.escape(a)}</b>{html.escape(b)}</div>" for a, b in tiles.items())
