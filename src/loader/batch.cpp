@@ -121,6 +121,18 @@ void plan_rows(const BatchSource& source, BatchPlan& plan) {
     }
 }
 
+void require_episodes(const BatchSource& source, const BatchPlan& plan) {
+    for (std::size_t e = 0; e < plan.local.size(); ++e) {
+        const std::size_t first = static_cast<std::size_t>(plan.part[e]) * source.columns.size();
+        for (const BatchRows& rows : source.rows.subspan(first, source.columns.size())) {
+            const std::int64_t count = rows.stream.offsets->shape[0] - 1;
+            if (plan.local[e] < count) continue;
+            fail(op, ArgumentName("local", e, ""), "be below the " + std::to_string(count) + " episodes of its part",
+                 std::to_string(plan.local[e]));
+        }
+    }
+}
+
 BatchPlan make_plan(const BatchSource& source) {
     if (source.columns.empty()) fail(op, "columns", "be at least one", "none");
     if (source.rows.empty() || source.rows.size() % source.columns.size() != 0) {
@@ -145,6 +157,7 @@ BatchPlan make_plan(const BatchSource& source) {
     plan.part = host_list(source.part, "part", plan.num_parts);
     plan.local = host_list(source.local, "local", INT64_MAX);
     plan_rows(source, plan);
+    require_episodes(source, plan);
     return plan;
 }
 
@@ -153,8 +166,7 @@ void index_tables(BatchPlan& plan) {
     for (TablePlan& table : plan.tables) {
         table.bucket_shift = bucket_shift(table);
         if (plan.device.type == DeviceType::cuda) continue;
-        std::vector<Bucket>& buckets =
-            plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table, table.bucket_shift)));
+        std::vector<Bucket>& buckets = plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table)));
         for (std::size_t i = 0; i < buckets.size(); ++i) {
             buckets[i] = make_bucket(table, static_cast<std::int64_t>(i));
         }

@@ -60,9 +60,6 @@ struct BatchCall {
 
 /// Anchors of a bucket, as a shift: about half an episode.
 [[nodiscard]] std::int64_t bucket_shift(const TablePlan& table);
-[[nodiscard]] inline std::int64_t num_buckets(const TablePlan& table, std::int64_t shift) {
-    return ((table.num_anchors - 1) >> shift) + 1;
-}
 
 /// What a reader keeps besides its plan, on the device of the rows.
 class DeviceBatch {

@@ -90,6 +90,7 @@ void require_support(const BatchPlan& plan) {
         const bool computed = column.scaled || column.dtype != s.values_dtype || is_floating(s.values_dtype);
         if (computed && !is_computed(s.values_dtype)) refuse(c, std::string("values of ") + name(s.values_dtype));
         if (column.num_targets() > max_blocks) refuse(c, "too many moments");
+        if (plan.part.size() > static_cast<std::size_t>(max_blocks)) refuse(c, "more than 2^31 - 1 episodes");
     }
 }
 
@@ -169,17 +170,15 @@ std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency
     return steps;
 }
 
-/// How much is fetched for a sample before its rows are found: the span of its moments, where that is not much more
-/// than what they need.
+/// How much is fetched for a sample before its rows are found: the span of its moments, where that is not more than
+/// what they need.
 void plan_fetching(const ColumnPlan& plan, std::int64_t latency, double rows_per_ns, DeviceColumn& column) {
     constexpr std::int64_t line = 128;
     constexpr double most_bytes = 16 << 10;
     const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
-    const double rows = std::ceil(static_cast<double>(*high - *low) * rows_per_ns) + 3;
-    if (rows > 8.0 * static_cast<double>(plan.num_targets()) + 3 ||
-        rows * static_cast<double>(column.value_row_bytes) > most_bytes) {
-        return;
-    }
+    const double rows = std::ceil(static_cast<double>(*high - *low) * rows_per_ns - 0.01) + 2;
+    const double needed = (column.method == Method::linear ? 1.5 : 1.0) * static_cast<double>(plan.num_targets()) + 2;
+    if (rows > needed || rows * static_cast<double>(column.value_row_bytes) > most_bytes) return;
     column.first_delta = align_detail::add_time(*low, latency);
     column.fetched_rows = static_cast<std::int32_t>(rows);
     const auto lines = [&](std::int64_t row_bytes) { return column.fetched_rows * row_bytes / line + 2; };
@@ -217,7 +216,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         return at;
     };
     for (const TablePlan& table : plan.tables) {
-        buckets_at.push_back(behind(static_cast<std::size_t>(num_buckets(table, table.bucket_shift)) * sizeof(Bucket)));
+        buckets_at.push_back(behind(static_cast<std::size_t>(num_buckets(table)) * sizeof(Bucket)));
     }
     std::vector<std::size_t> steps_at;
     for (const ColumnPlan& column : plan.columns) {
@@ -263,7 +262,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     for (std::size_t i = 0; i < tables.size(); ++i) {
         TablePlan bare = tables[i];
         bare.buckets = nullptr;
-        const std::int64_t count = num_buckets(bare, bare.bucket_shift);
+        const std::int64_t count = num_buckets(bare);
         robocache_index_anchors<<<blocks_of(static_cast<std::size_t>(count), threads), threads, 0, queue>>>(
             bare, memory_->at<Bucket>(buckets_at[i]), count);
         check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_anchors");
@@ -291,7 +290,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         const IndexJob job{memory_->at<PartOffsets>(offsets_at) + c, static_cast<std::int64_t>(num_columns),
                            memory_->at<std::int64_t>(part_at),       memory_->at<std::int64_t>(local_at),
                            static_cast<std::int64_t>(num_episodes),  memory_->at<EpisodeIndex>(episodes_at[c])};
-        robocache_index_episodes<<<blocks_of(num_episodes, threads), threads, 0, queue>>>(job);
+        robocache_index_episodes<<<static_cast<unsigned>(num_episodes), threads, 0, queue>>>(job);
         check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_episodes");
     }
     // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.

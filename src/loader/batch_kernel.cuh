@@ -21,7 +21,14 @@ struct SampleRows {
     std::int64_t max_gap;
     std::int64_t num_rows;
     std::int64_t anchor_row;  // -1: the anchor is no row of this stream
+    double period;
+    double rate;  // 1 / period
     float rows_per_ns;
+
+    /// Of a row of an episode with a period.
+    __device__ std::int64_t time_of(std::int64_t row) const {
+        return first_time + __double2ll_rn(static_cast<double>(row) * period);
+    }
 };
 
 /// What is written for one target: a, or a and b by weight; a null: the weight, which is 0 or NaN.
@@ -70,14 +77,21 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
             rows.max_gap,
             episode.num_rows,
             row < 0 ? row : row - episode.first_row,
+            episode.period,
+            episode.period > 0 ? 1.0 / episode.period : 0.0,
             episode.rows_per_ns};
 }
 
 /// Where a moment would be among evenly spaced rows.
 __device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std::int64_t t) {
     if (t <= rows.first_time) return 0;
-    const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns;
+    // A little more, so that rounding does not put a row's own time before it.
+    const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns + 0.01F;
     return static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
+}
+
+__device__ __forceinline__ void fetch_line(std::uint64_t address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 /// Asks for the lines of memory that some samples will most likely need, without waiting for them: enough of them are
@@ -89,19 +103,30 @@ __device__ inline void fetch_samples(const DeviceColumn& column, const SampleRow
         const std::uint32_t s = column.by_fetched_lines.divide(k);
         const std::uint32_t i = k - s * lines;
         const SampleRows& rows = samples[s];
-        const std::int64_t guess = guessed_row(rows, align_detail::add_time(rows.anchor, column.first_delta)) - 1;
-        const std::int64_t begin = guess < 0 ? 0 : guess;
-        const std::int64_t end =
-            begin + column.fetched_rows < rows.num_rows ? begin + column.fetched_rows : rows.num_rows;
         const bool values = i < column.value_lines;
+        if (!values && rows.period > 0) continue;  // its times are known
+        const std::int64_t begin = guessed_row(rows, align_detail::add_time(rows.anchor, column.first_delta));
+        const std::int64_t all = begin + column.fetched_rows;
+        const std::int64_t end = all < rows.num_rows ? all : rows.num_rows;
         const std::int64_t row_bytes = values ? column.value_row_bytes : 8;
         const char* base = values ? rows.values : reinterpret_cast<const char*>(rows.times);
         const auto first = reinterpret_cast<std::uint64_t>(base + begin * row_bytes) / line * line;
         const std::uint64_t at = first + (values ? i : i - column.value_lines) * line;
-        if (begin < end && at < reinterpret_cast<std::uint64_t>(base + end * row_bytes)) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-        }
+        if (begin < end && at < reinterpret_cast<std::uint64_t>(base + end * row_bytes)) fetch_line(at);
     }
+}
+
+/// The rows of one target.
+__device__ inline void fetch_rows(const DeviceColumn& column, const char* a, const char* b) {
+    constexpr std::int64_t line = 128;
+    constexpr std::int64_t most = 1024;
+    if (column.value_row_bytes > most) return;
+    for (std::int64_t i = 0; a != nullptr && i < column.value_row_bytes; i += line) {
+        fetch_line(reinterpret_cast<std::uint64_t>(a + i));
+    }
+    if (b == nullptr) return;
+    const auto last = reinterpret_cast<std::uint64_t>(b + column.value_row_bytes - 1);
+    if (last / line != reinterpret_cast<std::uint64_t>(a) / line) fetch_line(last);
 }
 
 /// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
@@ -156,6 +181,42 @@ __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64
     return align_detail::sample_at(times, t, near, method, rules);
 }
 
+/// The same for an episode with a period: its times are computed, not read.
+__device__ inline bool sample_by_period(const SampleRows& rows, std::int64_t t, Method method,
+                                        const align_detail::Rules& rules, align_detail::Sample& sample) {
+    if (t < rows.first_time) return false;
+    const double away = static_cast<double>(align_detail::distance(rows.first_time, t));
+    std::int64_t left = __double2ll_rd(away * rows.rate);
+    std::int64_t t_left = rows.time_of(left);
+    if (t_left > t) t_left = rows.time_of(--left);
+    std::int64_t t_right = rows.time_of(left + 1);
+    if (t_right <= t) {
+        t_left = t_right;
+        t_right = rows.time_of(++left + 1);
+    }
+    if (left < 0 || left + 1 >= rows.num_rows || t_left > t || t_right <= t) return false;  // an edge
+    sample = align_detail::sample_inside(t, {left, left + 1, t_left == t}, t_left, t_right, method, rules);
+    return true;
+}
+
+__device__ inline align_detail::Sample sample_target(const DeviceColumn& column, const SampleRows& rows,
+                                                     std::uint32_t j, std::int64_t t) {
+    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
+    if (rows.anchor_row >= 0) {
+        // Windows on the rows themselves: the last row with just this time.
+        const std::int64_t row = rows.anchor_row + __ldg(column.row_steps + j);
+        if (row >= 0 && row + 1 < rows.num_rows) {
+            const bool exact = rows.period > 0 ? rows.time_of(row) == t : times[row] == t && times[row + 1] > t;
+            if (exact) return align_detail::row_sample(row, true);
+        }
+    }
+    align_detail::Rules rules = column.rules;
+    rules.max_gap.ns = rows.max_gap;
+    align_detail::Sample sample;
+    if (rows.period > 0 && sample_by_period(rows, t, column.method, rules, sample)) return sample;
+    return sample_near(times, t, guessed_row(rows, t), column.method, rules);
+}
+
 __device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
                                             bool& valid) {
     using align_detail::Kind;
@@ -163,24 +224,14 @@ __device__ inline PlacedTarget place_target(const DeviceColumn& column, const Sa
     if (rows.num_rows == 0) return {nullptr, nullptr, rows.scales, 0.0};
     const std::int64_t t =
         align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
-    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
-    if (rows.anchor_row >= 0) {
-        // Windows on the rows themselves: the last row with just this time, as sample_inside would have it.
-        const std::int64_t row = rows.anchor_row + __ldg(column.row_steps + j);
-        if (row >= 0 && row + 1 < rows.num_rows && times[row] == t && times[row + 1] > t) {
-            valid = true;
-            return {rows.values + row * column.value_row_bytes, nullptr, rows.scales, 0.0};
-        }
-    }
-    align_detail::Rules rules = column.rules;
-    rules.max_gap.ns = rows.max_gap;
-    const align_detail::Sample sample = sample_near(times, t, guessed_row(rows, t), column.method, rules);
+    const align_detail::Sample sample = sample_target(column, rows, j, t);
     valid = sample.valid;
     if (sample.kind == Kind::nan) {
         return {nullptr, nullptr, rows.scales, __longlong_as_double(0x7ff8000000000000LL)};
     }
     const char* a = rows.values + sample.rows[0] * column.value_row_bytes;
     const char* b = sample.kind == Kind::blend ? rows.values + sample.rows[1] * column.value_row_bytes : nullptr;
+    if (column.fetched_rows == 0) fetch_rows(column, a, b);
     return {a, b, rows.scales, sample.weight};
 }
 
@@ -473,9 +524,18 @@ struct IndexJob {
     EpisodeIndex* episodes;
 };
 
+/// Whether every row of an episode has the time that a period says. For a whole block.
+__device__ inline bool has_period(const std::int64_t* times, std::int64_t count, double period) {
+    bool all = period >= 1;
+    for (std::int64_t k = threadIdx.x; k < count && all; k += blockDim.x) {
+        all = times[k] - times[0] == __double2ll_rn(static_cast<double>(k) * period);
+    }
+    return __syncthreads_and(all) != 0;
+}
+
+/// One block for each episode.
 __global__ void robocache_index_episodes(const IndexJob job) {
-    const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (e >= job.num_episodes) return;
+    const std::int64_t e = blockIdx.x;
     const std::int64_t part = job.part[e];
     const std::int64_t local = job.local[e];
     const PartOffsets rows = job.parts[part * job.parts_step];
@@ -488,16 +548,20 @@ __global__ void robocache_index_episodes(const IndexJob job) {
         end = end < begin ? begin : (end > rows.num_rows ? rows.num_rows : end);
     }
     const std::int64_t count = end - begin;
-    EpisodeIndex index{begin, 0, count, 0.0F, static_cast<std::int32_t>(part)};
-    if (count > 0) {
-        index.first_time = rows.times[begin];
-        const std::int64_t last = rows.times[begin + count - 1];
-        if (last > index.first_time) {
-            index.rows_per_ns =
-                static_cast<float>(count - 1) / static_cast<float>(align_detail::distance(index.first_time, last));
+    EpisodeIndex index{begin, 0, count, 0.0, 0.0F, static_cast<std::int32_t>(part)};
+    if (count > 0) index.first_time = rows.times[begin];
+    const std::int64_t last = count > 0 ? rows.times[end - 1] : 0;
+    if (count > 1 && last > index.first_time) {
+        const double period =
+            static_cast<double>(align_detail::distance(index.first_time, last)) / static_cast<double>(count - 1);
+        index.rows_per_ns = static_cast<float>(1.0 / period);
+        // The rates that recordings are made at: whole nanoseconds, whole hertz, or thousandths of one.
+        const double candidates[3] = {rint(period), 1e9 / rint(1e9 / period), 1e9 / (rint(1e12 / period) / 1e3)};
+        for (int i = 0; i < 3 && !(index.period > 0); ++i) {
+            if (has_period(rows.times + begin, count, candidates[i])) index.period = candidates[i];
         }
     }
-    job.episodes[e] = index;
+    if (threadIdx.x == 0) job.episodes[e] = index;
 }
 
 __global__ void robocache_index_anchors(const TablePlan table, Bucket* buckets, std::int64_t count) {

@@ -29,11 +29,13 @@ struct PartOffsets {
     std::int64_t num_rows;
 };
 
-/// One episode of one column: where its rows begin, and where among them a moment would be if they were evenly spaced.
-struct EpisodeIndex {
+/// One episode of one column: where its rows begin, and where among them a moment is, or would be if they were evenly
+/// spaced.
+struct alignas(16) EpisodeIndex {
     std::int64_t first_row;  // of its part
     std::int64_t first_time;
     std::int64_t num_rows;
+    double period;  // above 0: row k has the time first_time + rint(k * period) exactly, every one of them
     float rows_per_ns;
     std::int32_t part;
 };
@@ -67,10 +69,11 @@ struct DeviceColumn {
 
     // Where anchors are the rows of this stream: how many rows from there to each moment, at a steady rate. Else null.
     const std::int32_t* row_steps;
-    // What is fetched into L2 for a sample before its rows are found: this many rows; 0: nothing.
+    // What is fetched into L2 for a sample before its rows are found: this many rows. 0: each target's when it is
+    // placed.
     std::int64_t first_delta;  // the earliest, with the latency
     std::int32_t fetched_rows;
-    std::uint32_t value_lines;  // lines of memory that they are in, at most
+    std::uint32_t value_lines;  // lines of memory that they are in, at most; those of the times come after them
     align_detail::Divisor by_fetched_lines;
 
     // Blocks of this column: blocks of samples x cuts of the targets x chunks of rows.

@@ -96,10 +96,10 @@ ROBOCACHE_HD Place place_in_mixture(const TablePlan* tables, std::uint64_t block
     return {i, number};
 }
 
-/// The last episode from `low` on that begins at or before the anchor: episodes without anchors are never it. Stays
-/// inside the table whatever `prefix` holds.
-ROBOCACHE_HD std::int64_t search_episode(const TablePlan& table, std::int64_t number, std::int64_t low) {
-    std::int64_t high = table.num_episodes;
+/// The last episode of [low, high) that begins at or before the anchor: episodes without anchors are never it. Stays
+/// inside them whatever `prefix` holds.
+ROBOCACHE_HD std::int64_t search_episode(const TablePlan& table, std::int64_t number, std::int64_t low,
+                                         std::int64_t high) {
     while (high - low > 1) {
         const std::int64_t middle = low + (high - low) / 2;
         if (table.prefix[middle] <= number) {
@@ -111,15 +111,24 @@ ROBOCACHE_HD std::int64_t search_episode(const TablePlan& table, std::int64_t nu
     return low;
 }
 
+/// Buckets of a table: one more than it takes, so that each can look at the next.
+ROBOCACHE_HD std::int64_t num_buckets(const TablePlan& table) {
+    return ((table.num_anchors - 1) >> table.bucket_shift) + 2;
+}
+
 ROBOCACHE_HD Bucket make_bucket(const TablePlan& table, std::int64_t i) {
-    const std::int64_t episode = search_episode(table, i << table.bucket_shift, 0);
+    const std::int64_t first = i << table.bucket_shift;
+    const std::int64_t number = first < table.num_anchors ? first : table.num_anchors - 1;
+    const std::int64_t episode = search_episode(table, number, 0, table.num_episodes);
     return {episode, table.prefix[episode + 1]};
 }
 
 ROBOCACHE_HD std::int64_t episode_of_anchor(const TablePlan& table, std::int64_t number) {
-    if (table.buckets == nullptr) return search_episode(table, number, 0);
-    const Bucket bucket = table.buckets[number >> table.bucket_shift];
-    return number < bucket.end ? bucket.episode : search_episode(table, number, bucket.episode + 1);
+    if (table.buckets == nullptr) return search_episode(table, number, 0, table.num_episodes);
+    const Bucket* at = table.buckets + (number >> table.bucket_shift);
+    const Bucket bucket = at[0];
+    const std::int64_t next = at[1].episode;
+    return number < bucket.end ? bucket.episode : search_episode(table, number, bucket.episode + 1, next + 1);
 }
 
 ROBOCACHE_HD Anchor anchor_at(const TablePlan& table, std::uint64_t number) {

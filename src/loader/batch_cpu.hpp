@@ -1,0 +1,99 @@
+// What a BatchReader knows on the CPU besides its plan: which columns are searched together, where their rows are, and
+// the shortcut for windows that lie on the rows themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "loader/batch.hpp"
+#include "loader/scaling.hpp"
+
+namespace robocache::loader_detail {
+
+/// Columns that find the same rows for every sample.
+struct Search {
+    std::vector<std::size_t> columns;
+    std::vector<std::int64_t> shifts;  // ns from an anchor to each row asked for; empty: no shortcut
+    std::int64_t num_targets = 0;
+    std::int64_t tile_targets = 0;
+    bool held = false;       // outside the rows the edge is repeated, and every such target is alike in `is_pad`
+    bool held_pads = false;  // what it is there
+};
+
+/// Where the rows of a search are, in one part: a guess.
+struct Guess {
+    std::int64_t first = 0;  // from the row of the anchor to that of the first target
+    std::int64_t span = 1;   // rows from there to the last one
+};
+
+/// How one column is written in one part.
+struct Lane {
+    const char* values = nullptr;
+    std::int64_t row_stride = 0;  // bytes
+    bool in_runs = false;         // a run of rows is a run of the output
+    std::unique_ptr<const Scaling> of_rows;
+    std::unique_ptr<const Scaling> of_written;
+};
+
+class HostBatch final : public DeviceBatch {
+public:
+    explicit HostBatch(const BatchPlan& plan);
+    void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const override;
+
+    [[nodiscard]] const Guess& guess(std::int64_t part, std::size_t search) const {
+        return guesses_[static_cast<std::size_t>(part) * searches.size() + search];
+    }
+    [[nodiscard]] const Lane& lane(std::int64_t part, std::size_t column) const {
+        return lanes_[static_cast<std::size_t>(part) * num_columns_ + column];
+    }
+
+    std::vector<Search> searches;
+    std::int64_t scratch_bytes = 0;  // of a tile that is scaled
+    std::int64_t most_targets = 0;
+
+private:
+    std::size_t num_columns_;
+    std::int64_t sample_bytes_ = 0;
+    std::vector<Guess> guesses_;
+    std::vector<Lane> lanes_;
+};
+
+[[nodiscard]] inline std::int64_t row_bytes(const ColumnPlan& column, DType dtype) {
+    return column.num_channels * size_bytes(dtype);
+}
+
+/// Times nearer to 0 than this are added without saturation.
+[[nodiscard]] inline bool is_near(std::int64_t ns) {
+    constexpr std::int64_t far_ns = std::int64_t{1} << 60;
+    return ns > -far_ns && ns < far_ns;
+}
+
+/// The window of one sample, where it lies on the rows: `before` targets before the first row, then `count` targets
+/// exactly at rows row ... row + count - 1, then the others after the last row.
+struct Run {
+    std::int64_t row = 0;
+    std::int64_t before = 0;
+    std::int64_t count = 0;  // 0: it does not lie on the rows
+};
+
+/// `row`: where the first target is thought to be; below 0 where that is before the rows. Every method but the windows
+/// takes a row at its target as it is, of rows with one time the last (sample_inside, neighbours_of in
+/// ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
+///   times 0 10 20, shifts -10 0 10 20 30, anchor 0  ->  row 0, before 1, count 3
+[[nodiscard]] inline Run find_run(const std::int64_t* times, std::int64_t num_rows, std::int64_t anchor,
+                                  const Search& search, std::int64_t row) {
+    const auto num_targets = static_cast<std::int64_t>(search.shifts.size());
+    const std::int64_t before = row < 0 ? -row : 0;
+    row += before;
+    std::int64_t count = num_rows - row < num_targets - before ? num_rows - row : num_targets - before;
+    if (count < 1 || !is_near(anchor) || (count < num_targets && !search.held)) return {};
+    const std::int64_t* from = times + row;
+    const std::int64_t* shifts = search.shifts.data() + before;
+    std::int64_t difference = 0;
+    for (std::int64_t j = 0; j < count; ++j) difference |= from[j] ^ (anchor + shifts[j]);
+    if (difference != 0 || (row + count < num_rows && from[count] == from[count - 1])) return {};
+    return {row, before, count};
+}
+
+}  // namespace robocache::loader_detail

@@ -1,0 +1,250 @@
+// BatchReader as a C++ user calls it: the same bits as its three steps one after the other, and its contract.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "robocache/errors.hpp"
+#include "robocache/loader.hpp"
+
+namespace robocache {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+using Floats = std::vector<float>;
+
+TensorView list(const Integers& x) {
+    return {x.data(), DType::i64, {static_cast<std::int64_t>(x.size())}};
+}
+TensorView list(const std::vector<double>& x) {
+    return {x.data(), DType::f64, {static_cast<std::int64_t>(x.size())}};
+}
+
+/// Two parts: one with an episode of 4 rows and an empty one, one with an episode of 3 rows. "arm" (2 channels, f32)
+/// and "grip" (one number, i16); anchors are the rows of "arm".
+struct Recordings {
+    Floats arm[2] = {{0, 10, 1, 11, 2, 12, 3, 13}, {7, 70, 8, 80, 9, 90}};
+    std::vector<std::int16_t> grip[2] = {{5, 6, 7, 8}, {-1, -2, -3}};
+    Integers times[2] = {{0, 100, 200, 300}, {1000, 1100, 1200}};
+    Integers offsets[2] = {{0, 4, 4}, {0, 3}};
+    std::vector<double> offset{1, 20};
+    std::vector<double> scale{0.5, 0.1};
+    Integers deltas{-50, 0, 150};
+    Integers later{0, 30};
+    Integers prefix{0, 4, 4, 7};
+    Integers anchors{0, 100, 200, 300, 1000, 1100, 1200};
+    Integers part{0, 0, 1};
+    Integers local{0, 1, 0};
+    AnchorTable table{list(prefix), list(anchors), 7};
+    std::vector<BatchColumn> columns{{deltas, DType::f32, true}, {later, DType::i16, false}};
+    std::vector<BatchRows> rows;
+
+    Recordings() {
+        for (std::size_t p = 0; p < 2; ++p) {
+            const auto count = static_cast<std::int64_t>(times[p].size());
+            StreamView one;
+            one.values = TensorView(arm[p].data(), DType::f32, {count, 2});
+            one.times = list(times[p]);
+            one.offsets = list(offsets[p]);
+            StreamView two = one;
+            two.values = TensorView(grip[p].data(), DType::i16, {count});
+            rows.push_back({one, list(offset), list(scale)});
+            rows.push_back({two, {}, {}});
+        }
+    }
+
+    [[nodiscard]] BatchSource source() const { return {{&table, 1}, list(part), list(local), columns, rows}; }
+};
+
+struct Batch {
+    Floats arm;
+    std::vector<std::int16_t> grip;
+    std::vector<std::uint8_t> arm_pad, grip_pad;
+    std::int64_t size;
+
+    explicit Batch(std::int64_t size)
+        : arm(static_cast<std::size_t>(size * 6), -1.0F),
+          grip(static_cast<std::size_t>(size * 2), -1),
+          arm_pad(static_cast<std::size_t>(size * 3), 7),
+          grip_pad(static_cast<std::size_t>(size * 2), 7),
+          size(size) {}
+    std::vector<BatchOutput> outputs() {
+        return {
+            {TensorView(arm.data(), DType::f32, {size, 3, 2}), TensorView(arm_pad.data(), DType::boolean, {size, 3})},
+            {TensorView(grip.data(), DType::i16, {size, 2}), TensorView(grip_pad.data(), DType::boolean, {size, 2})}};
+    }
+    bool operator==(const Batch&) const = default;
+};
+
+/// sample_anchors, then align, then normalise, sample by sample.
+Batch step_by_step(const Recordings& r, const SampleOrder& order, std::int64_t first, std::int64_t size) {
+    Batch batch(size);
+    Integers episode(static_cast<std::size_t>(size)), anchor(static_cast<std::size_t>(size));
+    sample_anchors({&r.table, 1}, order, first, list(episode), list(anchor));
+    for (std::int64_t b = 0; b < size; ++b) {
+        const auto e = static_cast<std::size_t>(episode[static_cast<std::size_t>(b)]);
+        const auto p = static_cast<std::size_t>(r.part[e]);
+        for (std::size_t c = 0; c < 2; ++c) {
+            BatchOutput out = batch.outputs()[c];
+            const TensorView values = out.values.slice(0, b, b + 1);
+            const TensorView valid = out.padding->slice(0, b, b + 1);
+            const AlignOutput to{values, valid, {}};
+            Query query;
+            query.anchor = TensorView(&anchor[static_cast<std::size_t>(b)], DType::i64, {1});
+            query.episode = TensorView(&r.local[e], DType::i64, {1});
+            query.deltas = list(c == 0 ? r.deltas : r.later);
+            align({&r.rows[2 * p + c].stream, 1}, query, {&to, 1});
+            auto* flags = static_cast<std::uint8_t*>(valid.data);
+            for (std::int64_t j = 0; j < valid.shape[1]; ++j) flags[j] = flags[j] == 0 ? 1 : 0;
+            if (c == 0) {
+                const TensorView flat(values.data, DType::f32, {3, 2});
+                normalise(flat, list(r.offset), list(r.scale), flat);
+            }
+        }
+    }
+    return batch;
+}
+
+TEST(BatchReader, TheBatchByHand) {
+    Recordings r;
+    r.columns[0].scaled = false;
+    const BatchReader reader(r.source());
+    SampleOrder order;
+    order.shuffle = false;
+    Batch batch(2);
+    reader.read(order, 3, batch.outputs());  // the last row of the first part, the first of the second
+    EXPECT_EQ(batch.arm, (Floats{2.5F, 12.5F, 3, 13, 3, 13, 7, 70, 7, 70, 8.5F, 85}));
+    EXPECT_EQ(batch.arm_pad, (std::vector<std::uint8_t>{0, 0, 1, 1, 0, 0}));
+    EXPECT_EQ(batch.grip, (std::vector<std::int16_t>{8, 8, -1, -1}));
+    EXPECT_EQ(batch.grip_pad, (std::vector<std::uint8_t>{0, 1, 0, 0}));
+}
+
+TEST(BatchReader, TheSameBitsAsTheThreeStepsForEveryStretchAndRule) {
+    for (const Method method : {Method::automatic, Method::previous, Method::next, Method::nearest}) {
+        for (const Outside outside : {Outside::hold, Outside::nan}) {
+            Recordings r;
+            for (std::size_t i = 0; i < r.rows.size(); ++i) {
+                StreamView& stream = r.rows[i].stream;
+                stream.method = method;
+                if (i % 2 == 0) stream.before = stream.after = outside;
+                stream.latency = std::chrono::nanoseconds(20);
+                stream.max_gap = std::chrono::nanoseconds(100);
+            }
+            const BatchReader reader(r.source());
+            for (std::int64_t first = 0; first < 7; ++first) {
+                for (std::int64_t size = 1; first + size <= 7; ++size) {
+                    Batch batch(size);
+                    reader.read({5, 2}, first, batch.outputs());
+                    const Batch expected = step_by_step(r, {5, 2}, first, size);
+                    EXPECT_EQ(std::memcmp(batch.arm.data(), expected.arm.data(), batch.arm.size() * 4), 0);
+                    EXPECT_EQ(batch.grip, expected.grip);
+                    EXPECT_EQ(batch.arm_pad, expected.arm_pad);
+                    EXPECT_EQ(batch.grip_pad, expected.grip_pad);
+                }
+            }
+        }
+    }
+}
+
+TEST(BatchReader, AStepInMemoryCountsThroughTheEpochs) {
+    const Recordings r;
+    const BatchReader reader(r.source());
+    std::int64_t step = 0;
+    BatchSteps steps{TensorView(&step, DType::i64, {}), 3, 2, 0};
+    for (; step < 9; ++step) {
+        Batch told(2), asked(2);
+        reader.read({5, 1234}, steps, told.outputs());
+        reader.read({5, step / 3}, step % 3 * 2, asked.outputs());
+        EXPECT_EQ(told, asked) << step;
+    }
+}
+
+TEST(BatchReader, MovedItReadsTheSameAndPaddingIsOptional) {
+    const Recordings r;
+    BatchReader first(r.source());
+    Batch expected(7);
+    first.read({1}, 0, expected.outputs());
+    BatchReader second(std::move(first));
+    BatchReader third(r.source());
+    third = std::move(second);
+    Batch batch(7);
+    std::vector<BatchOutput> outputs = batch.outputs();
+    outputs[0].padding.reset();
+    third.read({1}, 0, outputs);
+    EXPECT_EQ(batch.arm, expected.arm);
+    EXPECT_EQ(batch.grip_pad, expected.grip_pad);
+    EXPECT_EQ(batch.arm_pad, std::vector<std::uint8_t>(21, 7));
+    EXPECT_EQ(third.num_columns(), 2U);
+    EXPECT_EQ(third.device(), Device{});
+    EXPECT_EQ(shape_text(third.output(0, 5)), "(5, 3, 2)");
+    EXPECT_EQ(third.output(1, 5).dtype, DType::i16);
+}
+
+template <class Change>
+void expect_source_refused(const std::string& text, Change&& change) {
+    Recordings r;
+    BatchSource source = r.source();
+    change(r, source);
+    try {
+        const BatchReader reader(source);
+        FAIL() << "expected: " << text;
+    } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+}
+
+TEST(BatchReader, SourcesThatBreakTheContractAreNamed) {
+    expect_source_refused("columns must be at least one", [](auto&, auto& s) { s.columns = {}; });
+    expect_source_refused("rows must be 2 for each part, got 3", [](auto&, auto& s) { s.rows = s.rows.first(3); });
+    expect_source_refused("tables must be 1 to 64, got 0", [](auto&, auto& s) { s.tables = {}; });
+    expect_source_refused("part must have shape (3,), got (2,)",
+                          [](auto&, auto& s) { s.part = s.part.slice(0, 0, 2); });
+    expect_source_refused("part[1] must be from 0 to 1, got 2", [](auto& r, auto&) { r.part[1] = 2; });
+    expect_source_refused("local[2] must be from 0 to", [](auto& r, auto&) { r.local[2] = -1; });
+    expect_source_refused("local[2] must be below the 1 episodes of its part, got 1",
+                          [](auto& r, auto&) { r.local[2] = 1; });
+    expect_source_refused("columns[1].deltas must not be empty", [](auto& r, auto&) { r.columns[1].deltas = {}; });
+    expect_source_refused("rows[0].stream must have offsets", [](auto& r, auto&) { r.rows[0].stream.offsets.reset(); });
+    expect_source_refused("rows[2].offset must be there for a scaled column",
+                          [](auto& r, auto&) { r.rows[2].offset.reset(); });
+    expect_source_refused("rows[0].scale must have a size that divides the 2 elements of a row, got 0",
+                          [](auto& r, auto&) { r.rows[0].scale = r.rows[0].scale->slice(0, 0, 0); });
+    expect_source_refused("be floating for a scaled column, got int16",
+                          [](auto& r, auto&) { r.columns[0].dtype = DType::i16; });
+    expect_source_refused("rows[3].stream must be read alike in every part",
+                          [](auto& r, auto&) { r.rows[3].stream.method = Method::next; });
+    expect_source_refused("rows[2].values must have rows of float32", [](auto& r, auto&) {
+        r.rows[2].stream.values = TensorView(r.arm[1].data(), DType::f32, {3});
+        r.rows[2].offset = r.rows[2].scale = TensorView(r.offset.data(), DType::f64, {1});
+    });
+}
+
+TEST(BatchReader, OutputsThatDoNotFitAreRefusedBeforeAnythingIsWritten) {
+    const Recordings r;
+    const BatchReader reader(r.source());
+    const auto refused = [&](const std::string& text, auto&& change, std::int64_t first = 0) {
+        Batch batch(2);
+        std::vector<BatchOutput> outputs = batch.outputs();
+        change(outputs);
+        try {
+            reader.read({}, first, outputs);
+            FAIL() << "expected: " << text;
+        } catch (const InvalidArgument& error) {
+            EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+        }
+        EXPECT_EQ(batch, Batch(2)) << text;
+    };
+    refused("outputs must be 2, got 1", [](auto& o) { o.pop_back(); });
+    refused("outputs[1].values must have dtype int16, got int32", [](auto& o) { o[1].values.dtype = DType::i32; });
+    refused("outputs[1].values must have shape (2, 2), got (1, 2)",
+            [](auto& o) { o[1].values = o[1].values.slice(0, 0, 1); });
+    refused("outputs[0].padding must have shape (2, 3), got (2, 2)",
+            [](auto& o) { o[0].padding = o[0].padding->slice(1, 0, 2); });
+    refused("outputs[0].values must be contiguous", [](auto& o) { o[0].values.strides[0] = 12; });
+    refused("first_position must leave 2 of 7 anchors, got 6", [](auto&) {}, 6);
+    refused("first_position must be 0 or above, got -1", [](auto&) {}, -1);
+}
+
+}  // namespace
+}  // namespace robocache
