@@ -47,7 +47,7 @@ Plane plane_of(const Plane& plane, std::int64_t b, std::int64_t element_bytes) {
 }
 
 template <class Time>
-QueryRow<Time> row_of(const AlignPlan& plan, const StreamPlan& stream, std::int64_t b) {
+QueryRow<Time> row_of(const AlignPlan& plan, const StreamPlan& stream, std::int64_t b, bool past_caches) {
     return {reinterpret_cast<const Time*>(plan.times) + b * plan.time_row_stride,
             plan.time_target_stride,
             reinterpret_cast<const Time*>(plan.deltas),
@@ -57,7 +57,7 @@ QueryRow<Time> row_of(const AlignPlan& plan, const StreamPlan& stream, std::int6
             stream.out + b * stream.out_row_stride,
             plane_of(stream.valid, b, sizeof(bool)),
             plane_of(stream.index, b, sizeof(std::int64_t)),
-            goes_past_caches(plan, stream)};
+            past_caches};
 }
 
 }  // namespace
@@ -73,11 +73,16 @@ void align_cpu(const AlignPlan& plan) {
     const std::int64_t stretch =
         std::clamp(num_tiles * tile_bytes / (16 * num_threads()), least_stretch_bytes, stretch_bytes);
     const bool alone = num_tiles * tile_bytes < parallel_bytes;
-    std::vector<bool> placed(plan.streams.size());
-    for (std::size_t s = 1; s < placed.size(); ++s) {
-        const StreamPlan& before = plan.streams[s - 1];
-        placed[s] = search_alike(before, plan.streams[s]) &&
-                    (before.valid.data == nullptr) == (plan.streams[s].valid.data == nullptr);
+    struct Way {
+        bool past_caches;
+        bool placed;  // by the stream before
+    };
+    std::vector<Way> ways;
+    for (const StreamPlan& stream : plan.streams) {
+        const StreamPlan* before = ways.empty() ? nullptr : &stream - 1;
+        ways.push_back(
+            {goes_past_caches(plan, stream), before != nullptr && search_alike(*before, stream) &&
+                                                 (before->valid.data == nullptr) == (stream.valid.data == nullptr)});
     }
     const std::int64_t grain = alone ? num_tiles : std::max<std::int64_t>(1, stretch / tile_bytes);
     with_time_type(plan, [&]<class Time>() {
@@ -86,9 +91,10 @@ void align_cpu(const AlignPlan& plan) {
             for (std::int64_t i = begin; i < end; ++i) {
                 tile.begin = i % tiles_per_row * tile_targets;
                 tile.count = std::min(tile_targets, plan.num_targets - tile.begin);
-                for (std::size_t s = 0; s < placed.size(); ++s) {
-                    const QueryRow<Time> row = row_of<Time>(plan, plan.streams[s], i / tiles_per_row);
-                    TileWriter<Time>(plan.streams[s], row).write(tile, kernels, placed[s]);
+                for (std::size_t s = 0; s < ways.size(); ++s) {
+                    const StreamPlan& stream = plan.streams[s];
+                    const QueryRow<Time> row = row_of<Time>(plan, stream, i / tiles_per_row, ways[s].past_caches);
+                    TileWriter<Time>(stream, row).write(tile, kernels, ways[s].placed);
                 }
             }
         });
