@@ -273,7 +273,7 @@ def measure_all(record: dict[str, Any], args: argparse.Namespace, device: str, t
             what = f"{found['name']}, batch {found['axes']['batch']}"
             keep_result(record, where, what, found, compiler, begin)
             for bar in found.get("at_least", {}).values():
+                share = f"{bar['measured']:.2f} of a plain copy, asked {bar['at_least']}"
                 verdict = "PASS" if bar["holds"] else "MISS"
-                print(f"        {found['gbps']:.1f} GB/s, {bar['measured']:.2f} of a plain copy, asked {bar['at_least']}, "
-                      f"{found['cores']:.1f} cores: {verdict}")  # fmt: skip
+                print(f"        {found['gbps']:.1f} GB/s, {share}, {found['cores']:.1f} cores: {verdict}")
     end_run(record, device, tiny, compiler, begin)

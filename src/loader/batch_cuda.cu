@@ -16,9 +16,23 @@ using align_detail::Divisor;
 using align_detail::StreamPlan;
 
 constexpr std::int64_t max_blocks = (std::int64_t{1} << 31) - 1;
-constexpr std::int64_t multiprocessors = 132;  // of an H200, which the launch shape was measured on
-constexpr std::int64_t enough_blocks = 2 * multiprocessors;
-constexpr std::int64_t many_blocks = 7 * multiprocessors;
+// The launch shape, for an H200 (docs/decisions/0008).
+constexpr std::int64_t multiprocessors = 132;
+constexpr std::int64_t enough_blocks = 4 * multiprocessors;  // so that a small batch is found by all of them
+constexpr std::int64_t resident_blocks = 7 * multiprocessors;
+constexpr std::int64_t usual_samples = 32;  // of a block of a large batch: a warp finds as many in the time of one
+
+/// How many samples a block takes, of so many in all columns. A small batch: as many targets as threads. A large one:
+/// so many that its blocks are whole rounds of those that run at the same time.
+std::int64_t block_samples(std::int64_t all, std::int64_t num_targets) {
+    const std::int64_t few = std::max<std::int64_t>(batch_threads / num_targets, 1);
+    const std::int64_t small = std::clamp<std::int64_t>(all / enough_blocks, 1, few);
+    if ((all + small - 1) / small <= resident_blocks) return small;
+    const std::int64_t round = resident_blocks * usual_samples;
+    const std::int64_t rounds = std::max<std::int64_t>((all + round / 2) / round, 1);
+    const std::int64_t blocks = rounds * resident_blocks;
+    return std::min<std::int64_t>((all + blocks - 1) / blocks, max_block_samples);
+}
 
 /// Host memory that becomes device memory in one copy.
 class Image {
@@ -82,16 +96,32 @@ void require_support(const BatchPlan& plan) {
             method != Method::nearest) {
             refuse(c, "a method other than linear, previous, next and nearest");
         }
-        if (!s.outer.empty() || s.time_row_stride != 1 || s.offsets_stride != 1 ||
-            (s.inner.size != 1 && s.inner.value_stride != 1)) {
+        // Strides of what there is only one of may be anything.
+        if (s.num_rows > 0 && (!s.outer.empty() || (s.inner.size != 1 && s.inner.value_stride != 1))) {
             refuse(c, "rows with gaps");
         }
-        if (s.inner.size < 1 || s.inner.size >= (1 << 28)) refuse(c, "rows of no or of 2^28 elements");
+        if ((s.num_rows > 1 && s.time_row_stride != 1) || (s.num_episodes > 0 && s.offsets_stride != 1)) {
+            refuse(c, "times or offsets with gaps");
+        }
+        if (column.num_channels < 1 || column.num_channels >= (1 << 28)) refuse(c, "rows of no or of 2^28 elements");
         const bool computed = column.scaled || column.dtype != s.values_dtype || is_floating(s.values_dtype);
         if (computed && !is_computed(s.values_dtype)) refuse(c, std::string("values of ") + name(s.values_dtype));
         if (column.num_targets() > max_blocks) refuse(c, "too many moments");
         if (plan.part.size() > static_cast<std::size_t>(max_blocks)) refuse(c, "more than 2^31 - 1 episodes");
     }
+}
+
+/// From row to row, in every part.
+std::int64_t row_bytes(const BatchPlan& plan, std::size_t c) {
+    std::int64_t bytes = 0;
+    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
+        const StreamPlan& s = plan.rows_of(p, c).stream;
+        if (s.num_rows < 2) continue;
+        if (bytes != 0 && bytes != s.value_row_stride) refuse(c, "parts whose rows are not equally far apart");
+        bytes = s.value_row_stride;
+    }
+    if (bytes != 0) return bytes;
+    return plan.columns[c].num_channels * size_bytes(plan.rows_of(0, c).stream.values_dtype);
 }
 
 /// The widest power of two up to 16 that divides all of them.
@@ -248,9 +278,11 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
             columns_.push_back(column);
             in_alignments_.push_back(16);
         }
+        if (s.num_rows == 0) continue;
         std::uint64_t& alignment = in_alignments_[i % num_columns];
-        alignment = std::min(alignment, common_alignment({reinterpret_cast<std::uintptr_t>(s.values),
-                                                          static_cast<std::uint64_t>(s.value_row_stride)}));
+        alignment =
+            std::min(alignment, common_alignment({reinterpret_cast<std::uintptr_t>(s.values),
+                                                  static_cast<std::uint64_t>(row_bytes(plan, i % num_columns))}));
     }
     table_ = tables[0];
     tables_ = memory_->at<TablePlan>(tables_at);
@@ -275,14 +307,11 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         column.episodes = memory_->at<EpisodeIndex>(episodes_at[c]);
         column.deltas = memory_->at<std::int64_t>(deltas_at[c]);
         column.latency = s.latency.ns;
-        column.value_row_bytes = s.value_row_stride;
+        column.value_row_bytes = row_bytes(plan, c);
         column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
         column.method = s.ranges[0].method;
         column.num_channels = static_cast<std::uint32_t>(std::max<std::size_t>(plan.rows[c].offset.size(), 1));
         column.num_targets = static_cast<std::uint32_t>(plan.columns[c].num_targets());
-        for (std::int64_t p = 1; p < plan.num_parts; ++p) {  // rows of every part have the strides of the first
-            if (plan.rows_of(p, c).stream.value_row_stride != s.value_row_stride) refuse(c, "rows with gaps");
-        }
         if (std::find(episodes_at.begin(), episodes_at.begin() + static_cast<std::ptrdiff_t>(c), episodes_at[c]) !=
             episodes_at.begin() + static_cast<std::ptrdiff_t>(c)) {
             continue;
@@ -353,12 +382,9 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
     }
     column.chunk_items = std::min<std::uint32_t>(column.num_items, batch_threads);
     column.tile_targets = std::min<std::uint32_t>(column.num_targets, max_tile_targets);
-    // Enough blocks for all multiprocessors; but finding one sample takes a warp as long as finding 32.
-    const std::int64_t all = call.count * static_cast<std::int64_t>(num_columns);
-    const std::int64_t spread =
-        std::max(all / many_blocks, std::min<std::int64_t>(16, (all + enough_blocks - 1) / enough_blocks));
     const std::int64_t cuts = (column.num_targets + column.tile_targets - 1) / column.tile_targets;
-    const std::int64_t samples = cuts > 1 ? 1 : std::clamp<std::int64_t>(spread, 1, max_block_samples);
+    const std::int64_t samples =
+        cuts > 1 ? 1 : block_samples(call.count * static_cast<std::int64_t>(num_columns), column.tile_targets);
     const std::int64_t at_once = std::min<std::int64_t>(max_tile_targets / column.tile_targets, samples);
     const std::int64_t tiles = (samples + at_once - 1) / at_once;
     column.samples = static_cast<std::uint32_t>(samples);

@@ -27,7 +27,8 @@ struct SampleRows {
 
     /// Of a row of an episode with a period.
     __device__ std::int64_t time_of(std::int64_t row) const {
-        return first_time + __double2ll_rn(static_cast<double>(row) * period);
+        return static_cast<std::int64_t>(static_cast<std::uint64_t>(first_time) +
+                                         static_cast<std::uint64_t>(__double2ll_rn(static_cast<double>(row) * period)));
     }
 };
 
@@ -116,17 +117,14 @@ __device__ inline void fetch_samples(const DeviceColumn& column, const SampleRow
     }
 }
 
-/// The rows of one target.
-__device__ inline void fetch_rows(const DeviceColumn& column, const char* a, const char* b) {
+/// The rows of one target, where they are whole lines: of narrower ones half of each line would be for nothing.
+__device__ inline void fetch_rows(const DeviceColumn& column, const char* row) {
     constexpr std::int64_t line = 128;
     constexpr std::int64_t most = 1024;
-    if (column.value_row_bytes > most) return;
-    for (std::int64_t i = 0; a != nullptr && i < column.value_row_bytes; i += line) {
-        fetch_line(reinterpret_cast<std::uint64_t>(a + i));
+    if (row == nullptr || column.value_row_bytes < line || column.value_row_bytes > most) return;
+    for (std::int64_t i = 0; i < column.value_row_bytes; i += line) {
+        fetch_line(reinterpret_cast<std::uint64_t>(row + i));
     }
-    if (b == nullptr) return;
-    const auto last = reinterpret_cast<std::uint64_t>(b + column.value_row_bytes - 1);
-    if (last / line != reinterpret_cast<std::uint64_t>(a) / line) fetch_line(last);
 }
 
 /// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
@@ -231,7 +229,10 @@ __device__ inline PlacedTarget place_target(const DeviceColumn& column, const Sa
     }
     const char* a = rows.values + sample.rows[0] * column.value_row_bytes;
     const char* b = sample.kind == Kind::blend ? rows.values + sample.rows[1] * column.value_row_bytes : nullptr;
-    if (column.fetched_rows == 0) fetch_rows(column, a, b);
+    if (column.fetched_rows == 0) {
+        fetch_rows(column, a);
+        fetch_rows(column, b);
+    }
     return {a, b, rows.scales, sample.weight};
 }
 
@@ -363,12 +364,13 @@ __device__ void make_items(const DeviceColumn& column, const PlacedTarget* place
             if (target >= share.count) break;
             if (scaled && p[u].scales != known) {
                 known = p[u].scales;
+                std::uint32_t channel = share.item * count % column.num_channels;
 #pragma unroll
                 for (int i = 0; i < count; ++i) {
-                    const auto* pair =
-                        static_cast<const Compute*>(known) + 2 * ((share.item * count + i) % column.num_channels);
+                    const auto* pair = static_cast<const Compute*>(known) + 2 * channel;
                     offset[i] = pair[0];
                     scale[i] = pair[1];
+                    if (++channel == column.num_channels) channel = 0;
                 }
             }
             *reinterpret_cast<typename I::OutWord*>(share.out + target * column.out_row_bytes + out_at) =
@@ -471,7 +473,7 @@ __global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) vo
         samples[threadIdx.x] = find_sample(table, column, work.first_sample + threadIdx.x);
     __syncthreads();
     const bool fetches = column.fetched_rows > 0 && work.first_item == 0 && work.first_target == 0;
-    if (fetches) {
+    if (fetches && !(samples[0].period > 0)) {  // with a period the rows themselves are asked for at once
         fetch_samples(column, samples, work.num_samples < column.tile_samples ? work.num_samples : column.tile_samples);
     }
 

@@ -10,7 +10,7 @@ namespace robocache::loader_detail {
 
 constexpr int batch_threads = 128;
 constexpr int max_block_samples = 64;  // a thread each
-constexpr int max_tile_targets = 320;  // of all samples that a block works on at a time
+constexpr int max_tile_targets = 256;  // of all samples that a block works on at a time
 constexpr int max_batch_columns = 8;   // in one launch
 
 /// One column in one part.
