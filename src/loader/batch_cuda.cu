@@ -208,7 +208,7 @@ void plan_fetching(const ColumnPlan& plan, std::int64_t latency, double rows_per
     const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
     const double rows = std::ceil(static_cast<double>(*high - *low) * rows_per_ns - 0.01) + 2;
     const double needed = (column.method == Method::linear ? 1.5 : 1.0) * static_cast<double>(plan.num_targets()) + 2;
-    if (rows > needed || rows * static_cast<double>(column.value_row_bytes) > most_bytes) return;
+    if (column.on_host || rows > needed || rows * static_cast<double>(column.value_row_bytes) > most_bytes) return;
     column.first_delta = align_detail::add_time(*low, latency);
     column.fetched_rows = static_cast<std::int32_t>(rows);
     const auto lines = [&](std::int64_t row_bytes) { return column.fetched_rows * row_bytes / line + 2; };
@@ -308,6 +308,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         column.deltas = memory_->at<std::int64_t>(deltas_at[c]);
         column.latency = s.latency.ns;
         column.value_row_bytes = row_bytes(plan, c);
+        column.on_host = plan.columns[c].on_host;
         column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
         column.method = s.ranges[0].method;
         column.num_channels = static_cast<std::uint32_t>(std::max<std::size_t>(plan.rows[c].offset.size(), 1));

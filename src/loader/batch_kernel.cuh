@@ -121,7 +121,7 @@ __device__ inline void fetch_samples(const DeviceColumn& column, const SampleRow
 __device__ inline void fetch_rows(const DeviceColumn& column, const char* row) {
     constexpr std::int64_t line = 128;
     constexpr std::int64_t most = 1024;
-    if (row == nullptr || column.value_row_bytes < line || column.value_row_bytes > most) return;
+    if (row == nullptr || column.on_host || column.value_row_bytes < line || column.value_row_bytes > most) return;
     for (std::int64_t i = 0; i < column.value_row_bytes; i += line) {
         fetch_line(reinterpret_cast<std::uint64_t>(row + i));
     }
@@ -550,7 +550,7 @@ __global__ void robocache_index_episodes(const IndexJob job) {
         end = end < begin ? begin : (end > rows.num_rows ? rows.num_rows : end);
     }
     const std::int64_t count = end - begin;
-    EpisodeIndex index{begin, 0, count, 0.0, 0.0F, static_cast<std::int32_t>(part)};
+    EpisodeIndex index{begin, 0, count, 0.0, 0.0F, static_cast<std::int32_t>(part), 0};
     if (count > 0) index.first_time = rows.times[begin];
     const std::int64_t last = count > 0 ? rows.times[end - 1] : 0;
     if (count > 1 && last > index.first_time) {

@@ -38,6 +38,7 @@ struct alignas(16) EpisodeIndex {
     double period;  // above 0: row k has the time first_time + rint(k * period) exactly, every one of them
     float rows_per_ns;
     std::int32_t part;
+    std::int64_t unused;  // so that every byte that a wide access reads was written
 };
 
 /// What an item of the write loop is: one element, or as many as fit into 16 bytes on both sides; or plain memory.
@@ -63,6 +64,7 @@ struct DeviceColumn {
     align_detail::Rules rules;
     Method method;
     ItemFormat format;
+    bool on_host;                // values in pinned memory: what is fetched ahead into L2 would cross the bus twice
     std::uint32_t num_channels;  // pairs in `scales`
     std::uint32_t num_items;     // of a row
     std::uint32_t num_targets;   // of a sample
