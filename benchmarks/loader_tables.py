@@ -35,7 +35,42 @@ def table(result: Result) -> str:
     return "\n".join([said, "", *grid(header, rows)])
 
 
+def most(case: Result) -> str:
+    """The bars of a case on a GPU: at most so many microseconds or floors, at least such a share of a copy."""
+    said = []
+    for name, bar in case["bars"].items():
+        unit = " µs" if name == "us" else f" x {name}"
+        verdict = "holds" if bar["holds"] else "MISSED"
+        said.append(f"{verdict}: {number(bar['measured'])}{unit}, asked {bar['at_most']:g}")
+    for bar in case.get("at_least", {}).values():
+        verdict = "holds" if bar["holds"] else "MISSED"
+        said.append(f"{verdict}: {bar['measured']:.2f} of a plain copy, asked {bar['at_least']:g}")
+    return "; ".join(said)
+
+
+def cuda_table(result: Result) -> str:
+    gpu = result["hardware"]["gpu"]
+    said = (
+        f"Measured by `{result['command']}` on {gpu['name']}, driver {gpu['driver_version']}, torch "
+        f"{result['versions']['torch']}, commit `{result['commit'][:10]}`"
+        f"{' with changes' if result['modified'] else ''}, {result['date'][:10]}. A copy moved "
+        f"{result['copy']['tbps']:.2f} TB/s read and written, one from pinned memory "
+        f"{result['host_to_device']['gbps']:.1f} GB/s; floor: {result['bytes'].removeprefix('bytes = ')}."
+    )
+    rivals = ("plain", "compiled")
+    header = ["what", "batch", "robocache, µs", *(f"{name} PyTorch, µs" for name in rivals), "floor, µs", "bar"]
+    rows = [
+        [case["name"], case["axes"]["batch"], number(case["median_us"]["ours"]),
+         *(number(case["median_us"].get(name)) for name in rivals), number(case.get("floor_us")), most(case)]
+        for case in result["cases"] + result["eager"] + result["tiers"]
+    ]  # fmt: skip
+    return "\n".join([said, "", *grid(header, rows)])
+
+
 def blocks() -> dict[str, str]:
     """What is between the marks of docs/benchmarks.md."""
-    result = load("cpu", "loader")
-    return {"bench:loader": NOT_MEASURED if result is None else table(result)}
+    result, on_gpu = load("cpu", "loader"), load("cuda", "loader")
+    return {
+        "bench:loader": NOT_MEASURED if result is None else table(result),
+        "bench:loader_cuda": "Not measured yet." if on_gpu is None else cuda_table(on_gpu),
+    }

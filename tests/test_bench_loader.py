@@ -1,5 +1,6 @@
 """The benchmark of the loader on tiny sizes: equal work is asserted, the table shows what was measured. No timings."""
 
+import argparse
 import copy
 import json
 import pathlib
@@ -13,7 +14,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 torch = pytest.importorskip("torch")
 
 import bench_loader  # noqa: E402
+import cuda_timing  # noqa: E402
 import harness  # noqa: E402
+import loader_cuda  # noqa: E402
 import loader_rivals  # noqa: E402
 import loader_tables  # noqa: E402
 
@@ -31,6 +34,23 @@ def test_every_batch_of_the_epoch_was_compared_before_a_few_were_timed(case):
     assert case["batches_timed"] == 3
     assert set(case["ratios"]) == {"robocache memory", "robocache mmap", "DataLoader 0", "DataLoader 2", "robomimic",
                                    "plain torch"}  # fmt: skip
+
+
+def test_the_benchmark_of_the_gpu_runs_to_its_end(tmp_path, monkeypatch, capsys):
+    """Without a GPU, on tiny data: every part of it, batches compared, the table made from its file."""
+    monkeypatch.setattr(cuda_timing, "WARM_S", 0)
+    out = tmp_path / "loader_cuda.json"
+    options = {"quick": True, "samples": 1, "compile": False, "store_gb": 0.0, "folder": str(tmp_path), "only": "",
+               "out": str(out), "strict": False}  # fmt: skip
+    assert loader_cuda.run(argparse.Namespace(**options), "cpu", tiny=True) == 0
+    result = json.loads(out.read_text())
+    assert {case["name"] for case in result["tiers"]} == {"tier pinned", "tier mmap"}
+    assert len(result["cases"]) == 2
+    assert len(result["eager"]) == 1
+    result["hardware"]["gpu"] = {"name": "none", "driver_version": "0"}
+    told = loader_tables.cuda_table(result)
+    assert "asked 25" in told
+    assert "asked 0.6" in told
 
 
 def test_a_batch_that_differs_in_one_bit_is_found():

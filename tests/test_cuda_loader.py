@@ -1,6 +1,7 @@
 """Batches on CUDA: from every tier the same bits as on the CPU, whatever was asked for."""
 
 import pytest
+import torch
 from cuda_tools import DEVICE, assert_same_bits, assert_same_values, needs_cuda
 from loader_calls import CASES, MIXED, MORE, QUATERNION
 from loader_cases import make_cache
@@ -126,3 +127,37 @@ def test_a_few_batches_for_the_sanitizer(caches, what, tier):
 def test_a_tier_that_does_not_fit_on_the_gpu_is_refused_with_the_bytes(caches):
     with pytest.raises(MemoryError, match=r"tier 'gpu' needs \d+ bytes, budget_bytes leaves 100"):
         Loader(caches[0], 4, MIXED, tier="gpu", device=DEVICE, budget_bytes=100)
+
+
+@pytest.mark.parametrize("tier", ["gpu", "pinned"])
+def test_a_graph_that_counts_its_steps_reads_batch_after_batch(caches, tier):
+    """Through the end of an epoch, with nothing from the host but the replay."""
+    for source in (caches[0], Mixture([(caches[0], 1), (caches[2], 2)], epoch_size=70)):
+        options = {"windows": MIXED, "seed": 5}
+        want = Loader(source, 7, tier="memory", **options)
+        loader = Loader(source, 7, tier=tier, device=DEVICE, **options)
+        step = torch.zeros((), dtype=torch.int64, device=DEVICE)
+        loader.batch_at(step)  # memory for the graph's own pool comes later
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            batch = loader.batch_at(step)
+            step += 1
+        for n in range(2 * len(want) + 3):
+            graph.replay()
+            for name, x in want.batch(n % len(want), n // len(want)).items():
+                assert_same_bits(batch[name], x, f"{name} of step {n}")
+
+
+@pytest.mark.parametrize("tier", ["gpu", "pinned"])
+def test_batches_in_a_graph(caches, tier):
+    loader = Loader(caches[0], 7, MIXED, tier=tier, device=DEVICE, seed=5)
+    want = Loader(caches[0], 7, MIXED, tier="memory", seed=5)
+    loader.batch(0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        batches = [loader.batch(step) for step in range(len(loader))]
+    for _ in range(3):
+        graph.replay()
+    for step, batch in enumerate(batches):
+        for name, x in want.batch(step).items():
+            assert_same_bits(batch[name], x, f"{name} of step {step}")

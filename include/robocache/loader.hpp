@@ -80,7 +80,7 @@ struct BatchOutput {
 /// Positions by a number on the device, so that a captured graph reads another batch each time it runs: `step` counts
 /// through the epochs, its batch begins at step % num_steps * stride + first in epoch step / num_steps.
 struct BatchSteps {
-    TensorView step;  ///< () i64 on the device
+    TensorView step;  ///< () i64 on the device; not negative
     std::int64_t num_steps = 1;
     std::int64_t stride = 0;
     std::int64_t first = 0;

@@ -289,6 +289,9 @@ void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::s
     require_device(op, "step", steps.step, plan.device);
     call.first_position = static_cast<std::uint64_t>(steps.first);
     call.step = static_cast<const std::int64_t*>(steps.step.data);
+    if (plan.device.type != DeviceType::cuda && *call.step < 0) {  // on a GPU it counts as 0
+        fail(op, "step", "be 0 or above", std::to_string(*call.step));
+    }
     call.num_steps = steps.num_steps;
     call.stride = steps.stride;
     call.epoch_size = plan.order.num_tables > 1 ? order.epoch_size : 0;
