@@ -78,6 +78,22 @@ def test_every_tier_gives_the_same_bits(cache, one_shard, tier):
                 assert torch.equal(mine[name], its[name].cpu()), name
 
 
+@pytest.mark.parametrize("way", ["mean_std", "min_max", "quantile"])
+def test_the_way_back_from_a_normalised_batch(cache, way):
+    plain = Loader(cache, 9, WINDOWS, seed=2)
+    loader = Loader(cache, 9, WINDOWS, seed=2, normalise={"state": way}, dtype={"state": "float64"})
+    offset, scale = loader.scale_of("state")
+    assert offset.dtype == scale.dtype == torch.float64
+    again = loader.batch(1)["state"] / scale + offset
+    torch.testing.assert_close(again, plain.batch(1)["state"].double(), atol=1e-5, rtol=1e-5)
+    offset += 1  # a copy
+    assert not torch.equal(loader.scale_of("state")[0], offset)
+    with pytest.raises(ValueError, match=r"stream must be one that is normalised, state, got 'camera'"):
+        loader.scale_of("camera")
+    with pytest.raises(ValueError, match="source must be from 0 to 0, got 1"):
+        loader.scale_of("state", 1)
+
+
 def test_the_order_of_a_hand_made_cache_without_shuffling(tmp_path):
     spec = robocache.StreamSpec("arm", "float32", (1,))
     writer = robocache.CacheWriter(tmp_path / "c", {"arm": spec})

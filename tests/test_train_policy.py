@@ -61,7 +61,7 @@ def cache(logs):
 
 @pytest.fixture(scope="module")
 def made(cache):
-    return policy.Policy.for_cache(cache.statistics)
+    return policy.Policy.for_loader(windows.load(cache, "train", 0.8, batch_size=1))
 
 
 def first_episode(cache):
@@ -224,7 +224,7 @@ def test_every_command_is_once_in_training_or_in_validation_and_the_seed_decides
 def test_act_gives_metres_for_what_is_not_normalised(cache, made):
     batch = first_episode(cache)
     seen = {name: made.measured(name, batch[name]) for name in windows.WINDOWS}
-    acting = policy.Policy.for_cache(cache.statistics)
+    acting = policy.Policy.for_loader(windows.load(cache, "validation", 0.2, batch_size=1))
     acting.forward = acting.targets  # a policy that does what the expert did
     done = torch.cat([seen[windows.SETPOINT], seen[windows.OPENING]], -1)
     torch.testing.assert_close(acting.act(seen), done, atol=1e-6, rtol=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import robocache
 import safetensors.torch
 import torch
 from torch import nn
@@ -13,7 +13,6 @@ from windows import BLOCK, CAMERA, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST
 
 SEEN = 16
 """Numbers that the camera adds to the observation."""
-Statistics = Mapping[str, Mapping[str, Any]]
 
 
 class Policy(nn.Module):
@@ -41,13 +40,13 @@ class Policy(nn.Module):
         )
 
     @classmethod
-    def for_cache(cls, statistics: Statistics, width: int = 256) -> Policy:
-        """With the numbers that the loader normalises by (`mean_std`): (x - offset) * scale."""
-        policy = cls({name: len(statistics[name]["mean"]) for name in WINDOWS}, width)
-        for name in WINDOWS:
-            mean, std = (torch.tensor(statistics[name][x], dtype=torch.float64) for x in ("mean", "std"))
-            policy.get_buffer(f"{name}/offset").copy_(mean)
-            policy.get_buffer(f"{name}/scale").copy_(torch.where(std > 0, 1 / std, 1.0))  # constant: only shifted
+    def for_loader(cls, loader: robocache.Loader, width: int = 256) -> Policy:
+        """With the numbers that the loader normalises by: (x - offset) * scale."""
+        scales = {name: loader.scale_of(name) for name in WINDOWS}
+        policy = cls({name: len(offset) for name, (offset, _) in scales.items()}, width)
+        for name, (offset, scale) in scales.items():
+            policy.get_buffer(f"{name}/offset").copy_(offset)
+            policy.get_buffer(f"{name}/scale").copy_(scale)
         return policy
 
     def normalised(self, name: str, values: torch.Tensor) -> torch.Tensor:

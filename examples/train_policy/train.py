@@ -80,7 +80,7 @@ def train(
     torch.manual_seed(seed)
     training = load(cache, "train", 1 - validation, batch_size, seed)
     held = load(cache, "validation", validation, batch_size)
-    policy, curve = fit(Policy.for_cache(cache.statistics), epochs(training), held, steps)
+    policy, curve = fit(Policy.for_loader(training), epochs(training), held, steps)
     told = {"steps": steps, "batch_size": batch_size, "seed": seed, "tier": training.tier}
     told |= {"training_samples": training.num_samples, "validation_samples": held.num_samples, "curve": curve}
     return policy, told

@@ -170,6 +170,18 @@ class Loader:
         left = min(self.world_size * self.batch_size, self.num_samples - begin)
         return begin + left * self.rank // self.world_size, begin + left * (self.rank + 1) // self.world_size
 
+    def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
+        """``(offset, scale)`` of each channel of a normalised stream, float64; ``source``: of a mixture. A batch holds
+        ``(x - offset) * scale``, and ``y / scale + offset`` is the way back, for what a policy has learned to say."""
+        scales = self._reader.scales
+        if not 0 <= operator.index(source) < len(scales):
+            raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
+        if stream not in scales[source]:
+            known = ", ".join(scales[source]) or "none"
+            raise ValueError(f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}")
+        offset, scale = scales[source][stream]
+        return offset.clone(), scale.clone()
+
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
         step = operator.index(step)
