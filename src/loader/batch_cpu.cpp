@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t samples_at_once = 32;        // their anchors and times are on the way from memory together
 constexpr std::int64_t samples_ahead = 4;           // their rows are on the way while one is written
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
+constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
 /// What a step that is told in memory means: the order of its epoch and its first position.
 BatchCall at_step(BatchCall call) {
@@ -38,8 +39,9 @@ void fetch(const void* begin, std::int64_t bytes) {
 /// Reads some samples of a call on one thread.
 class SampleReader {
 public:
-    SampleReader(const HostBatch& host, const BatchPlan& plan, const BatchCall& call)
-        : host_(host),
+    SampleReader(const HostBatch& host, const BatchPlan& plan, const BatchCall& call, bool past_caches)
+        : past_caches_(past_caches),
+          host_(host),
           plan_(plan),
           kernels_(align_detail::best_kernels()),
           spots_(static_cast<std::size_t>(samples_at_once) * host.searches.size()),
@@ -60,8 +62,7 @@ public:
         for (std::int64_t i = 0; i < count; ++i) {
             places_[i] = place_of_position(plan_.tables.data(), call.order,
                                            call.first_position + static_cast<std::uint64_t>(begin + i));
-            const TablePlan& table = plan_.tables[static_cast<std::size_t>(places_[i].table)];
-            if (!(table.period_ns > 0)) fetch(table.times + places_[i].number, 1);
+            find_anchor(i);
         }
         for (std::int64_t i = 0; i < count; ++i) locate(i);
         for (std::int64_t i = 0; i < std::min(samples_ahead, count); ++i) fetch_rows(i);
@@ -90,18 +91,40 @@ private:
         Anchor anchor;
         std::int64_t part;
         std::int64_t local;
+        bool has_time;  // the anchor's, without reading it
     };
 
     [[nodiscard]] Spot& spot(std::int64_t i, std::size_t s) {
         return spots_[static_cast<std::size_t>(i) * host_.searches.size() + s];
     }
 
+    /// The episode of sample i, and its anchor where that is known then; else asks for it.
+    void find_anchor(std::int64_t i) {
+        const TablePlan& table = plan_.tables[static_cast<std::size_t>(places_[i].table)];
+        const auto number = static_cast<std::int64_t>(places_[i].number);
+        const std::int64_t local = episode_of_anchor(table, number);
+        const std::int64_t episode = table.first_episode + local;
+        const auto e = static_cast<std::size_t>(episode);
+        samples_[i] = {{episode, 0}, plan_.part[e], plan_.local[e], false};
+        if (host_.anchor_search < host_.searches.size()) {
+            const EvenTimes& even = host_.even_times(episode, host_.anchor_search);
+            if (even.step > 0) {
+                samples_[i].anchor.time = even.first + (number - table.prefix[local]) * even.step;
+                samples_[i].has_time = true;
+                return;
+            }
+        }
+        if (!(table.period_ns > 0)) fetch(table.times + number, 1);
+    }
+
     /// The anchor of sample i, and where its rows probably are; asks for their times.
     void locate(std::int64_t i) {
         const TablePlan& table = plan_.tables[static_cast<std::size_t>(places_[i].table)];
-        const Anchor anchor = anchor_at(table, places_[i].number);
-        const auto e = static_cast<std::size_t>(anchor.episode);
-        samples_[i] = {anchor, plan_.part[e], plan_.local[e]};
+        Anchor& anchor = samples_[i].anchor;
+        if (!samples_[i].has_time) {
+            anchor.time =
+                anchor_time(table, anchor.episode - table.first_episode, static_cast<std::int64_t>(places_[i].number));
+        }
         const std::int64_t* prefix = table.prefix + (anchor.episode - table.first_episode);
         const std::int64_t number = static_cast<std::int64_t>(places_[i].number) - prefix[0];
         const std::int64_t num_anchors = prefix[1] - prefix[0];
@@ -115,6 +138,7 @@ private:
                     : static_cast<std::int64_t>(static_cast<double>(number) * static_cast<double>(rows.times.count) /
                                                 static_cast<double>(num_anchors));
             spot(i, s) = {rows.times.data, rows.times.count, rows.first_row, near_anchor + guess.first};
+            if (host_.even_times(anchor.episode, s).step > 0) continue;
             fetch(rows.times.data + clamped(spot(i, s)) * rows.times.stride, guess.span * rows.times.stride * 8);
         }
     }
@@ -138,9 +162,13 @@ private:
     void write(std::int64_t b, std::int64_t i, std::size_t s) {
         const Search& search = host_.searches[s];
         const Spot& here = spot(i, s);
-        const Run run = search.shifts.empty()
-                            ? Run{}
-                            : find_run(here.times, here.num_rows, samples_[i].anchor.time, search, here.row);
+        const std::int64_t anchor = samples_[i].anchor.time;
+        const EvenTimes& even = host_.even_times(samples_[i].anchor.episode, s);
+        Run run;
+        if (!search.shifts.empty()) {
+            run = even.step > 0 ? find_run(even, here.num_rows, anchor, search, here.row)
+                                : find_run(here.times, here.num_rows, anchor, search, here.row);
+        }
         bool all = run.count > 0;
         for (const std::size_t c : search.columns) {
             const Lane& lane = host_.lane(samples_[i].part, c);
@@ -162,6 +190,8 @@ private:
         const auto copy = [&](const char* from, std::int64_t to, std::int64_t count) {
             if (lane.of_rows != nullptr) {
                 lane.of_rows->apply(from, out + to * bytes, count * plan_.columns[c].num_channels);
+            } else if (past_caches_) {
+                kernels_.stream_out(from, count * bytes, out + to * bytes);
             } else {
                 std::memcpy(out + to * bytes, from, static_cast<std::size_t>(count * bytes));
             }
@@ -216,6 +246,7 @@ private:
         for (std::int64_t k = tile_.begin; k < tile_.begin + tile_.count; ++k) valid[k] = !valid[k];
     }
 
+    bool past_caches_;
     const HostBatch& host_;
     const BatchPlan& plan_;
     const align_detail::CpuKernels& kernels_;
@@ -234,7 +265,7 @@ void HostBatch::read(const BatchPlan& plan, const BatchCall& told, Stream) const
     const BatchCall call = at_step(told);
     const bool alone = call.count * sample_bytes_ < parallel_bytes;
     parallel_for(call.count, alone ? call.count : samples_at_once, [&](std::int64_t begin, std::int64_t end) {
-        SampleReader reader(*this, plan, call);
+        SampleReader reader(*this, plan, call, call.count * sample_bytes_ > stream_bytes);
         for (std::int64_t b = begin; b < end; b += samples_at_once) {
             reader.read(call, b, std::min(b + samples_at_once, end));
         }

@@ -15,6 +15,7 @@ namespace robocache::loader_detail {
 struct Search {
     std::vector<std::size_t> columns;
     std::vector<std::int64_t> shifts;  // ns from an anchor to each row asked for; empty: no shortcut
+    std::int64_t shift_step = 0;       // from each of them to the next; 0: not always the same
     std::int64_t num_targets = 0;
     std::int64_t tile_targets = 0;
     bool held = false;       // outside the rows the edge is repeated, and every such target is alike in `is_pad`
@@ -25,6 +26,12 @@ struct Search {
 struct Guess {
     std::int64_t first = 0;  // from the row of the anchor to that of the first target
     std::int64_t span = 1;   // rows from there to the last one
+};
+
+/// The times of one episode of a search where they need not be read: row k has first + k * step.
+struct EvenTimes {
+    std::int64_t first = 0;
+    std::int64_t step = 0;  // ns; 0: not even
 };
 
 /// How one column is written in one part.
@@ -48,15 +55,24 @@ public:
         return lanes_[static_cast<std::size_t>(part) * num_columns_ + column];
     }
 
+    /// `episode` counts through all tables.
+    [[nodiscard]] const EvenTimes& even_times(std::int64_t episode, std::size_t search) const {
+        return even_times_[static_cast<std::size_t>(episode) * searches.size() + search];
+    }
+
     std::vector<Search> searches;
+    std::size_t anchor_search = 0;   // whose rows are the anchors; searches.size(): of none
     std::int64_t scratch_bytes = 0;  // of a tile that is scaled
     std::int64_t most_targets = 0;
 
 private:
+    void look_at_times(const BatchPlan& plan);
+
     std::size_t num_columns_;
     std::int64_t sample_bytes_ = 0;
     std::vector<Guess> guesses_;
     std::vector<Lane> lanes_;
+    std::vector<EvenTimes> even_times_;
 };
 
 [[nodiscard]] inline std::int64_t row_bytes(const ColumnPlan& column, DType dtype) {
@@ -77,23 +93,43 @@ struct Run {
     std::int64_t count = 0;  // 0: it does not lie on the rows
 };
 
-/// `row`: where the first target is thought to be; below 0 where that is before the rows. Every method but the windows
-/// takes a row at its target as it is, of rows with one time the last (sample_inside, neighbours_of in
-/// ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
-///   times 0 10 20, shifts -10 0 10 20 30, anchor 0  ->  row 0, before 1, count 3
-[[nodiscard]] inline Run find_run(const std::int64_t* times, std::int64_t num_rows, std::int64_t anchor,
-                                  const Search& search, std::int64_t row) {
+/// The run that begins at `row` (where the first target is thought to be; below 0 where that is before the rows), if
+/// its rows are at the targets.
+[[nodiscard]] inline Run candidate_run(std::int64_t num_rows, std::int64_t anchor, const Search& search,
+                                       std::int64_t row) {
     const auto num_targets = static_cast<std::int64_t>(search.shifts.size());
     const std::int64_t before = row < 0 ? -row : 0;
     row += before;
-    std::int64_t count = num_rows - row < num_targets - before ? num_rows - row : num_targets - before;
+    const std::int64_t count = num_rows - row < num_targets - before ? num_rows - row : num_targets - before;
     if (count < 1 || !is_near(anchor) || (count < num_targets && !search.held)) return {};
-    const std::int64_t* from = times + row;
-    const std::int64_t* shifts = search.shifts.data() + before;
-    std::int64_t difference = 0;
-    for (std::int64_t j = 0; j < count; ++j) difference |= from[j] ^ (anchor + shifts[j]);
-    if (difference != 0 || (row + count < num_rows && from[count] == from[count - 1])) return {};
     return {row, before, count};
+}
+
+/// Every method but the windows takes a row at its target as it is, of rows with one time the last (sample_inside,
+/// neighbours_of in ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
+///   times 0 10 20, shifts -10 0 10 20 30, anchor 0  ->  row 0, before 1, count 3
+[[nodiscard]] inline Run find_run(const std::int64_t* times, std::int64_t num_rows, std::int64_t anchor,
+                                  const Search& search, std::int64_t row) {
+    const Run run = candidate_run(num_rows, anchor, search, row);
+    if (run.count == 0) return {};
+    const std::int64_t* from = times + run.row;
+    const std::int64_t* shifts = search.shifts.data() + run.before;
+    std::int64_t difference = 0;
+    for (std::int64_t j = 0; j < run.count; ++j) difference |= from[j] ^ (anchor + shifts[j]);
+    const std::int64_t end = run.row + run.count;
+    if (difference != 0 || (end < num_rows && from[run.count] == from[run.count - 1])) return {};
+    return run;
+}
+
+/// The same for even times, none of which is read: if the first row is at its target and both go on by the same step,
+/// so are the others.
+[[nodiscard]] inline Run find_run(const EvenTimes& even, std::int64_t num_rows, std::int64_t anchor,
+                                  const Search& search, std::int64_t row) {
+    const Run run = candidate_run(num_rows, anchor, search, row);
+    if (run.count == 0) return {};
+    const std::int64_t target = anchor + search.shifts[static_cast<std::size_t>(run.before)];
+    if (even.first + run.row * even.step != target || (run.count > 1 && search.shift_step != even.step)) return {};
+    return run;
 }
 
 }  // namespace robocache::loader_detail

@@ -1,7 +1,9 @@
 // What a BatchReader prepares on the CPU.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
+#include "core/thread_pool.hpp"
 #include "loader/batch_cpu.hpp"
 #include "ops/align/cpu_tile.hpp"
 
@@ -22,6 +24,24 @@ std::vector<std::int64_t> shifts_of(const ColumnPlan& column, const StreamPlan& 
         shifts.push_back(delta + latency);
     }
     return shifts;
+}
+
+/// The difference of all neighbours; 0 where they are not alike, or there are none.
+std::int64_t step_of(const std::vector<std::int64_t>& numbers) {
+    const std::int64_t step = numbers.size() > 1 ? numbers[1] - numbers[0] : 0;
+    for (std::size_t i = 2; i < numbers.size(); ++i) {
+        if (numbers[i] - numbers[i - 1] != step) return 0;
+    }
+    return step;
+}
+
+EvenTimes even_times_of(const align_detail::EpisodeTimes<std::int64_t>& times) {
+    if (times.count < 2 || !is_near(times[0]) || !is_near(times[times.count - 1])) return {};
+    const std::uint64_t step = align_detail::distance(times[0], times[1]);
+    for (std::int64_t k = 2; k < times.count; ++k) {
+        if (align_detail::distance(times[k - 1], times[k]) != step) return {};
+    }
+    return {times[0], times[0] < times[1] ? static_cast<std::int64_t>(step) : 0};
 }
 
 bool same_search(const BatchPlan& plan, std::size_t a, std::size_t b) {
@@ -45,6 +65,7 @@ std::vector<Search> searches_of(const BatchPlan& plan) {
         const StreamPlan& stream = plan.rows_of(0, search.columns[0]).stream;
         search.num_targets = column.num_targets();
         search.shifts = shifts_of(column, stream);
+        search.shift_step = step_of(search.shifts);
         for (std::int64_t p = 0; p < plan.num_parts; ++p) {  // find_run reads times side by side
             if (plan.rows_of(p, search.columns[0]).stream.time_row_stride != 1) search.shifts.clear();
         }
@@ -116,6 +137,35 @@ HostBatch::HostBatch(const BatchPlan& plan) : searches(searches_of(plan)), num_c
         }
         most_targets = std::max(most_targets, search.num_targets);
     }
+    look_at_times(plan);
+}
+
+/// Which episodes have even times, and whether the anchors are the rows of a search: all of it compared, once.
+void HostBatch::look_at_times(const BatchPlan& plan) {
+    const auto num_episodes = static_cast<std::int64_t>(plan.part.size());
+    even_times_.resize(plan.part.size() * searches.size());
+    std::vector<std::atomic<bool>> anchored(searches.size());
+    for (std::atomic<bool>& flag : anchored) flag = true;
+    constexpr std::int64_t grain = 64;  // episodes
+    parallel_for(num_episodes, grain, [&](std::int64_t begin, std::int64_t end) {
+        std::size_t t = 0;
+        for (std::int64_t e = begin; e < end; ++e) {
+            while (e >= plan.tables[t].first_episode + plan.tables[t].num_episodes) ++t;
+            const TablePlan& table = plan.tables[t];
+            const std::int64_t* prefix = table.prefix + (e - table.first_episode);
+            for (std::size_t s = 0; s < searches.size(); ++s) {
+                const auto i = static_cast<std::size_t>(e);
+                const StreamPlan& stream = plan.rows_of(plan.part[i], searches[s].columns[0]).stream;
+                const auto times = align_detail::episode_rows<std::int64_t>(stream, plan.local[i]).times;
+                if (times.stride == 1) even_times_[i * searches.size() + s] = even_times_of(times);
+                if (!anchored[s]) continue;
+                anchored[s] = !(table.period_ns > 0) && times.stride == 1 && prefix[1] - prefix[0] == times.count &&
+                              std::equal(times.data, times.data + times.count, table.times + prefix[0]);
+            }
+        }
+    });
+    anchor_search = 0;
+    while (anchor_search < searches.size() && !anchored[anchor_search]) ++anchor_search;
 }
 
 std::unique_ptr<DeviceBatch> make_host_batch(const BatchPlan& plan) {

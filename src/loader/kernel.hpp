@@ -131,19 +131,19 @@ ROBOCACHE_HD std::int64_t episode_of_anchor(const TablePlan& table, std::int64_t
     return number < bucket.end ? bucket.episode : search_episode(table, number, bucket.episode + 1, next + 1);
 }
 
+/// Of an anchor of an episode of the table.
+ROBOCACHE_HD std::int64_t anchor_time(const TablePlan& table, std::int64_t episode, std::int64_t number) {
+    if (!(table.period_ns > 0)) return table.times[number];
+    const auto later = static_cast<std::int64_t>(
+        __builtin_rint(static_cast<double>(number - table.prefix[episode]) * table.period_ns));
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(table.times[episode]) +
+                                     static_cast<std::uint64_t>(later));
+}
+
 ROBOCACHE_HD Anchor anchor_at(const TablePlan& table, std::uint64_t number) {
     const auto row = static_cast<std::int64_t>(number);
     const std::int64_t episode = episode_of_anchor(table, row);
-    std::int64_t time;
-    if (table.period_ns > 0) {
-        const auto later = static_cast<std::int64_t>(
-            __builtin_rint(static_cast<double>(row - table.prefix[episode]) * table.period_ns));
-        time = static_cast<std::int64_t>(static_cast<std::uint64_t>(table.times[episode]) +
-                                         static_cast<std::uint64_t>(later));
-    } else {
-        time = table.times[row];
-    }
-    return {table.first_episode + episode, time};
+    return {table.first_episode + episode, anchor_time(table, episode, row)};
 }
 
 /// The order that positions are in. `tables` is told separately: some kernels have it elsewhere.

@@ -13,7 +13,7 @@ from .._ingest import FLOATS
 from .._types import Stream
 from ._scale import scale_of
 from ._selection import Anchors
-from ._store import Part, Store
+from ._store import Part, Store, as_tensor
 from ._window import Key, nanoseconds
 
 NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
@@ -98,7 +98,7 @@ class BatchReader:
 
     def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[Any]:
         return [
-            (*(self.torch.tensor(x, device=place) for x in (a.prefix, a.times)), a.count, a.period_ns, quota)
+            (*(as_tensor(x).to(place) for x in (a.prefix, a.times)), a.count, a.period_ns, quota)
             for a, quota in anchors
         ]
 
