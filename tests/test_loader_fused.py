@@ -239,6 +239,22 @@ def test_rows_at_the_targets_are_not_all_that_counts(rng, method):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_anchors_that_look_like_the_rows_and_are_not(rng, device):
+    """As many as there are rows, at other times; or at the times of the rows, and one more for each episode."""
+    lengths = (5, 40, 1, 25, 12)
+    case = Case(rng, [Column(), Column(deltas=BETWEEN)], device, lengths=lengths)
+    prefix, times, count, *rest = case.tables[0]
+    case.tables = [(prefix, times + 3 * MS, count, *rest)]
+    run(case)
+    ends = np.cumsum(lengths) - 1
+    more = np.insert(times.cpu().numpy(), ends + 1, times.cpu().numpy()[ends] + 3 * MS)
+    case.count = count + len(lengths)
+    prefix = np.concatenate([[0], np.cumsum(np.array(lengths) + 1)])
+    case.tables = [(torch.from_numpy(prefix).to(device), torch.from_numpy(more).to(device), case.count, *rest)]
+    run(case)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_windows_longer_than_a_tile_or_than_every_episode(rng, device):
     long = [k * 10 * MS for k in range(-70, 100)]
     columns = [Column(deltas=long), Column(deltas=long, scaled=True, dtype="float16"), Column("mean", deltas=long)]
