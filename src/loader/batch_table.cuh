@@ -64,7 +64,7 @@ struct DeviceColumn {
     align_detail::Rules rules;
     Method method;
     ItemFormat format;
-    bool on_host;                // values in pinned memory: what is fetched ahead into L2 would cross the bus twice
+    bool on_host;                // values in pinned memory: nothing is fetched ahead
     std::uint32_t num_channels;  // pairs in `scales`
     std::uint32_t num_items;     // of a row
     std::uint32_t num_targets;   // of a sample
