@@ -210,7 +210,7 @@ std::int64_t bucket_shift(const TablePlan& table) {
 }
 
 #ifndef ROBOCACHE_HAS_CUDA
-std::unique_ptr<DeviceBatch> make_device_batch(const BatchPlan& plan, Stream) {
+std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream) {
     throw Unsupported("BatchReader: this build contains no CUDA code, got tensors on " + name(plan.device));
 }
 
@@ -225,11 +225,11 @@ using namespace loader_detail;
 
 struct BatchReader::State {
     BatchPlan plan;
-    std::unique_ptr<DeviceBatch> device;
+    std::unique_ptr<BatchBackend> backend;
 
     void run(const BatchCall& call, Stream stream) const {
         if (call.count == 0) return;
-        device->read(plan, call, stream);
+        backend->read(plan, call, stream);
     }
 };
 
@@ -237,7 +237,7 @@ BatchReader::BatchReader(const BatchSource& source, Stream stream) : state_(std:
     state_->plan = make_plan(source);
     index_tables(state_->plan);
     const bool on_gpu = state_->plan.device.type == DeviceType::cuda;
-    state_->device = on_gpu ? make_device_batch(state_->plan, stream) : make_host_batch(state_->plan);
+    state_->backend = on_gpu ? make_device_batch(state_->plan, stream) : make_host_batch(state_->plan);
 }
 
 BatchReader::~BatchReader() = default;
@@ -288,13 +288,11 @@ void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::s
     require_dtype(op, "step", steps.step, DType::i64);
     require_device(op, "step", steps.step, plan.device);
     call.first_position = static_cast<std::uint64_t>(steps.first);
-    call.step = static_cast<const std::int64_t*>(steps.step.data);
-    if (plan.device.type != DeviceType::cuda && *call.step < 0) {  // on a GPU it counts as 0
-        fail(op, "step", "be 0 or above", std::to_string(*call.step));
+    call.steps = {static_cast<const std::int64_t*>(steps.step.data), steps.num_steps, steps.stride,
+                  plan.order.num_tables > 1 ? order.epoch_size : 0};
+    if (plan.device.type != DeviceType::cuda && *call.steps.step < 0) {  // on a GPU it counts as 0
+        fail(op, "step", "be 0 or above", std::to_string(*call.steps.step));
     }
-    call.num_steps = steps.num_steps;
-    call.stride = steps.stride;
-    call.epoch_size = plan.order.num_tables > 1 ? order.epoch_size : 0;
     state_->run(call, stream);
 }
 

@@ -52,26 +52,22 @@ struct BatchCall {
     std::int64_t count;            // samples
     std::span<const BatchOutput> outputs;
 
-    // Where the device tells the step; null: it does not.
-    const std::int64_t* step = nullptr;
-    std::int64_t num_steps = 1;
-    std::int64_t stride = 0;
-    std::int64_t epoch_size = 0;  // of a mixture; 0 where positions begin anew in every epoch
+    StepPlan steps{nullptr, 1, 0, 0};  // where the device tells the step
 };
 
 /// Anchors of a bucket, as a shift: about half an episode.
 [[nodiscard]] std::int64_t bucket_shift(const TablePlan& table);
 
 /// What a reader keeps besides its plan, on the device of the rows.
-class DeviceBatch {
+class BatchBackend {
 public:
-    virtual ~DeviceBatch() = default;
+    virtual ~BatchBackend() = default;
     virtual void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const = 0;
 };
 
-[[nodiscard]] std::unique_ptr<DeviceBatch> make_host_batch(const BatchPlan& plan);
+[[nodiscard]] std::unique_ptr<BatchBackend> make_host_batch(const BatchPlan& plan);
 /// On the GPU. Throws Unsupported for what the kernel does not do.
-[[nodiscard]] std::unique_ptr<DeviceBatch> make_device_batch(const BatchPlan& plan, Stream stream);
+[[nodiscard]] std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream stream);
 
 /// A view of host memory as the GPU sees it; throws where it is not pinned.
 [[nodiscard]] TensorView on_device(const TensorView& values, Device device, const ArgumentName& argument);

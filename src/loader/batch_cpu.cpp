@@ -16,16 +16,6 @@ constexpr std::int64_t samples_ahead = 4;           // their rows are on the way
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
-/// What a step that is told in memory means: the order of its epoch and its first position.
-BatchCall at_step(BatchCall call) {
-    if (call.step == nullptr) return call;
-    const std::int64_t epoch = *call.step / call.num_steps;
-    const auto begin = static_cast<std::uint64_t>(*call.step % call.num_steps * call.stride);
-    call.order.key = key_of(call.order.seed, static_cast<std::uint64_t>(epoch), 1);
-    call.first_position += begin + static_cast<std::uint64_t>(epoch) * static_cast<std::uint64_t>(call.epoch_size);
-    return call;
-}
-
 /// Asks for some bytes, into the second level of the caches: the first has room for fewer on the way. The hardware
 /// finds the rest of a longer run by itself.
 void fetch(const void* begin, std::int64_t bytes) {
@@ -262,7 +252,8 @@ private:
 }  // namespace
 
 void HostBatch::read(const BatchPlan& plan, const BatchCall& told, Stream) const {
-    const BatchCall call = at_step(told);
+    BatchCall call = told;
+    call.steps.apply(call.order, call.first_position);
     const bool alone = call.count * sample_bytes_ < parallel_bytes;
     parallel_for(call.count, alone ? call.count : samples_at_once, [&](std::int64_t begin, std::int64_t end) {
         SampleReader reader(*this, plan, call, call.count * sample_bytes_ > stream_bytes);

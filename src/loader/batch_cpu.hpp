@@ -43,7 +43,7 @@ struct Lane {
     std::unique_ptr<const Scaling> of_written;
 };
 
-class HostBatch final : public DeviceBatch {
+class HostBatch final : public BatchBackend {
 public:
     explicit HostBatch(const BatchPlan& plan);
     void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const override;

@@ -168,7 +168,7 @@ void HostBatch::look_at_times(const BatchPlan& plan) {
     while (anchor_search < searches.size() && !anchored[anchor_search]) ++anchor_search;
 }
 
-std::unique_ptr<DeviceBatch> make_host_batch(const BatchPlan& plan) {
+std::unique_ptr<BatchBackend> make_host_batch(const BatchPlan& plan) {
     return std::make_unique<HostBatch>(plan);
 }
 

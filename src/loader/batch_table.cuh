@@ -96,10 +96,7 @@ struct BatchTable {
     OrderPlan order;
     std::uint64_t first_position;
     std::int64_t count;
-    const std::int64_t* step;  // null: positions are as told
-    std::int64_t num_steps;
-    std::int64_t stride;
-    std::int64_t epoch_size;
+    StepPlan steps;
     std::int32_t num_columns;
     DeviceColumn columns[max_batch_columns];
 };

@@ -156,6 +156,23 @@ struct OrderPlan {
     bool shuffle;
 };
 
+/// A step that is told in memory, and what it means for the order and the first position of a batch.
+struct StepPlan {
+    const std::int64_t* step;  // null: none is told
+    std::int64_t num_steps;
+    std::int64_t stride;
+    std::int64_t epoch_size;  // of a mixture; 0 where positions begin anew in every epoch
+
+    ROBOCACHE_HD void apply(OrderPlan& order, std::uint64_t& first_position) const {
+        if (step == nullptr) return;
+        const std::int64_t counted = *step < 0 ? 0 : *step;
+        const auto epoch = static_cast<std::uint64_t>(counted / num_steps);
+        order.key = key_of(order.seed, epoch, 1);
+        first_position +=
+            static_cast<std::uint64_t>(counted % num_steps * stride) + epoch * static_cast<std::uint64_t>(epoch_size);
+    }
+};
+
 /// The number of the anchor at a position of the epoch, of the only table.
 ROBOCACHE_HD std::uint64_t number_at_position(const TablePlan& table, const OrderPlan& order, std::uint64_t position) {
     if (!order.shuffle) return position;

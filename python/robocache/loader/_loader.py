@@ -129,9 +129,12 @@ class Loader:
 
         try:
             self._reader = reader_of(self.tier)
-        except NotImplementedError:  # a GPU reads pinned memory in one way only
-            if tier is not None or self.tier != "pinned":
+        except NotImplementedError as error:  # a GPU reads pinned memory in one way only
+            if self.tier != "pinned":
                 raise
+            if tier is not None:
+                told = f"tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
+                raise NotImplementedError(f"Loader: {told}") from error
             self.tier = "memory"
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
