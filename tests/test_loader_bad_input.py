@@ -118,6 +118,12 @@ BAD = {
 }
 
 
+def test_a_gpu_that_is_not_there_is_refused_with_what_to_do(cache, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"device 'cuda:0' needs a GPU that PyTorch sees .* take device='cpu'"):
+        Loader(cache, 4, STATE, device="cuda:0")
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_refused(cache, what):
     changes, exception, message = BAD[what]

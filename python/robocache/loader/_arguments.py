@@ -35,6 +35,16 @@ def import_torch() -> Any:
     return torch
 
 
+def device_of(torch: Any, device: Any) -> Any:
+    found = torch.device(device)
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"Loader: device {str(device)!r} needs a GPU that PyTorch sees (torch.cuda.is_available() is False); take "
+            "device='cpu', or see robocache.print_installation_info()"
+        )
+    return found
+
+
 def whole(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
     try:
         number = operator.index(value)

@@ -10,6 +10,7 @@ from .._cache import Cache
 from ._arguments import (
     anchor_stream,
     caches_of,
+    device_of,
     dtypes_of,
     fingerprint_of,
     import_torch,
@@ -95,7 +96,7 @@ class Loader:
         self.seed = whole("seed", seed, 0, 2**64 - 1)
         self.rank, self.world_size = rank_of(torch, rank, world_size)
         self.shuffle, self.drop_last, self.return_index = bool(shuffle), bool(drop_last), bool(return_index)
-        self.device = torch.device(device)
+        self.device = device_of(torch, device)
         self.caches = caches
 
         selections = [Selection(cache, episodes, split) for cache in caches]
