@@ -63,6 +63,8 @@ class BatchBackend {
 public:
     virtual ~BatchBackend() = default;
     virtual void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const = 0;
+    /// Where the host reads.
+    [[nodiscard]] virtual PendingBatch read_ahead(const BatchPlan& plan, const BatchCall& call) const;
 };
 
 [[nodiscard]] std::unique_ptr<BatchBackend> make_host_batch(const BatchPlan& plan);
