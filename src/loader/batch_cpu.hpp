@@ -73,6 +73,9 @@ public:
         return entries_.data() + static_cast<std::size_t>(episode) * searches.size();
     }
 
+    /// Whether so many samples are more than should push everything else out of the caches.
+    [[nodiscard]] bool goes_past_caches(std::int64_t count) const;
+
     std::vector<Search> searches;
     std::size_t anchor_search = 0;   // whose rows are the anchors; searches.size(): of none
     std::int64_t scratch_bytes = 0;  // of a tile that is scaled
