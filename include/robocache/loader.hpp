@@ -128,8 +128,8 @@ public:
     /// device; allocates nothing and never synchronises there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
               Stream stream = {}) const;
-    /// The same on the CPU while the caller goes on; batches are read in the order of these calls. The outputs and the
-    /// reader must stay until the batch is there.
+    /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written
+    /// past the caches, for who copies them to a device. They and the reader must stay until the batch is there.
     [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
                                           std::span<const BatchOutput> outputs) const;
     /// The same where the device tells the step; `order.epoch` is not looked at.

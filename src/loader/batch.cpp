@@ -168,7 +168,7 @@ void index_tables(BatchPlan& plan) {
     for (TablePlan& table : plan.tables) {
         table.bucket_shift = bucket_shift(table);
         if (plan.device.type == DeviceType::cuda) continue;
-        std::vector<Bucket>& buckets = plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table)));
+        auto& buckets = plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table)));
         for (std::size_t i = 0; i < buckets.size(); ++i) {
             buckets[i] = make_bucket(table, static_cast<std::int64_t>(i));
         }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/huge_pages.hpp"
 #include "loader/kernel.hpp"
 #include "ops/align/plan.hpp"
 
@@ -34,8 +35,8 @@ struct BatchPlan {
     Device device;
     OrderPlan order;
     std::vector<TablePlan> tables;
-    std::vector<std::vector<Bucket>> buckets;  // on the host, of each table
-    std::vector<std::int64_t> part;            // of each episode
+    std::vector<std::vector<Bucket, HugePageAllocator<Bucket>>> buckets;  // on the host, of each table
+    std::vector<std::int64_t> part;                                       // of each episode
     std::vector<std::int64_t> local;
     std::int64_t num_parts;
     std::vector<ColumnPlan> columns;

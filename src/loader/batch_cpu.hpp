@@ -73,9 +73,6 @@ public:
         return entries_.data() + static_cast<std::size_t>(episode) * searches.size();
     }
 
-    /// Whether so many samples are more than should push everything else out of the caches.
-    [[nodiscard]] bool goes_past_caches(std::int64_t count) const;
-
     std::vector<Search> searches;
     std::size_t anchor_search = 0;   // whose rows are the anchors; searches.size(): of none
     std::int64_t scratch_bytes = 0;  // of a tile that is scaled
@@ -90,7 +87,7 @@ private:
     std::int64_t sample_bytes_ = 0;
     std::vector<Guess> guesses_;
     std::vector<Lane> lanes_;
-    std::vector<EpisodeEntry> entries_;  // [episode * searches + search]
+    std::vector<EpisodeEntry, HugePageAllocator<EpisodeEntry>> entries_;  // [episode * searches + search]
 };
 
 [[nodiscard]] inline std::int64_t row_bytes(const ColumnPlan& column, DType dtype) {
