@@ -309,7 +309,7 @@ def test_into_given_tensors_and_at_a_step_that_memory_tells(rng):
         epoch, at = divmod(step, num_steps)
         expected = case.one_after_the_other(case.order(5, epoch), at * size, size)
         given = [torch.full_like(x, 1) for x in expected]
-        reader.read_into(case.order(5, epoch), at * size, given)
+        reader.read_ahead(case.order(5, epoch), at * size, given).result()
         case.compare(given, expected)
         case.compare(reader.read_step(case.order(5), (torch.tensor(step), num_steps, size, 0), size), expected)
 

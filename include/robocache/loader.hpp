@@ -86,6 +86,25 @@ struct BatchSteps {
     std::int64_t first = 0;
 };
 
+/// A batch that the library's threads read while the caller goes on: BatchReader::read_ahead.
+class PendingBatch {
+public:
+    ~PendingBatch();  ///< Drops what is not begun, and waits for the rest.
+    PendingBatch(PendingBatch&&) noexcept;
+    PendingBatch& operator=(PendingBatch&&) noexcept;
+
+    /// Whether wait() returns at once.
+    [[nodiscard]] bool is_done() const;
+    /// Returns when the batch is there; the calling thread helps.
+    void wait() const;
+
+    struct State;
+    explicit PendingBatch(std::unique_ptr<State> state) noexcept;
+
+private:
+    std::unique_ptr<State> state_;
+};
+
 /// Batches in one go: positions of the shuffled order, their anchors, the rows around them, scaled, written. The same
 /// bits as sample_anchors, align and normalise one after the other, on every device.
 ///
@@ -109,6 +128,10 @@ public:
     /// device; allocates nothing and never synchronises there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
               Stream stream = {}) const;
+    /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written
+    /// past the caches, for who copies them to a device. They and the reader must stay until the batch is there.
+    [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
+                                          std::span<const BatchOutput> outputs) const;
     /// The same where the device tells the step; `order.epoch` is not looked at.
     void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
               Stream stream = {}) const;

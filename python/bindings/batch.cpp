@@ -30,6 +30,22 @@ nb::tuple stream_names() {
     return nb::make_tuple("Loader", "times", nb::tuple());
 }
 
+/// A batch that is being read. Its tensors are kept alive.
+class Pending {
+public:
+    Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
+
+    [[nodiscard]] bool done() const { return batch_.is_done(); }
+    void result() const {
+        const nb::gil_scoped_release unlocked;
+        batch_.wait();
+    }
+
+private:
+    nb::tuple outputs_;
+    PendingBatch batch_;  // waits before the tensors are let go
+};
+
 class Batches {
 public:
     /// rows: ((fields of a Stream), offset, scale) for each part and column. Everything is kept alive.
@@ -76,12 +92,10 @@ public:
         return made;
     }
 
-    /// The same into given tensors.
-    void read_into(const Order& order, std::int64_t first_position, const nb::list& given) {
+    /// Into given tensors, while the caller goes on.
+    [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
         TensorReader reader;
-        const std::vector<BatchOutput> outputs = read_outputs(reader, given);
-        const nb::gil_scoped_release unlocked;
-        reader_->read(order_of(order), first_position, outputs, reader.stream());
+        return {reader_->read_ahead(order_of(order), first_position, read_outputs(reader, given)), given};
     }
 
     /// steps: (step, num_steps, stride, first).
@@ -132,11 +146,13 @@ private:
 }  // namespace
 
 void bind_batch(nb::module_& m) {
+    nb::class_<Pending>(m, "PendingBatch").def("done", &Pending::done).def("result", &Pending::result);
     nb::class_<Batches>(m, "BatchReader")
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&>(), nb::arg("tables"),
              nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"))
         .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
-        .def("read_into", &Batches::read_into, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"))
+        .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
+             nb::keep_alive<0, 1>())
         .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("steps"), nb::arg("batch_size"));
 }
 

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,16 +26,21 @@
 #include "robocache/threads.hpp"
 
 namespace robocache {
-namespace {
+namespace detail {
 
+/// Items that threads take part by part.
 struct Job {
-    detail::RangeBody body;
+    RangeBody body;
     void* context;
     std::int64_t count;
     std::int64_t grain;
     std::atomic<std::int64_t> next{0};
+    int num_inside = 0;  // helpers; guarded by the pool
     std::mutex error_mutex{};
     std::exception_ptr error{};
+
+    [[nodiscard]] std::int64_t num_parts() const noexcept { return (count + grain - 1) / grain; }
+    [[nodiscard]] bool has_parts_left() const noexcept { return next.load(std::memory_order_relaxed) < count; }
 
     void work() noexcept {
         for (;;) {
@@ -45,10 +51,13 @@ struct Job {
             } catch (...) {
                 const std::lock_guard lock(error_mutex);
                 if (!error) error = std::current_exception();
-                next.store(count, std::memory_order_relaxed);
+                drop();
             }
         }
     }
+
+    /// What nobody has begun is not done.
+    void drop() noexcept { next.store(count, std::memory_order_relaxed); }
 };
 
 class ThreadPool {
@@ -73,51 +82,68 @@ public:
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    /// False if another call is using the pool: the caller then does the work alone.
-    bool run(Job& job) {
-        const std::unique_lock busy(submit_, std::try_to_lock);
-        if (!busy) return false;
+    /// Helpers take parts of it once no earlier job has any left. As many are woken as there are parts for.
+    void submit(Job& job, std::int64_t num_parts) {
         {
             const std::lock_guard lock(mutex_);
-            job_ = &job;
-            ++generation_;
+            jobs_.push_back(&job);
         }
-        wake_.notify_all();
-        job.work();
-        // A helper that has not woken up by now finds no job: nobody waits for it.
-        std::unique_lock lock(mutex_);
-        job_ = nullptr;
-        idle_.wait(lock, [this] { return helpers_inside_ == 0; });
-        return true;
+        if (num_parts >= static_cast<std::int64_t>(threads_.size())) return wake_.notify_all();
+        for (std::int64_t i = 0; i < num_parts; ++i) wake_.notify_one();
     }
+
+    /// Does what nobody has begun, then waits for the others.
+    void finish(Job& job) {
+        job.work();
+        std::unique_lock lock(mutex_);
+        std::erase(jobs_, &job);  // a helper that has not come by now does not find it: nobody waits for it
+        left_.wait(lock, [&] { return job.num_inside == 0; });
+    }
+
+    [[nodiscard]] bool is_done(const Job& job) {
+        const std::lock_guard lock(mutex_);
+        return job.num_inside == 0 && !job.has_parts_left();
+    }
+
+    /// Not in a child of the process that made it, where its threads are not.
+    [[nodiscard]] bool is_here() const noexcept { return process_ == getpid(); }
 
 private:
     void help() {
-        std::uint64_t seen = 0;
         std::unique_lock lock(mutex_);
         for (;;) {
-            wake_.wait(lock, [&] { return stop_ || (job_ != nullptr && generation_ != seen); });
+            Job* job = nullptr;
+            wake_.wait(lock, [&] { return stop_ || (job = first_with_parts()) != nullptr; });
             if (stop_) return;
-            seen = generation_;
-            Job& job = *job_;
-            ++helpers_inside_;
+            ++job->num_inside;
             lock.unlock();
-            job.work();
+            job->work();
             lock.lock();
-            if (--helpers_inside_ == 0) idle_.notify_one();
+            if (--job->num_inside == 0) left_.notify_all();
         }
     }
 
-    std::mutex submit_;  // held by the one call that uses the pool
-    std::mutex mutex_;   // guards everything below
+    [[nodiscard]] Job* first_with_parts() const {
+        const auto found =
+            std::find_if(jobs_.begin(), jobs_.end(), [](const Job* job) { return job->has_parts_left(); });
+        return found == jobs_.end() ? nullptr : *found;
+    }
+
+    const pid_t process_ = getpid();
+    std::mutex mutex_;  // guards everything below, and Job::num_inside
     std::condition_variable wake_;
-    std::condition_variable idle_;
-    Job* job_ = nullptr;
-    std::uint64_t generation_ = 0;
-    int helpers_inside_ = 0;
+    std::condition_variable left_;
+    std::vector<Job*> jobs_;  // the oldest first
     bool stop_ = false;
     std::vector<std::thread> threads_;
 };
+
+}  // namespace detail
+
+namespace {
+
+using detail::Job;
+using detail::ThreadPool;
 
 int default_num_threads() {
     if (const char* text = std::getenv("ROBOCACHE_NUM_THREADS"); text != nullptr && *text != '\0') {
@@ -162,11 +188,11 @@ int decided_num_threads(State& s) {
     return s.num_threads;
 }
 
-/// The pool, made on first use; null if one thread is all there is.
+/// The pool, made on first use. It has a helper also where one thread is asked for: what runs in the background.
 std::shared_ptr<ThreadPool> current_pool() {
     State& s = state();
     const std::lock_guard lock(s.mutex);
-    if (decided_num_threads(s) > 1 && !s.pool) s.pool = std::make_shared<ThreadPool>(s.num_threads - 1);
+    if (!s.pool) s.pool = std::make_shared<ThreadPool>(std::max(decided_num_threads(s) - 1, 1));
     return s.pool;
 }
 
@@ -196,10 +222,38 @@ void detail::watch_forks() {
 void detail::parallel_for(std::int64_t count, std::int64_t grain, RangeBody body, void* context) {
     if (count <= 0) return;
     if (count <= grain) return body(context, 0, count);
-    const std::shared_ptr<ThreadPool> pool = current_pool();
     Job job{body, context, count, std::max<std::int64_t>(grain, 1)};
-    if (!pool || !pool->run(job)) job.work();
+    if (num_threads() > 1) {
+        const std::shared_ptr<ThreadPool> pool = current_pool();
+        pool->submit(job, job.num_parts() - 1);
+        pool->finish(job);
+    } else {
+        job.work();
+    }
     if (job.error) std::rethrow_exception(job.error);
+}
+
+detail::BackgroundJob::BackgroundJob(std::int64_t count, std::int64_t grain, RangeBody body, void* context)
+    : pool_(current_pool()), job_(new Job{body, context, count, std::max<std::int64_t>(grain, 1)}) {
+    pool_->submit(*job_, job_->num_parts());
+}
+
+detail::BackgroundJob::~BackgroundJob() {
+    if (pool_->is_here()) {
+        job_->drop();
+        pool_->finish(*job_);
+    } else {
+        new std::shared_ptr<ThreadPool>(std::move(pool_));  // leaked, see Note [Fork]
+    }
+}
+
+bool detail::BackgroundJob::is_done() const {
+    return pool_->is_done(*job_);
+}
+
+void detail::BackgroundJob::wait() const {
+    pool_->finish(*job_);
+    if (job_->error) std::rethrow_exception(job_->error);
 }
 
 }  // namespace robocache

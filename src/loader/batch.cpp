@@ -168,7 +168,7 @@ void index_tables(BatchPlan& plan) {
     for (TablePlan& table : plan.tables) {
         table.bucket_shift = bucket_shift(table);
         if (plan.device.type == DeviceType::cuda) continue;
-        std::vector<Bucket>& buckets = plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table)));
+        auto& buckets = plan.buckets.emplace_back(static_cast<std::size_t>(num_buckets(table)));
         for (std::size_t i = 0; i < buckets.size(); ++i) {
             buckets[i] = make_bucket(table, static_cast<std::int64_t>(i));
         }
@@ -209,6 +209,10 @@ std::int64_t bucket_shift(const TablePlan& table) {
     return std::bit_width(static_cast<std::uint64_t>(per_episode)) - 1;
 }
 
+PendingBatch BatchBackend::read_ahead(const BatchPlan& plan, const BatchCall&) const {
+    throw Unsupported("BatchReader: batches are read ahead on cpu, got tensors on " + name(plan.device));
+}
+
 #ifndef ROBOCACHE_HAS_CUDA
 std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream) {
     throw Unsupported("BatchReader: this build contains no CUDA code, got tensors on " + name(plan.device));
@@ -226,6 +230,14 @@ using namespace loader_detail;
 struct BatchReader::State {
     BatchPlan plan;
     std::unique_ptr<BatchBackend> backend;
+
+    [[nodiscard]] BatchCall call_of(const SampleOrder& order, std::int64_t first_position,
+                                    std::span<const BatchOutput> outputs) const {
+        require_outputs(plan, outputs);
+        BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};
+        call.first_position = set_order(op, order, first_position, call.count, plan.tables[0].num_anchors, call.order);
+        return call;
+    }
 
     void run(const BatchCall& call, Stream stream) const {
         if (call.count == 0) return;
@@ -260,11 +272,12 @@ TensorView BatchReader::output(std::size_t column, std::int64_t batch_size) cons
 
 void BatchReader::read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
                        Stream stream) const {
-    const BatchPlan& plan = state_->plan;
-    require_outputs(plan, outputs);
-    BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};
-    call.first_position = set_order(op, order, first_position, call.count, plan.tables[0].num_anchors, call.order);
-    state_->run(call, stream);
+    state_->run(state_->call_of(order, first_position, outputs), stream);
+}
+
+PendingBatch BatchReader::read_ahead(const SampleOrder& order, std::int64_t first_position,
+                                     std::span<const BatchOutput> outputs) const {
+    return state_->backend->read_ahead(state_->plan, state_->call_of(order, first_position, outputs));
 }
 
 void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/huge_pages.hpp"
 #include "loader/kernel.hpp"
 #include "ops/align/plan.hpp"
 
@@ -34,8 +35,8 @@ struct BatchPlan {
     Device device;
     OrderPlan order;
     std::vector<TablePlan> tables;
-    std::vector<std::vector<Bucket>> buckets;  // on the host, of each table
-    std::vector<std::int64_t> part;            // of each episode
+    std::vector<std::vector<Bucket, HugePageAllocator<Bucket>>> buckets;  // on the host, of each table
+    std::vector<std::int64_t> part;                                       // of each episode
     std::vector<std::int64_t> local;
     std::int64_t num_parts;
     std::vector<ColumnPlan> columns;
@@ -63,6 +64,8 @@ class BatchBackend {
 public:
     virtual ~BatchBackend() = default;
     virtual void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const = 0;
+    /// Where the host reads.
+    [[nodiscard]] virtual PendingBatch read_ahead(const BatchPlan& plan, const BatchCall& call) const;
 };
 
 [[nodiscard]] std::unique_ptr<BatchBackend> make_host_batch(const BatchPlan& plan);

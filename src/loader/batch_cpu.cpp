@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "core/thread_pool.hpp"
 #include "ops/align/cpu_tile.hpp"
@@ -11,8 +12,8 @@
 namespace robocache::loader_detail {
 namespace {
 
-constexpr std::int64_t samples_at_once = 32;        // their anchors and times are on the way from memory together
-constexpr std::int64_t samples_ahead = 4;           // their rows are on the way while one is written
+constexpr std::int64_t samples_at_once = 64;        // of one thread: found one after the other, then written
+constexpr std::int64_t samples_ahead = 8;           // their rows are on the way while one is written
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
@@ -34,7 +35,6 @@ public:
           host_(host),
           plan_(plan),
           kernels_(align_detail::best_kernels()),
-          spots_(static_cast<std::size_t>(samples_at_once) * host.searches.size()),
           scratch_(static_cast<std::size_t>(host.scratch_bytes)),
           valid_(new bool[static_cast<std::size_t>(host.most_targets)]) {
         for (std::size_t c = 0; c < plan.columns.size(); ++c) {
@@ -46,31 +46,25 @@ public:
         }
     }
 
-    /// Samples [begin, end) of the batch, samples_at_once at most.
+    /// Samples [begin, end) of the batch, samples_at_once at most. In steps, so that what one of them asks for is there
+    /// when the next looks at it. The order is drawn apart from the copies: a branch that was guessed wrong takes back
+    /// what is on its way from memory.
     void read(const BatchCall& call, std::int64_t begin, std::int64_t end) {
+        const std::span samples(samples_, static_cast<std::size_t>(end - begin));
+        std::uint64_t position = call.first_position + static_cast<std::uint64_t>(begin);
+        for (Sample& sample : samples) draw(call.order, position++, sample);
+        for (Sample& sample : samples) find(sample);
+        for (Sample& sample : samples) locate(sample);
         const std::int64_t count = end - begin;
+        for (std::int64_t i = 0; i < std::min(samples_ahead, count); ++i) fetch_rows(samples_[i]);
         for (std::int64_t i = 0; i < count; ++i) {
-            places_[i] = place_of_position(plan_.tables.data(), call.order,
-                                           call.first_position + static_cast<std::uint64_t>(begin + i));
-            find_anchor(i);
+            if (i + samples_ahead < count) fetch_rows(samples_[i + samples_ahead]);
+            write(begin + i, samples_[i]);
         }
-        for (std::int64_t i = 0; i < count; ++i) locate(i);
-        for (std::int64_t i = 0; i < std::min(samples_ahead, count); ++i) fetch_rows(i);
-        for (std::int64_t i = 0; i < count; ++i) {
-            if (i + samples_ahead < count) fetch_rows(i + samples_ahead);
-            for (std::size_t s = 0; s < host_.searches.size(); ++s) write(begin + i, i, s);
-        }
+        if (past_caches_) align_detail::stream_fence();
     }
 
 private:
-    /// Where one sample is read, for the columns of one search.
-    struct Spot {
-        const std::int64_t* times;  // of the episode
-        std::int64_t num_rows;
-        std::int64_t first_row;  // of the episode in its part
-        std::int64_t row;        // of the first target in the episode, a guess; below 0: before it
-    };
-
     struct Output {
         char* values;
         bool* padding;
@@ -78,97 +72,102 @@ private:
     };
 
     struct Sample {
-        Anchor anchor;
-        std::int64_t part;
-        std::int64_t local;
-        bool has_time;  // the anchor's, without reading it
+        const TablePlan* table;
+        std::int64_t number;  // of its anchor in the table
+        std::int64_t episode;
+        const EpisodeEntry* entries;
+        std::int64_t anchor;  // its time
+        bool has_anchor;      // without reading it
     };
 
-    [[nodiscard]] Spot& spot(std::int64_t i, std::size_t s) {
-        return spots_[static_cast<std::size_t>(i) * host_.searches.size() + s];
+    /// The anchor at a position of the epoch; asks for its bucket.
+    void draw(const OrderPlan& order, std::uint64_t position, Sample& sample) const {
+        const Place place = place_of_position(plan_.tables.data(), order, position);
+        sample.table = &plan_.tables[static_cast<std::size_t>(place.table)];
+        sample.number = static_cast<std::int64_t>(place.number);
+        fetch(sample.table->buckets + (sample.number >> sample.table->bucket_shift), 1);
     }
 
-    /// The episode of sample i, and its anchor where that is known then; else asks for it.
-    void find_anchor(std::int64_t i) {
-        const TablePlan& table = plan_.tables[static_cast<std::size_t>(places_[i].table)];
-        const auto number = static_cast<std::int64_t>(places_[i].number);
-        const std::int64_t local = episode_of_anchor(table, number);
-        const std::int64_t episode = table.first_episode + local;
-        const auto e = static_cast<std::size_t>(episode);
-        samples_[i] = {{episode, 0}, plan_.part[e], plan_.local[e], false};
+    /// Its episode; asks for what is known of that.
+    void find(Sample& sample) const {
+        sample.episode = episode_of_anchor(*sample.table, sample.number);
+        sample.entries = host_.entries(sample.table->first_episode + sample.episode);
+        fetch(sample.entries, static_cast<std::int64_t>(host_.searches.size() * sizeof(EpisodeEntry)));
+    }
+
+    /// Its time, where that is known without reading it; else asks for it.
+    void locate(Sample& sample) const {
+        sample.has_anchor = false;
         if (host_.anchor_search < host_.searches.size()) {
-            const EvenTimes& even = host_.even_times(episode, host_.anchor_search);
-            if (even.step > 0) {
-                samples_[i].anchor.time = even.first + (number - table.prefix[local]) * even.step;
-                samples_[i].has_time = true;
-                return;
+            const EpisodeEntry& entry = sample.entries[host_.anchor_search];
+            sample.has_anchor = entry.even.step > 0;
+            sample.anchor = entry.even.first + (sample.number - entry.first_anchor) * entry.even.step;
+        }
+        if (sample.has_anchor) return;
+        fetch(sample.table->times + (sample.table->period_ns > 0 ? sample.episode : sample.number), 1);
+    }
+
+    /// Asks for rows that are probably its own, and for their times where they are not known without.
+    void fetch_rows(const Sample& sample) const {
+        for (std::size_t s = 0; s < host_.searches.size(); ++s) {
+            const EpisodeEntry& entry = sample.entries[s];
+            const std::int64_t span = host_.guess(entry.part, s).span;
+            const std::int64_t row = entry.first_row + clamped(first_row(sample, s), entry);
+            if (entry.even.step == 0) {
+                const align_detail::StreamPlan& stream = plan_.rows_of(entry.part, host_.searches[s].columns[0]).stream;
+                const std::int64_t stride = stream.time_row_stride;
+                fetch(reinterpret_cast<const std::int64_t*>(stream.times) + row * stride, span * stride * 8);
             }
-        }
-        if (!(table.period_ns > 0)) fetch(table.times + number, 1);
-    }
-
-    /// The anchor of sample i, and where its rows probably are; asks for their times.
-    void locate(std::int64_t i) {
-        const TablePlan& table = plan_.tables[static_cast<std::size_t>(places_[i].table)];
-        Anchor& anchor = samples_[i].anchor;
-        if (!samples_[i].has_time) {
-            anchor.time =
-                anchor_time(table, anchor.episode - table.first_episode, static_cast<std::int64_t>(places_[i].number));
-        }
-        const std::int64_t* prefix = table.prefix + (anchor.episode - table.first_episode);
-        const std::int64_t number = static_cast<std::int64_t>(places_[i].number) - prefix[0];
-        const std::int64_t num_anchors = prefix[1] - prefix[0];
-        for (std::size_t s = 0; s < host_.searches.size(); ++s) {
-            const Guess& guess = host_.guess(samples_[i].part, s);
-            const auto rows = align_detail::episode_rows<std::int64_t>(
-                plan_.rows_of(samples_[i].part, host_.searches[s].columns[0]).stream, samples_[i].local);
-            const auto near_anchor =
-                rows.times.count == num_anchors
-                    ? number
-                    : static_cast<std::int64_t>(static_cast<double>(number) * static_cast<double>(rows.times.count) /
-                                                static_cast<double>(num_anchors));
-            spot(i, s) = {rows.times.data, rows.times.count, rows.first_row, near_anchor + guess.first};
-            if (host_.even_times(anchor.episode, s).step > 0) continue;
-            fetch(rows.times.data + clamped(spot(i, s)) * rows.times.stride, guess.span * rows.times.stride * 8);
-        }
-    }
-
-    static std::int64_t clamped(const Spot& spot) {
-        return std::max<std::int64_t>(std::min(spot.row, spot.num_rows - 1), 0);
-    }
-
-    void fetch_rows(std::int64_t i) {
-        for (std::size_t s = 0; s < host_.searches.size(); ++s) {
-            const std::int64_t span = host_.guess(samples_[i].part, s).span;
-            const std::int64_t row = spot(i, s).first_row + clamped(spot(i, s));
             for (const std::size_t c : host_.searches[s].columns) {
-                const Lane& lane = host_.lane(samples_[i].part, c);
+                const Lane& lane = host_.lane(entry.part, c);
                 fetch(lane.values + row * lane.row_stride, span * lane.row_stride);
             }
         }
     }
 
-    /// Sample i of those at hand, number b of the batch.
-    void write(std::int64_t b, std::int64_t i, std::size_t s) {
-        const Search& search = host_.searches[s];
-        const Spot& here = spot(i, s);
-        const std::int64_t anchor = samples_[i].anchor.time;
-        const EvenTimes& even = host_.even_times(samples_[i].anchor.episode, s);
-        Run run;
-        if (!search.shifts.empty()) {
-            run = even.step > 0 ? find_run(even, here.num_rows, anchor, search, here.row)
-                                : find_run(here.times, here.num_rows, anchor, search, here.row);
-        }
-        bool all = run.count > 0;
-        for (const std::size_t c : search.columns) {
-            const Lane& lane = host_.lane(samples_[i].part, c);
-            if (run.count > 0 && lane.in_runs) {
-                write_run(b, c, search, lane, here.first_row, run);
-            } else {
-                all = false;
+    /// The row of the first target in its episode, a guess; below 0: before it.
+    [[nodiscard]] std::int64_t first_row(const Sample& sample, std::size_t s) const {
+        const EpisodeEntry& entry = sample.entries[s];
+        const std::int64_t number = sample.number - entry.first_anchor;
+        const std::int64_t first = host_.guess(entry.part, s).first;
+        if (entry.num_rows == entry.num_anchors) return number + first;
+        return static_cast<std::int64_t>(static_cast<double>(number) * static_cast<double>(entry.num_rows) /
+                                         static_cast<double>(entry.num_anchors)) +
+               first;
+    }
+
+    static std::int64_t clamped(std::int64_t row, const EpisodeEntry& entry) {
+        return std::max<std::int64_t>(std::min(row, entry.num_rows - 1), 0);
+    }
+
+    /// Sample b of the batch.
+    void write(std::int64_t b, Sample& sample) {
+        if (!sample.has_anchor) sample.anchor = anchor_time(*sample.table, sample.episode, sample.number);
+        for (std::size_t s = 0; s < host_.searches.size(); ++s) {
+            const Search& search = host_.searches[s];
+            const EpisodeEntry& entry = sample.entries[s];
+            const std::int64_t row = first_row(sample, s);
+            const Run run = run_of(sample, search, entry, row);
+            bool all = run.count > 0;
+            for (const std::size_t c : search.columns) {
+                const Lane& lane = host_.lane(entry.part, c);
+                if (run.count > 0 && lane.in_runs) {
+                    write_run(b, c, search, lane, entry.first_row, run);
+                } else {
+                    all = false;
+                }
             }
+            if (!all) write_tiles(b, sample, s, clamped(row, entry), run.count > 0);
         }
-        if (!all) write_tiles(b, i, s, run.count > 0);
+    }
+
+    [[nodiscard]] Run run_of(const Sample& sample, const Search& search, const EpisodeEntry& entry,
+                             std::int64_t row) const {
+        if (search.shifts.empty()) return {};
+        if (entry.even.step > 0) return find_run(entry.even, entry.num_rows, sample.anchor, search, row);
+        const align_detail::StreamPlan& stream = plan_.rows_of(entry.part, search.columns[0]).stream;
+        const auto* times = reinterpret_cast<const std::int64_t*>(stream.times) + entry.first_row;
+        return find_run(times, entry.num_rows, sample.anchor, search, row);
     }
 
     void write_run(std::int64_t b, std::size_t c, const Search& search, const Lane& lane, std::int64_t first_row,
@@ -197,39 +196,39 @@ private:
         std::fill_n(padding + run.before, run.count, false);
     }
 
-    /// The columns of a search, without those that write_run has written.
-    void write_tiles(std::int64_t b, std::int64_t i, std::size_t s, bool has_run) {
+    /// The columns of a search, without those that write_run has written. `hint`: a row near the first target.
+    void write_tiles(std::int64_t b, const Sample& sample, std::size_t s, std::int64_t hint, bool has_run) {
         const Search& search = host_.searches[s];
-        const Sample& sample = samples_[i];
+        const EpisodeEntry& entry = sample.entries[s];
         for (tile_.begin = 0; tile_.begin < search.num_targets; tile_.begin += search.tile_targets) {
             tile_.count = std::min(search.tile_targets, search.num_targets - tile_.begin);
             bool placed = false;
             for (const std::size_t c : search.columns) {
-                if (has_run && host_.lane(sample.part, c).in_runs) continue;
-                write_tile(b, i, s, c, placed);
+                if (has_run && host_.lane(entry.part, c).in_runs) continue;
+                write_tile(b, sample, entry, c, hint, placed);
                 placed = true;
             }
         }
     }
 
-    void write_tile(std::int64_t b, std::int64_t i, std::size_t s, std::size_t c, bool placed) {
-        const std::int64_t num_targets = host_.searches[s].num_targets;
+    void write_tile(std::int64_t b, const Sample& sample, const EpisodeEntry& entry, std::size_t c, std::int64_t hint,
+                    bool placed) {
         const ColumnPlan& column = plan_.columns[c];
+        const std::int64_t num_targets = column.num_targets();
         const Output& output = outputs_[c];
-        const Sample& sample = samples_[i];
         char* out = output.values + b * num_targets * output.row_bytes;
         bool* valid = output.padding == nullptr ? valid_.get() : output.padding + b * num_targets;
-        align_detail::QueryRow<std::int64_t> query{&sample.anchor.time, 0,   column.deltas.data(), 1, num_targets,
-                                                   sample.local,        out, {valid, 0, 1},        {}};
-        query.hint = clamped(spot(i, s));
+        align_detail::QueryRow<std::int64_t> query{&sample.anchor, 0,   column.deltas.data(), 1, num_targets,
+                                                   entry.local,    out, {valid, 0, 1},        {}};
+        query.hint = hint;
         if (column.scaled) {
             query.out = scratch_.data();
             query.first_out = tile_.begin;
         }
-        align_detail::TileWriter<std::int64_t>(plan_.rows_of(sample.part, c).stream, query)
+        align_detail::TileWriter<std::int64_t>(plan_.rows_of(entry.part, c).stream, query)
             .write(tile_, kernels_, placed);
         if (column.scaled) {
-            host_.lane(sample.part, c)
+            host_.lane(entry.part, c)
                 .of_written->apply(scratch_.data(), out + tile_.begin * output.row_bytes,
                                    tile_.count * column.num_channels);
         }
@@ -241,26 +240,73 @@ private:
     const BatchPlan& plan_;
     const align_detail::CpuKernels& kernels_;
     std::vector<Output> outputs_;
-    std::vector<Spot> spots_;        // [sample * searches + search]
     std::vector<char> scratch_;      // of a tile that is scaled
     std::unique_ptr<bool[]> valid_;  // where nobody asks for the padding
-    Place places_[samples_at_once];
     Sample samples_[samples_at_once];
     align_detail::Tile<std::int64_t> tile_;
 };
 
-}  // namespace
+/// What threads do for one call.
+struct PartReader {
+    const HostBatch& host;
+    const BatchPlan& plan;
+    BatchCall call;
+    bool past_caches;
 
-void HostBatch::read(const BatchPlan& plan, const BatchCall& told, Stream) const {
-    BatchCall call = told;
-    call.steps.apply(call.order, call.first_position);
-    const bool alone = call.count * sample_bytes_ < parallel_bytes;
-    parallel_for(call.count, alone ? call.count : samples_at_once, [&](std::int64_t begin, std::int64_t end) {
-        SampleReader reader(*this, plan, call, call.count * sample_bytes_ > stream_bytes);
+    void operator()(std::int64_t begin, std::int64_t end) const {
+        SampleReader reader(host, plan, call, past_caches);
         for (std::int64_t b = begin; b < end; b += samples_at_once) {
             reader.read(call, b, std::min(b + samples_at_once, end));
         }
-    });
+    }
+};
+
+}  // namespace
+
+std::int64_t HostBatch::samples_of_part(std::int64_t count) const {
+    if (count * sample_bytes_ < parallel_bytes) return count;
+    return std::clamp<std::int64_t>(parallel_bytes / (sample_bytes_ + 1), 1, samples_at_once);
+}
+
+void HostBatch::read(const BatchPlan& plan, const BatchCall& told, Stream) const {
+    PartReader reader{*this, plan, told, told.count * sample_bytes_ > stream_bytes};
+    reader.call.steps.apply(reader.call.order, reader.call.first_position);
+    parallel_for(told.count, samples_of_part(told.count), reader);
 }
 
 }  // namespace robocache::loader_detail
+
+namespace robocache {
+
+struct PendingBatch::State {
+    State(const loader_detail::HostBatch& host, const loader_detail::BatchPlan& plan, loader_detail::BatchCall call,
+          std::int64_t part)
+        : outputs(call.outputs.begin(), call.outputs.end()),
+          job(call.count, part, loader_detail::PartReader{host, plan, with_outputs(call), true}) {}
+
+    loader_detail::BatchCall with_outputs(loader_detail::BatchCall call) const {
+        call.outputs = outputs;
+        return call;
+    }
+    std::vector<BatchOutput> outputs;
+    Background<loader_detail::PartReader> job;
+};
+
+PendingBatch loader_detail::HostBatch::read_ahead(const BatchPlan& plan, const BatchCall& call) const {
+    return PendingBatch(std::make_unique<PendingBatch::State>(*this, plan, call, samples_of_part(call.count)));
+}
+
+PendingBatch::PendingBatch(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+PendingBatch::~PendingBatch() = default;
+PendingBatch::PendingBatch(PendingBatch&&) noexcept = default;
+PendingBatch& PendingBatch::operator=(PendingBatch&&) noexcept = default;
+
+bool PendingBatch::is_done() const {
+    return state_->job.is_done();
+}
+
+void PendingBatch::wait() const {
+    state_->job.wait();
+}
+
+}  // namespace robocache

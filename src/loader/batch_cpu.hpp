@@ -34,6 +34,18 @@ struct EvenTimes {
     std::int64_t step = 0;  // ns; 0: not even
 };
 
+/// One episode, as the columns of one search see it: what there is to know of a sample's place, in one line of the
+/// caches. Tables of their own for each of these are six random reads for every sample.
+struct alignas(64) EpisodeEntry {
+    std::int64_t first_anchor = 0;  // in its table
+    std::int64_t num_anchors = 0;
+    std::int64_t part = 0;
+    std::int64_t local = 0;      // its number there
+    std::int64_t first_row = 0;  // there
+    std::int64_t num_rows = 0;
+    EvenTimes even;
+};
+
 /// How one column is written in one part.
 struct Lane {
     const char* values = nullptr;
@@ -47,6 +59,7 @@ class HostBatch final : public BatchBackend {
 public:
     explicit HostBatch(const BatchPlan& plan);
     void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const override;
+    [[nodiscard]] PendingBatch read_ahead(const BatchPlan& plan, const BatchCall& call) const override;
 
     [[nodiscard]] const Guess& guess(std::int64_t part, std::size_t search) const {
         return guesses_[static_cast<std::size_t>(part) * searches.size() + search];
@@ -55,9 +68,9 @@ public:
         return lanes_[static_cast<std::size_t>(part) * num_columns_ + column];
     }
 
-    /// `episode` counts through all tables.
-    [[nodiscard]] const EvenTimes& even_times(std::int64_t episode, std::size_t search) const {
-        return even_times_[static_cast<std::size_t>(episode) * searches.size() + search];
+    /// An entry for each search. `episode` counts through all tables.
+    [[nodiscard]] const EpisodeEntry* entries(std::int64_t episode) const {
+        return entries_.data() + static_cast<std::size_t>(episode) * searches.size();
     }
 
     std::vector<Search> searches;
@@ -66,13 +79,15 @@ public:
     std::int64_t most_targets = 0;
 
 private:
-    void look_at_times(const BatchPlan& plan);
+    /// Samples that one thread reads at a time.
+    [[nodiscard]] std::int64_t samples_of_part(std::int64_t count) const;
+    void index_episodes(const BatchPlan& plan);
 
     std::size_t num_columns_;
     std::int64_t sample_bytes_ = 0;
     std::vector<Guess> guesses_;
     std::vector<Lane> lanes_;
-    std::vector<EvenTimes> even_times_;
+    std::vector<EpisodeEntry, HugePageAllocator<EpisodeEntry>> entries_;  // [episode * searches + search]
 };
 
 [[nodiscard]] inline std::int64_t row_bytes(const ColumnPlan& column, DType dtype) {

@@ -137,13 +137,14 @@ HostBatch::HostBatch(const BatchPlan& plan) : searches(searches_of(plan)), num_c
         }
         most_targets = std::max(most_targets, search.num_targets);
     }
-    look_at_times(plan);
+    index_episodes(plan);
 }
 
-/// Which episodes have even times, and whether the anchors are the rows of a search: all of it compared, once.
-void HostBatch::look_at_times(const BatchPlan& plan) {
+/// Where episodes are, which of them have even times, and whether the anchors are the rows of a search: all of it
+/// compared, once.
+void HostBatch::index_episodes(const BatchPlan& plan) {
     const auto num_episodes = static_cast<std::int64_t>(plan.part.size());
-    even_times_.resize(plan.part.size() * searches.size());
+    entries_.resize(plan.part.size() * searches.size());
     std::vector<std::atomic<bool>> anchored(searches.size());
     for (std::atomic<bool>& flag : anchored) flag = true;
     constexpr std::int64_t grain = 64;  // episodes
@@ -156,8 +157,15 @@ void HostBatch::look_at_times(const BatchPlan& plan) {
             for (std::size_t s = 0; s < searches.size(); ++s) {
                 const auto i = static_cast<std::size_t>(e);
                 const StreamPlan& stream = plan.rows_of(plan.part[i], searches[s].columns[0]).stream;
-                const auto times = align_detail::episode_rows<std::int64_t>(stream, plan.local[i]).times;
-                if (times.stride == 1) even_times_[i * searches.size() + s] = even_times_of(times);
+                const auto rows = align_detail::episode_rows<std::int64_t>(stream, plan.local[i]);
+                const auto times = rows.times;
+                entries_[i * searches.size() + s] = {prefix[0],
+                                                     prefix[1] - prefix[0],
+                                                     plan.part[i],
+                                                     plan.local[i],
+                                                     rows.first_row,
+                                                     times.count,
+                                                     times.stride == 1 ? even_times_of(times) : EvenTimes{}};
                 if (!anchored[s]) continue;
                 anchored[s] = !(table.period_ns > 0) && times.stride == 1 && prefix[1] - prefix[0] == times.count &&
                               std::equal(times.data, times.data + times.count, table.times + prefix[0]);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -177,6 +178,35 @@ TEST(BatchReaderOnThreads, IsReadBySeveralThreadsAtOnce) {
     for (const Batch& batch : batches) {
         EXPECT_EQ(batch.values, batches[0].values);
         EXPECT_EQ(batch.padding, batches[0].padding);
+    }
+}
+
+TEST(BatchReaderOnThreads, ReadsAheadWhileTheCallerGoesOn) {
+    const Recordings given;
+    const BatchReader reader = given.reader({Method::linear});
+    const auto count = static_cast<std::int64_t>(given.anchors.size());
+    const auto num_targets = static_cast<std::int64_t>(given.on_rows.size());
+    for (const int threads : {1, 2, 4}) {
+        set_num_threads(threads);
+        for (int turn = 0; turn < 20; ++turn) {
+            std::vector<std::unique_ptr<Batch>> batches;
+            std::vector<PendingBatch> pending;
+            for (int i = 0; i < 5; ++i) {
+                batches.push_back(std::make_unique<Batch>(count, num_targets));
+                pending.push_back(reader.read_ahead({9, 2}, 0, {&batches.back()->views, 1}));
+            }
+            pending.erase(pending.begin() + 1);  // dropped: whatever it has written, nobody writes to it any more
+            batches.erase(batches.begin() + 1);
+            Batch meanwhile(count, num_targets);
+            reader.read({9, 2}, 0, {&meanwhile.views, 1});
+            for (std::size_t i = 0; i < pending.size(); ++i) {
+                pending[i].wait();
+                EXPECT_TRUE(pending[i].is_done());
+                EXPECT_EQ(batches[i]->values, meanwhile.values);
+                EXPECT_EQ(batches[i]->padding, meanwhile.padding);
+            }
+            if (turn == 0) expect_one_after_the_other(given, Method::linear, meanwhile, count);
+        }
     }
 }
 

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -24,6 +27,8 @@ std::vector<int> visits(std::int64_t count, std::int64_t grain) {
     });
     return seen;
 }
+
+using Job = Background<std::function<void(std::int64_t, std::int64_t)>>;
 
 class ThreadPoolTest : public testing::Test {
 protected:
@@ -83,15 +88,88 @@ TEST_F(ThreadPoolTest, ManyCallersAndResizesAtOnce) {
     EXPECT_EQ(wrong, 0);
 }
 
+TEST_F(ThreadPoolTest, WorkInTheBackgroundIsDoneOnceInOrderAndWithOneThreadToo) {
+    for (const int threads : {1, 2, 4}) {
+        set_num_threads(threads);
+        std::vector<std::vector<int>> seen(6, std::vector<int>(1000));
+        const auto count_in = [](std::vector<int>& into) {
+            return [&into](std::int64_t begin, std::int64_t end) {
+                for (std::int64_t i = begin; i < end; ++i) ++into[static_cast<std::size_t>(i)];
+            };
+        };
+        std::vector<std::unique_ptr<Job>> jobs;
+        for (std::vector<int>& into : seen) {
+            jobs.push_back(std::make_unique<Job>(1000, 7, count_in(into)));
+        }
+        EXPECT_EQ(visits(500, 3), std::vector<int>(500, 1));  // others may call meanwhile
+        for (std::size_t i = 0; i < jobs.size(); ++i) {
+            jobs[i]->wait();
+            EXPECT_TRUE(jobs[i]->is_done());
+            EXPECT_EQ(seen[i], std::vector<int>(1000, 1));
+        }
+    }
+}
+
+TEST_F(ThreadPoolTest, NobodyNeedsToWaitForWorkInTheBackground) {
+    set_num_threads(1);
+    std::atomic<int> done{0};
+    const auto body = [&](std::int64_t, std::int64_t) { ++done; };
+    const Job job(10, 1, body);
+    for (int i = 0; i < 20000 && !job.is_done(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    EXPECT_TRUE(job.is_done());
+    EXPECT_EQ(done, 10);
+}
+
+TEST_F(ThreadPoolTest, AnExceptionInTheBackgroundReachesWhoWaits) {
+    const auto failing = [](std::int64_t begin, std::int64_t) {
+        if (begin == 500) throw std::runtime_error("item 500");
+    };
+    const Job job(1000, 1, failing);
+    EXPECT_THROW(job.wait(), std::runtime_error);
+    const Job unheard(1000, 1, failing);  // its destructor throws nothing
+    EXPECT_EQ(visits(1000, 1), std::vector<int>(1000, 1));
+}
+
+TEST_F(ThreadPoolTest, WorkThatIsLetGoOfIsDroppedAndNothingOfItGoesOn) {
+    std::atomic<int> begun{0}, ended{0};
+    const auto slow = [&](std::int64_t, std::int64_t) {
+        ++begun;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ++ended;
+    };
+    {
+        const Job job(100000, 1, slow);
+    }
+    EXPECT_LT(begun, 1000);
+    EXPECT_EQ(begun, ended);
+}
+
+TEST_F(ThreadPoolTest, WorkInTheBackgroundOutlivesAChangeOfThreads) {
+    std::atomic<int> done{0};
+    const auto body = [&](std::int64_t, std::int64_t) { ++done; };
+    const Job job(1000, 1, body);
+    set_num_threads(2);
+    EXPECT_EQ(visits(1000, 1), std::vector<int>(1000, 1));
+    job.wait();
+    EXPECT_EQ(done, 1000);
+}
+
 #if !defined(__SANITIZE_THREAD__)  // TSan does not follow fork() in a process with threads
 TEST_F(ThreadPoolTest, AForkedChildWorksAloneUntilItAsksForMore) {
     EXPECT_EQ(visits(1000, 1), std::vector<int>(1000, 1));  // the parent's pool is running
+    std::atomic<int> done{0};
+    const auto slow = [&](std::int64_t, std::int64_t) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ++done;
+    };
+    auto job = std::make_unique<Job>(20, 1, slow);
     const pid_t child = fork();
     if (child == 0) {
         alarm(20);  // a hang kills the child
         bool good = num_threads() == 1 && visits(1000, 1) == std::vector<int>(1000, 1);
         set_num_threads(3);
         good = good && num_threads() == 3 && visits(1000, 1) == std::vector<int>(1000, 1);
+        job.reset();  // the parent's: there is nobody here to wait for
         _exit(good ? 0 : 1);
     }
     int status = 0;
@@ -99,6 +177,8 @@ TEST_F(ThreadPoolTest, AForkedChildWorksAloneUntilItAsksForMore) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     EXPECT_EQ(num_threads(), 4);
     EXPECT_EQ(visits(1000, 1), std::vector<int>(1000, 1));
+    job->wait();
+    EXPECT_EQ(done, 20);
 }
 #endif
 

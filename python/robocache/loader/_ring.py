@@ -1,18 +1,19 @@
-"""Batches made ahead: a thread reads them into pinned memory, a stream of its own copies them to the GPU."""
+"""Batches made ahead: threads read them into pinned memory, a stream of its own copies them to the GPU."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ._batch import BatchReader, Order
 
-DEPTH = 3
-"""Batches that are on their way at once."""
+DEPTH = 4
+"""Batches in pinned memory at once: one is copied, one is read, and no thread waits between two of them."""
+COPIED = 2
+"""Batches on the device that the consumer has not asked for, at most."""
 ALIGNMENT = 256
 
 Job = tuple[Order, int, int]
@@ -22,14 +23,14 @@ Job = tuple[Order, int, int]
 class Ring:
     """Host batches of a reader as batches on the device, in order, a few of them ahead of the consumer.
 
-    All tensors of a batch lie in one buffer, so that there is one copy. The consumer's stream waits for it, the buffer
-    is not used again before that stream is done with it, and what the thread throws reaches the consumer.
+    The threads of the library read. The consumer's own thread does the rest, whenever it asks for a batch: it begins
+    to read into what has been copied, and to copy what has been read. Its stream waits for the copy, and the memory is
+    not used again before that stream is done with it. What goes wrong in a thread is raised where the batch is taken.
     """
 
     def __init__(self, reader: BatchReader, device: Any) -> None:
         self.reader, self.device = reader, device
-        torch = reader.torch
-        self.stream = torch.cuda.Stream(device)
+        self.stream = reader.torch.cuda.Stream(device)
         self.shapes = [(x.shape[1:], x.dtype) for x in reader.read((0, 0, 0, False), 0, 0)]
 
     def layout(self, count: int) -> tuple[list[tuple[int, int]], int]:
@@ -49,79 +50,79 @@ class Ring:
             for (begin, end), (shape, dtype) in zip(places, self.shapes, strict=True)
         ]
 
-    def fill(self, staged: Any, job: Job) -> None:
-        order, begin, count = job
-        views = self.views(staged, count)
-        if self.reader.fused is not None:
-            self.reader.fused.read_into(order, begin, views)
-        else:
-            for view, x in zip(views, self.reader.read(order, begin, count), strict=True):
-                view.copy_(x)
-
-    def produce(self, jobs: Iterable[Job], ready: queue.Queue[Any], stop: threading.Event) -> None:
-        torch = self.reader.torch
-        # Of this iteration alone: another one at the same time would not know what is still being copied.
-        slots: list[Any] = [None] * DEPTH
-        copied: list[Any] = [None] * DEPTH
-        try:
-            for job, i in zip(jobs, itertools.cycle(range(DEPTH)), strict=False):
-                _, num_bytes = self.layout(job[2])
-                if copied[i] is not None:
-                    copied[i].synchronize()
-                if slots[i] is None or len(slots[i]) < num_bytes:
-                    slots[i] = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
-                staged = slots[i][:num_bytes]
-                self.fill(staged, job)
-                with torch.cuda.stream(self.stream):
-                    buffer = torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
-                    buffer.copy_(staged, non_blocking=True)
-                    copied[i] = torch.cuda.Event(blocking=True)
-                    copied[i].record(self.stream)
-                if not put(ready, (buffer, copied[i], job[2]), stop):
-                    return
-            put(ready, None, stop)
-        except BaseException as error:  # the consumer's to handle
-            put(ready, error, stop)
-        finally:
-            for event in copied:  # nobody writes to a slot that is still being copied
-                if event is not None:
-                    event.synchronize()
+    def fill(self, views: list[Any], job: Job) -> None:
+        for view, x in zip(views, self.reader.read(*job), strict=True):
+            view.copy_(x)
 
     def batches(self, jobs: Iterable[Job]) -> Iterator[list[Any]]:
         torch = self.reader.torch
-        ready: queue.Queue[Any] = queue.Queue(DEPTH - 1)
-        stop = threading.Event()
-        thread = threading.Thread(target=self.produce, args=(jobs, ready, stop), name="robocache-loader", daemon=True)
-        thread.start()
-        try:
-            while (made := take(ready, thread)) is not None:
-                if isinstance(made, BaseException):
-                    raise made
-                buffer, copied, count = made
-                current = torch.cuda.current_stream(self.device)
-                current.wait_event(copied)
-                buffer.record_stream(current)
-                yield self.views(buffer, count)
-        finally:
-            stop.set()
-            thread.join()
+        # Of this iteration alone: another one at the same time would not know what is still being copied.
+        slots = [Slot(self) for _ in range(DEPTH)]
+        free, reading = deque(slots), deque[Slot]()
+        copied: deque[tuple[Any, Any, int]] = deque()
+        left = iter(jobs)
+        with ThreadPoolExecutor(1, "robocache-loader") as executor:  # for what threads of the library cannot read
+            try:
+                while True:
+                    while free and (free[0].copied.query() or not (reading or copied)):
+                        if (job := next(left, None)) is None:
+                            break
+                        free[0].read(job, executor)
+                        reading.append(free.popleft())
+                    while reading and len(copied) < COPIED and (not copied or reading[0].pending.done()):
+                        copied.append(reading[0].copy())
+                        free.append(reading.popleft())
+                    if not copied:
+                        return
+                    buffer, event, count = copied.popleft()
+                    current = torch.cuda.current_stream(self.device)
+                    current.wait_event(event)
+                    buffer.record_stream(current)
+                    yield self.views(buffer, count)
+            finally:
+                executor.shutdown(cancel_futures=True)
+                for slot in slots:
+                    slot.close()
 
 
-def put(ready: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
-    """Waits for room; False once the consumer has left."""
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-            return True
-        except queue.Full:
-            continue
-    return False
+class Slot:
+    """A batch in pinned memory, all of its tensors in one buffer, so that there is one copy."""
 
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.count = -1
+        self.buffer: Any = None
+        self.views: list[Any] = []
+        self.pending: Any = None
+        """``done()`` and ``result()``, as those of a future: whether it is read."""
+        self.copied = ring.reader.torch.cuda.Event(blocking=True)
+        """After its copy. At once where there was none."""
 
-def take(ready: queue.Queue[Any], thread: threading.Thread) -> Any:
-    while True:
-        try:
-            return ready.get(timeout=1.0)
-        except queue.Empty:
-            if not thread.is_alive() and ready.empty():
-                raise RuntimeError("Loader: the thread that reads batches ahead has ended") from None
+    def read(self, job: Job, executor: ThreadPoolExecutor) -> None:
+        order, begin, count = job
+        self.copied.synchronize()
+        if count != self.count:
+            _, num_bytes = self.ring.layout(count)
+            self.buffer = self.ring.reader.torch.empty(num_bytes, dtype=self.ring.reader.torch.uint8, pin_memory=True)
+            self.views = self.ring.views(self.buffer, count)
+            self.count = count
+        fused = self.ring.reader.fused
+        if fused is not None:
+            self.pending = fused.read_ahead(order, begin, self.views)
+        else:
+            self.pending = executor.submit(self.ring.fill, self.views, job)
+
+    def copy(self) -> tuple[Any, Any, int]:
+        """``(buffer, event, number of samples)``: on the device after the event. Waits until it is read."""
+        self.pending.result()
+        torch = self.ring.reader.torch
+        with torch.cuda.stream(self.ring.stream):
+            buffer = torch.empty(len(self.buffer), dtype=torch.uint8, device=self.ring.device)
+            buffer.copy_(self.buffer, non_blocking=True)
+            self.copied.record()
+        return buffer, self.copied, self.count
+
+    def close(self) -> None:
+        """Nobody reads into it, or copies from it, any more."""
+        self.pending = None  # drops what is not begun, and waits for the rest
+        self.copied.synchronize()

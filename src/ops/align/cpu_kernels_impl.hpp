@@ -99,6 +99,7 @@ void place_all(const PlaceJob<Time>& job, Neighbours* near, Sample* samples) {
 }
 
 /// Copies past the caches: a large output does not push the input out of them, and is not read before it is written.
+/// stream_fence() comes after the last of them.
 void stream_out(const char* __restrict from, std::int64_t count, char* __restrict to) {
     std::int64_t done = 0;
 #ifdef __AVX2__
@@ -110,7 +111,6 @@ void stream_out(const char* __restrict from, std::int64_t count, char* __restric
         const __m256i block = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + done));
         _mm256_stream_si256(reinterpret_cast<__m256i*>(to + done), block);
     }
-    _mm_sfence();
 #endif
     copy(from + done, 1, count - done, to + done, 1);
 }

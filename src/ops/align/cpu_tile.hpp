@@ -3,11 +3,22 @@
 
 #include <algorithm>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "core/cpu_features.hpp"
 #include "ops/align/cpu_kernels.hpp"
 #include "ops/align/episodes.hpp"
 
 namespace robocache::align_detail {
+
+/// What CpuKernels::stream_out has written is seen by other threads that this one tells of it afterwards.
+inline void stream_fence() {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
 
 inline constexpr std::int64_t tile_size = 64;  // targets at most; their samples stay in the first-level cache
 inline constexpr std::int64_t scratch_bytes = 16 << 10;
@@ -199,6 +210,7 @@ private:
             kernels.write_rows(job);
             kernels.stream_out(tile.scratch, job.count * row_bytes, out + k * row_bytes);
         }
+        stream_fence();
     }
 
     std::int64_t width_bytes(DType dtype) const { return stream_.inner.size * size_bytes(dtype); }
