@@ -93,18 +93,20 @@ FUZZ_SECONDS ?= 60
 fuzz: $(READY)
 	tools/fuzz.sh $(FUZZ_SECONDS)
 
-# Each tool over the tests marked sanitize, and only our kernels. Without PyTorch's cache, and with padding between
-# allocations, an array ends where it ends. Errors of calls that PyTorch tries and handles are left to PyTorch. A tool
-# that finds nothing proves little, so two of them must find a planted fault first.
+# Each tool over the tests marked sanitize, and only our kernels; initcheck watches all, because what PyTorch's kernels
+# write would look unwritten. Without PyTorch's cache, and with padding between allocations, an array ends where it ends.
+# Errors of calls that PyTorch tries and handles are left to PyTorch. A tool that finds nothing proves little, so two of
+# them must find a planted fault first.
 COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
-    --target-processes all --kernel-name kernel_substring=robocache
+    --target-processes all
+OURS := --kernel-name kernel_substring=robocache
 sanitize-gpu: build/.wheel
 	@for fault in "memcheck Invalid" "initcheck Uninitialized"; do \
 	    set -- $$fault; echo "sanitize-gpu: $$1 must notice a planted fault"; \
 	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
 	    grep "$$2 __global__" build/planted_fault.log | head -1 | grep . || { cat build/planted_fault.log; exit 1; }; \
 	done
-	for tool in "memcheck --padding 4096 --report-api-errors no" initcheck racecheck synccheck; do \
+	for tool in "memcheck --padding 4096 --report-api-errors no $(OURS)" initcheck "racecheck $(OURS)" "synccheck $(OURS)"; do \
 	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/test_cuda_*.py || exit 1; \
 	done
 
