@@ -276,3 +276,37 @@ def test_fusion(dtype, num_streams, tdtype, rng):
     assert results[0][0].dtype == torch_dtype(dtype)
     assert_same_values(results[0][0], results[1][0], None)
     assert_same_bits(results[0][1], results[1][1])
+
+
+def check_plain(case, outside, what):
+    """Values and mask without the index, which is what calls ask for most and what some kernels are made for."""
+    results = []
+    for now in (DEVICE, "cpu"):
+        offsets = None if case.offsets is None else tensor(case.offsets).to(now)
+        stream = robocache.Stream(tensor(case.values).to(now), tensor(case.times).to(now), offsets, outside=outside)
+        results.append(robocache.align(stream, tensor(case.targets).to(now)))
+    assert_same_bits(results[0].values, results[1].values, what)
+    assert_same_bits(results[0].valid, results[1].valid, what)
+
+
+@pytest.mark.parametrize("outside", ["hold", "nan", "linear"])
+@pytest.mark.parametrize("width", [1, 3, 7, 14, 26, 32, 64, 256])
+def test_small_calls_that_ask_for_no_index(width, outside, tdtype, rng):
+    """They search before the work ahead of them is done: with a window of times, or with probes where that is short."""
+    for dtype in FLOATS[:3]:
+        for num_rows, num_targets in ((1, 17), (33, 64), (300, 100), (4099, 130)):
+            case = dense(rng, dtype, tdtype, (width,), None, num_rows, num_targets, 3)
+            check_plain(case, outside, f"{dtype} {num_rows} rows, {num_targets} targets")
+        check_plain(ragged(rng, dtype, tdtype, (width,), None, (4, 0, 1, 700, 2), 20), outside, f"{dtype} ragged")
+
+
+@pytest.mark.parametrize("outside", ["hold", "nan", "linear"])
+@pytest.mark.parametrize("width", [3, 5, 6, 7, 9, 14, 26, 31])
+def test_many_short_episodes_of_narrow_rows(width, outside, tdtype, rng):
+    """Whole episodes go through shared memory; those that have no rows, or too many, do not."""
+    for dtype, num_targets in zip(FLOATS[:3], (65, 33, 64), strict=True):
+        lengths = rng.integers(0, 90, 2200)
+        lengths[[5, 2000]] = 700
+        case = ragged(rng, dtype, tdtype, (width,), None, lengths.tolist(), num_targets)
+        check_plain(case, outside, f"{dtype} ragged")
+        check_plain(dense(rng, dtype, tdtype, (width,), None, 40, num_targets, 2200), outside, f"{dtype} dense")

@@ -13,6 +13,7 @@
 #include "ops/align/cuda_ahead.cuh"
 #include "ops/align/cuda_general.cuh"
 #include "ops/align/cuda_rows.cuh"
+#include "ops/align/cuda_short.cuh"
 #include "ops/align/plan.hpp"
 
 namespace robocache::align_detail {
@@ -231,6 +232,55 @@ bool is_narrow(const AlignPlan& plan, const StreamPlan& s) {
            rows <= 4 * plan.num_targets;
 }
 
+/// Rows of an episode that a warp of align_short makes room for: of ragged ones twice the mean.
+std::int64_t short_rows(const StreamPlan& s) {
+    return static_cast<std::int64_t>(rows_per_episode(s) * (s.offsets == nullptr ? 1 : 2)) + 2;
+}
+
+/// Many narrow rows whose episodes fit into the shared memory of a warp, and are not read for a few targets only.
+template <class Time>
+bool is_short(const AlignPlan& plan, const StreamPlan& s) {
+    constexpr std::int64_t room_bytes = 12 * 1024 - 128;  // of a warp: four of them are a block's 48 KiB
+    constexpr double most_rows_per_target = 2.5;          // measured at 2
+    const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
+    const std::int64_t tiles = (plan.num_targets + short_targets - 1) / short_targets;
+    const double rows_read = rows_per_episode(s) * static_cast<double>(tiles);
+    return is_narrow(plan, s) && plan.num_rows >= enough_warps / tiles && s.value_row_stride == row_bytes &&
+           s.value_episode_stride >= 0 && s.time_episode_stride >= 0 &&
+           rows_read <= most_rows_per_target * static_cast<double>(plan.num_targets) &&
+           short_rows(s) * (row_bytes + static_cast<std::int64_t>(sizeof(Time))) + short_targets * row_bytes <=
+               room_bytes;
+}
+
+template <class Time, class Element>
+void launch_short(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
+    ShortTable<Time> table{};
+    table.rows.query = device_query(plan);
+    table.rows.num_streams = 1;
+    RowsStream<Time>& r = table.rows.streams[0];
+    r = rows_stream<Time>(plan, s, access_bytes(s));
+    r.tile = short_targets;
+    const std::int64_t tiles_per_row = (plan.num_targets + short_targets - 1) / short_targets;
+    if (plan.num_rows > max_grid / tiles_per_row) throw Unsupported(too_many_tiles);
+    const std::int64_t num_tiles = plan.num_rows * tiles_per_row;
+    table.rows.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(tiles_per_row));
+    table.rows.num_tiles = static_cast<std::uint32_t>(num_tiles);
+    const std::int64_t last_episode = s.offsets == nullptr ? s.num_episodes - 1 : 0;
+    constexpr auto time_bytes = static_cast<std::int64_t>(sizeof(Time));
+    table.times_end = s.times + (last_episode * s.time_episode_stride + s.num_rows) * time_bytes;
+    table.values_end = s.values + last_episode * s.value_episode_stride + s.num_rows * r.row_bytes;
+    const std::int64_t rows = short_rows(s);
+    const auto padded = [](std::int64_t bytes) { return (bytes + 30) / 16 * 16; };  // begins anywhere in 16 bytes
+    table.most_rows = static_cast<std::int32_t>(rows);
+    table.results_bytes =
+        static_cast<std::int32_t>(std::max(padded(rows * time_bytes), padded(short_targets * r.row_bytes)));
+    table.warp_bytes = static_cast<std::int32_t>(16 + table.results_bytes + padded(rows * r.row_bytes));
+    const auto kernel = s.inner.size == 7 ? align_short<Time, Element, 7> : align_short<Time, Element, 0>;
+    launch_overlapped(kernel, grid_size((num_tiles + short_warps - 1) / short_warps), short_warps * warp_size,
+                      static_cast<std::size_t>(table.warp_bytes) * short_warps, stream, table,
+                      "align: launching align_short");
+}
+
 bool is_plain(const AlignPlan& plan, const StreamPlan& s) {
     return s.ranges[0].method == Method::linear && plan.deltas == nullptr && plan.episode == nullptr &&
            (plan.time_target_stride == 1 || plan.num_targets == 1) && s.index.data == nullptr &&
@@ -246,6 +296,7 @@ void launch_element(const AlignPlan& plan, std::span<const StreamPlan* const> st
     if (!plain) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
     if (streams.size() > 1) return launch_rows<Time, Element, Shape::wide, Asks::plain, 4>(plan, streams, stream);
     const StreamPlan& s = *streams[0];
+    if (is_short<Time>(plan, s)) return launch_short<Time, Element>(plan, s, stream);
     if (is_narrow(plan, s)) return launch_rows<Time, Element, Shape::narrow, Asks::plain, 1>(plan, streams, stream);
     launch_rows<Time, Element, Shape::wide, Asks::plain, 1>(plan, streams, stream);
 }

@@ -1,0 +1,359 @@
+// Narrow rows of short episodes, the usual robot's: a warp brings the times and the rows of a whole episode into shared
+// memory in one wait, in wide accesses that rows of 14 or 28 bytes do not allow by themselves, and blends there. Every
+// lane has two targets; those of 2-byte elements are side by side, so that pairs of elements are whole words.
+#pragma once
+
+#include "core/cuda_overlap.cuh"
+#include "ops/align/cuda_rows.cuh"
+
+namespace robocache::align_detail {
+
+constexpr int short_targets = 2 * warp_size;  // of a warp
+constexpr int short_warps = 4;                // of a block
+
+template <class Time>
+struct ShortTable {
+    RowsTable<Time, 1> rows;
+    const char* times_end;  // of all episodes
+    const char* values_end;
+    std::int32_t most_rows;      // of an episode that there is room for
+    std::int32_t results_bytes;  // shared memory of a warp: times, later results; then rows
+    std::int32_t warp_bytes;
+};
+
+/// What becomes of one target, in few registers.
+struct ShortTarget {
+    std::int32_t a;
+    std::int32_t b;
+    float weight;
+    Kind kind;
+    bool valid;
+};
+
+__device__ __forceinline__ ShortTarget short_target(const Sample& sample) {
+    return {static_cast<std::int32_t>(sample.rows[0]), static_cast<std::int32_t>(sample.rows[1]),
+            static_cast<float>(sample.weight), sample.kind, sample.valid};
+}
+
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+/// Bytes of an array, and the whole words of 16 bytes around them.
+struct Piece {
+    const char* from;
+    std::int32_t head;   // bytes of the first word before them
+    std::int32_t size;   // bytes
+    std::int32_t whole;  // bytes of the words; 0 where these are not all inside [begin, end)
+
+    __device__ Piece(const char* from, std::int32_t size, const char* begin, const char* end) : from(from), size(size) {
+        head = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(from) % 16);
+        whole = (head + size + 15) / 16 * 16;
+        if (from - head < begin || from - head + whole > end) whole = 0;
+    }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/// Sends a piece on its way into shared memory, at the same offset from 16 bytes: words, or elements.
+__device__ __forceinline__ void fetch_words(const Piece& piece, int lane, char* to) {
+    for (std::int32_t at = lane * 16; at < piece.whole; at += warp_size * 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + at)),
+                     "l"(piece.from - piece.head + at)
+                     : "memory");
+    }
+}
+#else
+__device__ __forceinline__ void fetch_words(const Piece& piece, unsigned barrier, char* to) {
+    if (piece.whole == 0) return;
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(piece.from - piece.head), "r"(piece.whole), "r"(barrier)
+                 : "memory");
+}
+#endif
+
+template <class T>
+__device__ __forceinline__ void fetch_elements(const Piece& piece, int lane, char* to) {
+    if (piece.whole != 0) return;
+    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
+    for (std::int32_t at = lane * element; at < piece.size; at += warp_size * element) {
+        *reinterpret_cast<T*>(to + piece.head + at) = *reinterpret_cast<const T*>(piece.from + at);
+    }
+}
+
+/// Two pieces into the shared memory of a warp, each at the same offset from 16 bytes as it has in global memory.
+template <class A, class B>
+__device__ __forceinline__ void fetch_both(const Piece& a, const Piece& b, int lane, std::uint64_t* barrier, char* to_a,
+                                           char* to_b) {
+    fetch_elements<A>(a, lane, to_a);
+    fetch_elements<B>(b, lane, to_b);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    fetch_words(a, lane, to_a);
+    fetch_words(b, lane, to_b);
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+#else
+    const unsigned address = shared_address(barrier);
+    if (lane == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(a.whole + b.whole)
+                     : "memory");
+        fetch_words(a, address, to_a);
+        fetch_words(b, address, to_b);
+    }
+    __syncwarp();
+    unsigned done = 0;
+    while (done == 0) {
+        asm volatile(
+            "{\n\t.reg .pred p;\n\t"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\t"
+            "selp.u32 %0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(address)
+            : "memory");
+    }
+#endif
+}
+
+/// The shared memory of all warps of a block. A function, so that addresses in it stay 32 bits wide.
+__device__ __forceinline__ char* short_scratch() {
+    extern __shared__ __align__(16) char scratch[];
+    return scratch;
+}
+
+/// A target that is outside the rows or beside a time that repeats; `left` as neighbours_of wants it.
+template <class Time>
+__device__ __noinline__ ShortTarget target_beside(const RowsStream<Time>& s, std::int32_t times_at, std::int32_t count,
+                                                  Time t, std::int32_t left) {
+    const EpisodeTimes<Time> times{reinterpret_cast<const Time*>(short_scratch() + times_at), 1, count};
+    return short_target(sample_at(times, t, neighbours_of(times, t, left), Method::linear, s.rules));
+}
+
+/// One target among the times in shared memory; `low`: the last of them that is not after it, or the first.
+template <class Time>
+__device__ __forceinline__ ShortTarget place_short(const RowsStream<Time>& s, const Time* times, std::int32_t count,
+                                                   Time t, std::int32_t low) {
+    const Time t_left = times[low];
+    const Time t_right = times[low + 1 < count ? low + 1 : count - 1];
+    const Time t_beyond = times[low + 2 < count ? low + 2 : count - 1];
+    if (t_left <= t && t < t_right && (low + 2 >= count || t_beyond != t_right)) {
+        if (t_left == t) return {low, low, 0.0F, Kind::row, true};
+        // sample_inside without the way of the weight through float64 and back.
+        const Gap<Time> span = distance(t_left, t_right);
+        const auto weight = static_cast<float>(weight_of<float>(distance(t_left, t), span));
+        return {low, low + 1, weight, Kind::blend, s.rules.allows(span)};
+    }
+    const bool before = !(t_left <= t);
+    const bool alone = before ? count == 1 || t_right != t_left : low + 1 == count;
+    if (alone && (before ? s.rules.before : s.rules.after) == Outside::hold) {  // as in sample_outside
+        const bool exact = !before && t_left == t;
+        const Gap<Time> away = before ? distance(t, t_left) : distance(t_left, t);
+        return {low, low, 0.0F, Kind::row, exact || (s.rules.outside_valid && s.rules.allows(away))};
+    }
+    const auto times_at = static_cast<std::int32_t>(reinterpret_cast<const char*>(times) - short_scratch());
+    return target_beside(s, times_at, count, t, t_left <= t ? low : -1);
+}
+
+/// Any kind of target, in global memory.
+template <class T>
+__device__ __noinline__ void write_alone(ShortTarget target, const char* values, std::int32_t row_bytes, char* to) {
+    const std::int32_t width = row_bytes / static_cast<std::int32_t>(sizeof(T));
+    const T* a = reinterpret_cast<const T*>(values + static_cast<std::int64_t>(target.a) * row_bytes);
+    const T* b = reinterpret_cast<const T*>(values + static_cast<std::int64_t>(target.b) * row_bytes);
+    for (std::int32_t c = 0; c < width; ++c) {
+        T result;
+        if (target.kind == Kind::zero || target.kind == Kind::nan) {
+            result = narrow<T>(target.kind == Kind::zero ? 0.0 : __longlong_as_double(0x7ff8000000000000LL));
+        } else if (target.kind == Kind::blend) {
+            result = narrow<T>(blend_linear(widen_fast(a[c]), widen_fast(b[c]), target.weight));
+        } else {
+            result = a[c];
+        }
+        reinterpret_cast<T*>(to)[c] = result;
+    }
+}
+
+/// A tile of an episode that has no rows, or more than there is room for. Not inlined, and told nothing that it can
+/// find out itself: its registers would be taken from every warp.
+template <class T, class Time>
+__device__ __noinline__ void write_long(const ShortTable<Time>& table, std::uint32_t number) {
+    const RowsStream<Time>& s = table.rows.streams[0];
+    const DeviceQuery& q = table.rows.query;
+    const RowsTile tile = rows_tile<Shape::narrow, Asks::plain>(table.rows, number);
+    const RowsEpisode<Time> episode = rows_episode<Asks::plain>(s, q, tile.row);
+    for (std::int32_t k = static_cast<std::int32_t>(threadIdx.x) % warp_size; k < tile.count; k += warp_size) {
+        const std::int64_t j = tile.first_target + k;
+        const Time t = target_of<Asks::plain>(q, raw_target<Asks::plain, Time>(q, tile.row, j), s.latency);
+        ShortTarget target{0, 0, 0.0F, Kind::zero, false};
+        if (episode.count > 0) target = short_target(find_far<float>(s, episode.times, episode.count, t).sample);
+        write_alone<T>(target, episode.values, s.row_bytes,
+                       s.out + tile.row * s.out_row_stride + j * s.out_target_stride);
+        if (s.valid.data != nullptr) {
+            static_cast<bool*>(s.valid.data)[tile.row * s.valid.row_stride + j * s.valid.target_stride] = target.valid;
+        }
+    }
+}
+
+/// Rows of one target in shared memory.
+template <class T>
+struct ShortRows {
+    const T* a;
+    const T* b;
+    float weight;
+    bool blends;
+};
+
+__device__ __forceinline__ unsigned pack_pair(float x, float y, BFloat16) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+    unsigned word;
+    memcpy(&word, &pair, 4);
+    return word;
+}
+
+__device__ __forceinline__ unsigned pack_pair(float x, float y, Half) {
+    const __half2 pair = __floats2half2_rn(x, y);
+    unsigned word;
+    memcpy(&word, &pair, 4);
+    return word;
+}
+
+/// The rows of both targets of a lane; those of 2-byte elements side by side, in words. `fixed`: their width, 0 where
+/// it is not known to the compiler. All loads of a batch before the first use.
+template <class T, bool all_blend, int fixed>
+__device__ __forceinline__ void blend_rows(const ShortRows<T>& p, const ShortRows<T>& q, std::int32_t row_width,
+                                           T* to_p, T* to_q) {
+    constexpr int batch = fixed != 0 ? 2 * fixed : 8;
+    const int width = fixed != 0 ? fixed : row_width;
+#pragma unroll
+    for (int first = 0; first < 2 * width; first += batch) {
+        T a[batch];
+        T b[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            const int e = fixed != 0 || first + u < 2 * width ? first + u : 2 * width - 1;
+            a[u] = e < width ? p.a[e] : q.a[e - width];
+            b[u] = e < width ? p.b[e] : q.b[e - width];
+        }
+#pragma unroll
+        for (int u = 0; u < batch; u += 2) {
+            if (fixed == 0 && first + u >= 2 * width) break;
+            const bool u_in_p = first + u < width;
+            const bool v_in_p = first + u + 1 < width;
+            const float x = blend_linear(widen_fast(a[u]), widen_fast(b[u]), u_in_p ? p.weight : q.weight);
+            const float y = blend_linear(widen_fast(a[u + 1]), widen_fast(b[u + 1]), v_in_p ? p.weight : q.weight);
+            const bool u_blends = all_blend || (u_in_p ? p.blends : q.blends);
+            const bool v_blends = all_blend || (v_in_p ? p.blends : q.blends);
+            if constexpr (sizeof(T) == 2) {
+                unsigned word = pack_pair(x, y, T{});
+                if (!u_blends) word = (word & 0xffff0000U) | a[u].bits;
+                if (!v_blends) word = (word & 0xffffU) | static_cast<unsigned>(a[u + 1].bits) << 16;
+                reinterpret_cast<unsigned*>(to_p)[(first + u) / 2] = word;
+            } else {
+                (u_in_p ? to_p[first + u] : to_q[first + u - width]) = u_blends ? x : a[u];
+                (v_in_p ? to_p[first + u + 1] : to_q[first + u + 1 - width]) = v_blends ? y : a[u + 1];
+            }
+        }
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void fill_nan(std::int32_t width, T* to) {
+    for (std::int32_t c = 0; c < width; ++c) to[c] = narrow<T>(__longlong_as_double(0x7ff8000000000000LL));
+}
+
+/// Results from shared memory to where they belong, in the widest accesses that the address allows.
+template <class T>
+__device__ __forceinline__ void write_side_by_side(const char* results, std::int32_t size, int lane, char* out) {
+    std::int32_t done = 0;
+    if (reinterpret_cast<std::uintptr_t>(out) % 16 == 0) {
+        done = size / 16 * 16;
+        for (std::int32_t at = lane * 16; at < done; at += warp_size * 16) {
+            store_word(out + at, *reinterpret_cast<const uint4*>(results + at));
+        }
+    } else if (reinterpret_cast<std::uintptr_t>(out) % 4 == 0) {
+        done = size / 4 * 4;
+        for (std::int32_t at = lane * 4; at < done; at += warp_size * 4) {
+            store_word(out + at, *reinterpret_cast<const unsigned*>(results + at));
+        }
+    }
+    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
+    for (std::int32_t at = done + lane * element; at < size; at += warp_size * element) {
+        *reinterpret_cast<T*>(out + at) = *reinterpret_cast<const T*>(results + at);
+    }
+}
+
+/// `fixed`: the width of rows where the compiler knows it, else 0.
+template <class Time, class T, int fixed>
+__global__ __launch_bounds__(short_warps* warp_size,
+                             sizeof(T) == 2 ? 10 : 8) void align_short(const __grid_constant__ ShortTable<Time> table) {
+    const int warp = threadIdx.x / warp_size;
+    const int lane = threadIdx.x % warp_size;
+    const std::uint32_t number = blockIdx.x * short_warps + warp;
+    wait_for_earlier_work();
+    if (number >= table.rows.num_tiles) return;
+    const DeviceQuery& q = table.rows.query;
+    const RowsStream<Time>& s = table.rows.streams[0];
+    const RowsTile tile = rows_tile<Shape::narrow, Asks::plain>(table.rows, number);
+    const Time* targets = static_cast<const Time*>(q.times) + tile.row * q.time_row_stride + tile.first_target;
+    constexpr bool side_by_side = sizeof(T) == 2;  // else far from each other, for the sake of shared memory's banks
+    const int first = side_by_side ? 2 * lane : lane;
+    const int second = side_by_side ? first + 1 : first + warp_size;
+    const int last = tile.count - 1;
+    const Time raw0 = __ldg(targets + (first < last ? first : last));  // not waited for here
+    const Time raw1 = __ldg(targets + (second < last ? second : last));
+    const RowsEpisode<Time> episode = rows_episode<Asks::plain>(s, q, tile.row);
+    const auto count = static_cast<std::int32_t>(episode.count);
+    if (count == 0 || count > table.most_rows) return write_long<T>(table, number);
+    char* const scratch = short_scratch() + warp * table.warp_bytes;
+    char* const results = scratch + 16;  // a barrier is before them
+    char* const staged_rows = results + table.results_bytes;
+    const Piece time_piece(reinterpret_cast<const char*>(episode.times),
+                           count * static_cast<std::int32_t>(sizeof(Time)), reinterpret_cast<const char*>(s.times),
+                           table.times_end);
+    const Piece row_piece(episode.values, count * s.row_bytes, s.values, table.values_end);
+    fetch_both<Time, T>(time_piece, row_piece, lane, reinterpret_cast<std::uint64_t*>(scratch), results, staged_rows);
+    const auto* times = reinterpret_cast<const Time*>(results + time_piece.head);
+    const char* rows = staged_rows + row_piece.head;
+    const Time t0 = add_time(raw0, s.latency);
+    const Time t1 = add_time(raw1, s.latency);
+    const Time* low0 = times;
+    const Time* low1 = times;
+    for (std::int32_t size = count; size > 1;) {
+        const std::int32_t half = size / 2;
+        low0 = low0[half] <= t0 ? low0 + half : low0;
+        low1 = low1[half] <= t1 ? low1 + half : low1;
+        size -= half;
+    }
+    const ShortTarget target0 = place_short(s, times, count, t0, static_cast<std::int32_t>(low0 - times));
+    const ShortTarget target1 = place_short(s, times, count, t1, static_cast<std::int32_t>(low1 - times));
+    __syncwarp();  // all have read the times: results may take their place
+    T* to0 = reinterpret_cast<T*>(results + first * s.row_bytes);
+    T* to1 = reinterpret_cast<T*>(results + second * s.row_bytes);
+    const auto rows_of = [&](const ShortTarget& target) {
+        return ShortRows<T>{reinterpret_cast<const T*>(rows + target.a * s.row_bytes),
+                            reinterpret_cast<const T*>(rows + target.b * s.row_bytes), target.weight,
+                            target.kind == Kind::blend};
+    };
+    const ShortRows<T> rows0 = rows_of(target0);
+    const ShortRows<T> rows1 = rows_of(target1);
+    const std::int32_t width = s.row_bytes / static_cast<std::int32_t>(sizeof(T));
+    if (__all_sync(0xffffffffU, rows0.blends && rows1.blends)) {
+        blend_rows<T, true, fixed>(rows0, rows1, width, to0, to1);
+    } else {
+        blend_rows<T, false, fixed>(rows0, rows1, width, to0, to1);
+        if (target0.kind == Kind::nan) fill_nan(width, to0);
+        if (target1.kind == Kind::nan) fill_nan(width, to1);
+    }
+    __syncwarp();
+    char* out = s.out + tile.row * s.out_row_stride + tile.first_target * s.out_target_stride;
+    write_side_by_side<T>(results, tile.count * s.row_bytes, lane, out);
+    if (s.valid.data != nullptr) {
+        bool* valid = static_cast<bool*>(s.valid.data) + tile.row * s.valid.row_stride +
+                      tile.first_target * s.valid.target_stride;
+        if (first <= last) valid[first * s.valid.target_stride] = target0.valid;
+        if (second <= last) valid[second * s.valid.target_stride] = target1.valid;
+    }
+}
+
+}  // namespace robocache::align_detail
