@@ -4,7 +4,7 @@ import pytest
 import torch
 from cuda_tools import DEVICE, assert_same_bits, assert_same_values, needs_cuda
 from loader_calls import CASES, MIXED, MORE, QUATERNION
-from loader_cases import make_cache
+from loader_cases import SPECS, make_cache
 from robocache import Loader, Mixture, Window
 from robocache.loader._store import TIERS
 
@@ -99,6 +99,19 @@ def test_batches_of_any_size(caches, batch_size, tier):
     want = Loader(mixture, batch_size, **options, tier="memory")
     got = Loader(mixture, batch_size, **options, tier=tier, device=DEVICE)
     assert_same_batches(got, want, [(0, 0), (len(want) - 1, 0)])
+
+
+@pytest.mark.parametrize("tier", ["gpu", "pinned"])
+def test_batches_so_large_that_every_warp_has_samples_of_its_own(tmp_path, tier):
+    """Windows on the rows, which are one copy each, at the edges of episodes and between rows."""
+    specs = {name: SPECS[name] for name in ("state", "small")}
+    cache = make_cache(tmp_path / "long", episodes=60, specs=specs, shard_bytes=1 << 26, seconds=(8, 12))
+    window = Window(past=0.02, future=0.14, rate_hz=100)
+    for windows in ({"state": window, "small": window}, {"small": Window(past=0.1, future=0.3, rate_hz=30)}):
+        options = {"windows": windows, "seed": 4}
+        want = Loader(cache, 50_000, tier="memory", **options)
+        got = Loader(cache, 50_000, tier=tier, device=DEVICE, **options)
+        assert_same_batches(got, want, [(0, 0), (0, 1)])
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -68,7 +68,6 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
     }
     if (device.type == DeviceType::cuda && view.values.device.type != DeviceType::cuda) {
         view.values = on_device(view.values, device, ArgumentName("rows", i, "values"));
-        known.on_host = true;
     }
     const auto num_targets = static_cast<std::int64_t>(column.deltas.size());
     Query query;
@@ -116,7 +115,6 @@ void plan_rows(const BatchSource& source, BatchPlan& plan) {
         if (i < num_columns) {
             plan.columns.push_back(std::move(known));
         } else {
-            plan.columns[c].on_host = plan.columns[c].on_host || known.on_host;
             require_alike(plan.columns[c], source.rows[i].stream, source.rows[c].stream, i);
         }
         plan.rows.push_back(std::move(rows));

@@ -17,7 +17,6 @@ struct ColumnPlan {
     DType dtype;    // of the batch
     DType written;  // of what is scaled: all bits of the blend, so that there is one rounding
     bool scaled;
-    bool on_host = false;       // values in pinned memory, the rest on a GPU
     std::int64_t num_channels;  // elements of a row
     TensorView row;             // the output for one sample, (1, T, ...); data is null
 

@@ -46,8 +46,15 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
     OrderPlan order = table.order;
     table.steps.apply(order, position);
     const bool mixed = order.num_tables > 1;
-    const Place place = mixed ? place_of_position(table.tables, order, position)
-                              : Place{0, number_at_position(table.table, order, position)};
+    Place place{0, position};
+    if (mixed) {
+        place = place_of_position(table.tables, order, position);
+    } else if (table.has_rounds) {
+        const auto count = static_cast<std::uint64_t>(table.table.num_anchors);
+        place.number = permute(position, count, table.table.bits, table.rounds);
+    } else {
+        place.number = number_at_position(table.table, order, position);
+    }
     const TablePlan& anchors = mixed ? table.tables[place.table] : table.table;
     const auto number = static_cast<std::int64_t>(place.number);
     const std::int64_t e = episode_of_anchor(anchors, number);

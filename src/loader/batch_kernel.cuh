@@ -55,6 +55,17 @@ __device__ inline void find_samples(const BatchTable& table, const DeviceColumn&
     if (lane == 0) samples.num_others = static_cast<std::uint32_t>(__popc(others));
 }
 
+/// Says that nothing of it is padding.
+__device__ inline void clear_padding(bool* begin, std::uint32_t count, const Team& team) {
+    const auto odd = static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(begin) % sizeof(uint4));
+    const std::uint32_t head = odd < count ? odd : count;
+    const std::uint32_t words = (count - head) / sizeof(uint4);
+    const std::uint32_t tail = head + words * sizeof(uint4);
+    if (team.rank < head) begin[team.rank] = false;
+    for (std::uint32_t i = team.rank; i < words; i += team.size) reinterpret_cast<uint4*>(begin + head)[i] = uint4{};
+    if (tail + team.rank < count) begin[tail + team.rank] = false;
+}
+
 __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
                                  const Team& team, Gate& gate) {
     const std::int64_t first = task.first_sample * column.num_targets;
@@ -71,6 +82,8 @@ __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, c
     }
     if (column.padding == nullptr) return;
     gate.pass();
+    if (samples.num_others == 0)
+        return clear_padding(column.padding + first, task.num_samples * column.num_targets, team);
     for (std::uint32_t k = team.rank; k < task.num_samples * column.num_targets; k += team.size) {
         if (samples.runs[column.by_targets.divide(k)] != nullptr) column.padding[first + k] = false;
     }
@@ -83,10 +96,16 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Ta
     const std::uint32_t count = samples.num_others * task.num_targets;
     const std::uint32_t most = team.size * thread_targets;
     const std::int64_t first_row = task.first_sample * column.num_targets;
+    const bool pads = column.padding != nullptr && task.first_item == 0;
+    const auto write_padding = [&](const PlacedTarget& p) { column.padding[first_row + p.row] = !p.valid(); };
     const Walk walk(column, task.first_item, task.num_items, team);
     for (std::uint32_t begin = 0; begin < count; begin += most) {
-        Tile tile{placed, count - begin < most ? count - begin : most, Placed::mixed,
-                  column.out + first_row * column.out_row_bytes, walk};
+        Tile tile{placed,
+                  count - begin < most ? count - begin : most,
+                  Placed::mixed,
+                  column.out + first_row * column.out_row_bytes,
+                  static_cast<std::uint32_t>(column.out_row_bytes),
+                  walk};
         bool rows = true;
         bool blends = true;
         for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
@@ -97,6 +116,7 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Ta
             rows = rows && p.a != nullptr && p.b == nullptr;
             blends = blends && p.b != nullptr;
             placed[k] = p;
+            if (pads && begin > 0) write_padding(p);
         }
         if (team.all(rows)) {
             tile.kind = Placed::rows;
@@ -105,11 +125,9 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Ta
         }
         team.sync();
         Mover::make(column, tile, gate);
-        if (column.padding != nullptr && task.first_item == 0) {
+        if (pads && begin == 0) {  // not before the gate
             gate.pass();
-            for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
-                column.padding[first_row + placed[k].row] = !placed[k].valid();
-            }
+            for (std::uint32_t k = team.rank; k < tile.count; k += team.size) write_padding(placed[k]);
         }
         team.sync();
     }

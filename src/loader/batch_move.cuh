@@ -93,7 +93,12 @@ struct Tile {
     std::uint32_t count;
     Placed kind;
     char* out;  // of row 0
+    std::uint32_t out_row_bytes;
     Walk walk;
+
+    __device__ __forceinline__ char* row(const PlacedTarget& p) const {
+        return out + static_cast<std::uint64_t>(p.row) * out_row_bytes;
+    }
 };
 
 /// Windows that are one piece of memory each; `runs` is null for samples that are none.
@@ -126,7 +131,7 @@ __device__ __forceinline__ void copy_runs(const char* const* runs, std::uint32_t
 
 /// Rows as they are; zero where there is none.
 template <int bytes>
-__device__ __forceinline__ void copy_rows(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+__device__ __forceinline__ void copy_rows(const Tile& tile, Gate& gate) {
     using W = typename align_detail::Word<bytes>::type;
     constexpr int unroll = 4;
     Walk walk = tile.walk;
@@ -141,7 +146,7 @@ __device__ __forceinline__ void copy_rows(const DeviceColumn& column, const Tile
                 const PlacedTarget& p = tile.targets[walk.target];
                 const std::int64_t at = static_cast<std::int64_t>(walk.item) * bytes;
                 if (p.a != nullptr) words[u] = load_word<W>(p.a + at);
-                to[u] = tile.out + p.row * column.out_row_bytes + at;
+                to[u] = tile.row(p) + at;
             }
             walk.advance();
         }
@@ -269,8 +274,8 @@ struct ScalesAtHand {
     }
 };
 
-template <class In, class Out, int count, Placed kind>
-__device__ __forceinline__ void make_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+template <class In, class Out, int count>
+__device__ __forceinline__ void make_mixed_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
     using I = Items<In, Out, count>;
     using InWord = typename I::InWord;
     constexpr int unroll = sizeof(InWord) == 16 ? 2 : 4;
@@ -288,10 +293,8 @@ __device__ __forceinline__ void make_items(const DeviceColumn& column, const Til
             if (next.target < tile.count) {
                 const PlacedTarget& p = tile.targets[next.target];
                 const std::int64_t at = static_cast<std::int64_t>(next.item) * I::in_bytes;
-                if (kind != Placed::mixed || p.a != nullptr) a[u] = load_word<InWord>(p.a + at);
-                if (kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr)) {
-                    b[u] = load_word<InWord>(p.b + at);
-                }
+                if (p.a != nullptr) a[u] = load_word<InWord>(p.a + at);
+                if (p.b != nullptr) b[u] = load_word<InWord>(p.b + at);
             }
             next.advance();
         }
@@ -302,11 +305,50 @@ __device__ __forceinline__ void make_items(const DeviceColumn& column, const Til
                 const PlacedTarget& p = tile.targets[walk.target];
                 const std::uint32_t item = walk.item;
                 if (scaled) scales.get(column, p.part(), item);
-                char* to = tile.out + p.row * column.out_row_bytes + static_cast<std::int64_t>(item) * I::out_bytes;
+                char* to = tile.row(p) + static_cast<std::int64_t>(item) * I::out_bytes;
                 *reinterpret_cast<typename I::OutWord*>(to) =
-                    I::template made<kind>(a[u], b[u], p, scaled, scales.offset, scales.scale);
+                    I::template made<Placed::mixed>(a[u], b[u], p, scaled, scales.offset, scales.scale);
             }
             walk.advance();
+        }
+    }
+}
+
+/// The same where a thread keeps its item: addresses and scales are worked out once.
+template <class In, class Out, int count, Placed kind>
+__device__ __forceinline__ void make_kept_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+    using I = Items<In, Out, count>;
+    using InWord = typename I::InWord;
+    constexpr std::uint32_t unroll = sizeof(InWord) == 16 ? 2 : 4;
+    const bool scaled = column.format.scaled;
+    const std::int64_t in_at = static_cast<std::int64_t>(tile.walk.item) * I::in_bytes;
+    const std::int64_t out_at = static_cast<std::int64_t>(tile.walk.item) * I::out_bytes;
+    const std::uint32_t step = tile.walk.step_target;
+    ScalesAtHand<typename I::Compute, count> scales;
+    for (std::uint32_t first = tile.walk.target; first < tile.count; first += unroll * step) {
+        InWord a[unroll];
+        InWord b[unroll];
+#pragma unroll
+        for (std::uint32_t u = 0; u < unroll; ++u) {
+            a[u] = InWord{};
+            b[u] = InWord{};
+            if (first + u * step < tile.count) {
+                const PlacedTarget& p = tile.targets[first + u * step];
+                if (kind != Placed::mixed || p.a != nullptr) a[u] = load_word<InWord>(p.a + in_at);
+                if (kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr)) {
+                    b[u] = load_word<InWord>(p.b + in_at);
+                }
+            }
+        }
+        gate.pass();
+#pragma unroll
+        for (std::uint32_t u = 0; u < unroll; ++u) {
+            if (first + u * step < tile.count) {
+                const PlacedTarget& p = tile.targets[first + u * step];
+                if (scaled) scales.get(column, p.part(), tile.walk.item);
+                *reinterpret_cast<typename I::OutWord*>(tile.row(p) + out_at) =
+                    I::template made<kind>(a[u], b[u], p, scaled, scales.offset, scales.scale);
+            }
         }
     }
 }
@@ -315,10 +357,14 @@ template <class In, class Out, int count>
 __device__ __forceinline__ void make_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
     if constexpr (std::is_same_v<In, Out>) {
         constexpr int bytes = count * static_cast<int>(sizeof(In));
-        if (tile.kind == Placed::rows && !column.format.scaled) return copy_rows<bytes>(column, tile, gate);
-        if (tile.kind == Placed::blends) return make_items<In, Out, count, Placed::blends>(column, tile, gate);
+        if (tile.kind == Placed::rows && !column.format.scaled) return copy_rows<bytes>(tile, gate);
+        if (tile.walk.step_item == 0) {
+            if (tile.kind == Placed::rows) return make_kept_items<In, Out, count, Placed::rows>(column, tile, gate);
+            if (tile.kind == Placed::blends) return make_kept_items<In, Out, count, Placed::blends>(column, tile, gate);
+            return make_kept_items<In, Out, count, Placed::mixed>(column, tile, gate);
+        }
     }
-    make_items<In, Out, count, Placed::mixed>(column, tile, gate);
+    make_mixed_items<In, Out, count>(column, tile, gate);
 }
 
 template <class In, class Out>
@@ -344,11 +390,11 @@ struct AnyItems {
 
     __device__ __forceinline__ static void make(const DeviceColumn& column, const Tile& tile, Gate& gate) {
         switch (column.format.raw_bytes) {
-            case 16: return copy_rows<16>(column, tile, gate);
-            case 8: return copy_rows<8>(column, tile, gate);
-            case 4: return copy_rows<4>(column, tile, gate);
-            case 2: return copy_rows<2>(column, tile, gate);
-            case 1: return copy_rows<1>(column, tile, gate);
+            case 16: return copy_rows<16>(tile, gate);
+            case 8: return copy_rows<8>(tile, gate);
+            case 4: return copy_rows<4>(tile, gate);
+            case 2: return copy_rows<2>(tile, gate);
+            case 1: return copy_rows<1>(tile, gate);
             default: break;
         }
         switch (column.format.in) {

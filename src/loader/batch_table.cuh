@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "loader/kernel.hpp"
+#include "loader/rounds.hpp"
 #include "ops/align/cuda_table.cuh"
 
 namespace robocache::loader_detail {
@@ -93,6 +93,8 @@ struct BatchTable {
     TablePlan table;          // where there is one
     const TablePlan* tables;  // where there are more
     OrderPlan order;
+    Rounds rounds;    // of order.key
+    bool has_rounds;  // false: the order has none, or a step changes them
     std::uint64_t first_position;
     std::int64_t count;
     StepPlan steps;

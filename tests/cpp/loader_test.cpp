@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/rounds.hpp"
 #include "robocache/errors.hpp"
 
 namespace robocache {
@@ -101,6 +102,21 @@ TEST(SampleAnchors, TheOrderOfAnEpochIsTheOneInTheGuide) {
                     permute(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(count), key(seed, 7, 1));
                 ASSERT_EQ(static_cast<std::uint64_t>(drawn.anchor[n]), expected) << count << " " << seed << " " << i;
             }
+        }
+    }
+}
+
+TEST(Rounds, WorkedOutAheadTheyAreTheSamePermutation) {
+    std::uint64_t random = 1;
+    for (int bits = 0; bits <= loader_detail::Rounds::most_bits; ++bits) {
+        for (int turn = 0; turn < 200; ++turn) {
+            const std::uint64_t seed = random = loader_detail::mix(random + loader_detail::golden);
+            const std::uint64_t half = bits == 0 ? 0 : std::uint64_t{1} << (bits - 1);
+            const std::uint64_t count = bits == 0 ? 1 : half + 1 + seed % half;  // bit_width(count - 1) == bits
+            const std::uint64_t x = loader_detail::mix(seed) % count;
+            ASSERT_EQ(loader_detail::permute(x, count, bits, loader_detail::Rounds(seed)),
+                      loader_detail::permute(x, count, bits, seed))
+                << bits << " " << count << " " << x;
         }
     }
 }
