@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,8 +11,10 @@ from typing import Any
 
 from ._batch import BatchReader, Order
 
-DEPTH = 4
-"""Batches in pinned memory at once: one is copied, one is read, and no thread waits between two of them."""
+DEPTH = (3, 6)
+"""Batches in pinned memory at once, at least and at most: one is copied, one is read, the others wait for threads."""
+PINNED_BYTES = 512 << 20
+"""Of all of them, where three are not more than that already."""
 COPIED = 2
 """Batches on the device that the consumer has not asked for, at most."""
 ALIGNMENT = 256
@@ -43,6 +46,10 @@ class Ring:
             places.append((begin, end))
         return places, max(end, 1)
 
+    def depth(self, count: int) -> int:
+        least, most = DEPTH
+        return max(least, min(most, PINNED_BYTES // self.layout(count)[1]))
+
     def views(self, buffer: Any, count: int) -> list[Any]:
         places, _ = self.layout(count)
         return [
@@ -56,11 +63,14 @@ class Ring:
 
     def batches(self, jobs: Iterable[Job]) -> Iterator[list[Any]]:
         torch = self.reader.torch
+        left = iter(jobs)
+        if (first := next(left, None)) is None:
+            return
+        left = itertools.chain([first], left)
         # Of this iteration alone: another one at the same time would not know what is still being copied.
-        slots = [Slot(self) for _ in range(DEPTH)]
+        slots = [Slot(self) for _ in range(self.depth(first[2]))]
         free, reading = deque(slots), deque[Slot]()
         copied: deque[tuple[Any, Any, int]] = deque()
-        left = iter(jobs)
         with ThreadPoolExecutor(1, "robocache-loader") as executor:  # for what threads of the library cannot read
             try:
                 while True:
