@@ -30,11 +30,12 @@ $(READY): tools/setup.sh tools/requirements.txt examples/train_policy/requiremen
 	@tools/setup.sh $(VENV) tools/requirements.txt
 endif
 
-# The wheel, installed: everything below runs what a user would install, never the source tree.
+# The wheel, installed: everything below runs what a user would install, never the source tree. WHEEL_OPTIONS go to pip:
+# CI gives it the folder in which everything was compiled before.
 build/.wheel: $(READY) $(NATIVE)
 	@echo "building the wheel"
 	@rm -rf dist && mkdir -p build
-	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index -w dist . 2>&1 | { grep -v 'WARNING: Location' || true; }
+	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index $(WHEEL_OPTIONS) -w dist . 2>&1 | { grep -v 'WARNING: Location' || true; }
 	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
 	@touch $@
 

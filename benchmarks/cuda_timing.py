@@ -118,7 +118,8 @@ class EagerCopies:
 def interleave(
     replays: Mapping[str, Callable[[], float]], samples: int, warm_s: float | None = None
 ) -> dict[str, list[float]]:
-    """Seconds per call by name. Rounds go over all replays in turn, so that a noisy moment hits every rival."""
+    """Seconds per call by name. Rounds go over all replays in turn, so that a noisy moment hits every rival; each round
+    begins with the next of them, so that nobody always comes after the same one."""
     end = time.perf_counter() + (WARM_S if warm_s is None else warm_s)
     for rounds in itertools.count():
         for replay in replays.values():
@@ -126,9 +127,11 @@ def interleave(
         if rounds >= 2 and time.perf_counter() >= end:
             break
     seconds: dict[str, list[float]] = {name: [] for name in replays}
-    for _ in range(samples):
-        for name, replay in replays.items():
-            seconds[name].append(replay())
+    names = list(replays)
+    for i in range(samples):
+        first = i % len(names)
+        for name in names[first:] + names[:first]:
+            seconds[name].append(replays[name]())
     return seconds
 
 

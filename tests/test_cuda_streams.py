@@ -85,6 +85,34 @@ def test_ten_thousand_calls_on_a_side_stream_see_inputs_that_were_late():
     assert wrong_calls(10_000, side, call_on=side) == 0
 
 
+def copy_by_call(source, target):
+    """Copies by a call of ours, which lets the next one begin before it has written anything."""
+    ticks = torch.arange(source.numel(), dtype=torch.float32, device="cuda").view(1, -1)
+    stream = robocache.Stream(source.view(1, -1, 1), ticks)
+    robocache.align(stream, ticks, out=target.view(1, -1, 1))
+
+
+@pytest.mark.parametrize(("num_rows", "num_targets"), [(300, 100), (5000, 64)], ids=["window", "probes"])
+def test_a_call_that_looks_ahead_is_not_misled_by_what_it_sees_there(num_rows, num_targets):
+    """Small calls search before the work ahead of them is done. Here the inputs of two different calls are written
+    over each other by calls that overlap with them."""
+    torch.manual_seed(0)
+    versions, answers = [], []
+    for _ in range(2):
+        values = torch.randn(16, num_rows, 32)
+        times = torch.rand(16, num_rows).cumsum(1)
+        targets = torch.rand(16, num_targets).sort(1).values * times[:, -1:]
+        answers.append(robocache.resample_trajectories(values, times, targets).cuda())
+        versions.append([x.cuda() for x in (values, times, targets)])
+    live = [torch.zeros_like(x) for x in versions[0]]
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for i in range(1000):
+        for source, target in zip(versions[i % 2], live, strict=True):
+            copy_by_call(source, target)
+        wrong += (robocache.resample_trajectories(*live) != answers[i % 2]).any()
+    assert int(wrong) == 0
+
+
 def test_a_call_on_another_stream_than_the_inputs_would_have_been_noticed():
     """The control of the test above: the same rounds, called on the default stream, read what is not there yet."""
     wrong = wrong_calls(300, torch.cuda.Stream(), call_on=torch.cuda.default_stream())

@@ -1,6 +1,7 @@
 // Batches on CUDA: one launch for all columns of a batch.
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "core/cuda_check.hpp"
 #include "loader/batch_cuda.cuh"
@@ -13,27 +14,51 @@ using align_detail::Divisor;
 
 // The launch shape, for an H200 (docs/decisions/0009).
 constexpr std::int64_t multiprocessors = 132;
-constexpr std::int64_t enough_blocks = 4 * multiprocessors;  // so that a small batch is found by all of them
-constexpr std::int64_t resident_blocks = 7 * multiprocessors;
-constexpr std::int64_t usual_samples = 32;  // of a block of a large batch: a warp finds as many in the time of one
+constexpr std::int64_t enough_warps = 24 * multiprocessors;
+constexpr std::int64_t enough_blocks = 6 * multiprocessors;
+constexpr std::int64_t least_items = 2 * batch_threads;  // of a block: below that finding costs more than moving
+constexpr std::int64_t most_items = 64 * batch_threads;
+constexpr std::int64_t least_warp_samples = 16;  // so that few lanes have nothing to find
 
-/// How many samples a block takes, of so many in all columns. A small batch: as many targets as threads. A large one:
-/// so many that its blocks are whole rounds of those that run at the same time.
-std::int64_t block_samples(std::int64_t all, std::int64_t num_targets) {
-    const std::int64_t few = std::max<std::int64_t>(batch_threads / num_targets, 1);
-    const std::int64_t small = std::clamp<std::int64_t>(all / enough_blocks, 1, few);
-    if ((all + small - 1) / small <= resident_blocks) return small;
-    const std::int64_t round = resident_blocks * usual_samples;
-    const std::int64_t rounds = std::max<std::int64_t>((all + round / 2) / round, 1);
-    const std::int64_t blocks = rounds * resident_blocks;
-    return std::min<std::int64_t>((all + blocks - 1) / blocks, max_block_samples);
+/// Cuts a column of a batch that moves so many items in all into tasks.
+void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t all_items) {
+    const auto divided = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+    const std::int64_t sample_items = static_cast<std::int64_t>(column.num_targets) * column.num_items;
+    const auto samples_for = [&](std::int64_t items) {
+        return std::clamp<std::int64_t>(divided(items, sample_items), 1, max_task_samples);
+    };
+    const std::int64_t warp_samples = samples_for(all_items / enough_warps);
+    column.by_warps = warp_samples >= least_warp_samples;
+    const std::int64_t block_items = std::clamp(all_items / enough_blocks, least_items, most_items);
+    const std::int64_t samples = column.by_warps ? warp_samples : samples_for(block_items);
+    std::int64_t targets = column.num_targets;
+    std::int64_t items = column.num_items;
+    if (samples == 1 && sample_items > 2 * block_items) {
+        items = divided(items, divided(items, block_items));  // equal chunks
+        targets = std::clamp<std::int64_t>(block_items / items, 1, targets);
+    }
+    const std::int64_t cuts = divided(column.num_targets, targets);
+    const std::int64_t chunks = divided(column.num_items, items);
+    const std::int64_t tasks = divided(num_samples, samples) * cuts * chunks;
+    if (tasks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
+    column.num_tasks = static_cast<std::uint32_t>(tasks);
+    column.samples = static_cast<std::uint32_t>(samples);
+    column.cut_targets = static_cast<std::uint32_t>(targets);
+    column.chunk_items = static_cast<std::uint32_t>(items);
+    column.by_cuts = Divisor(static_cast<std::uint32_t>(cuts));
+    column.by_chunks = Divisor(static_cast<std::uint32_t>(chunks));
+    column.by_targets = Divisor(column.num_targets);
+    column.by_items = Divisor(column.num_items);
+    const ItemFormat& format = column.format;
+    const bool is_copy = format.in == format.out && !format.scaled && column.value_row_bytes == column.out_row_bytes;
+    if (cuts * chunks > 1 || !is_copy) column.run_step = 0;
+    if (column.run_step > 0) column.by_run_items = Divisor(static_cast<std::uint32_t>(sample_items));
 }
 
 }  // namespace
 
-/// The column with its outputs, cut into blocks.
-DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call,
-                              std::size_t num_columns) const {
+/// The column with its outputs.
+DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const {
     DeviceColumn column = columns_[c];
     const BatchOutput& output = call.outputs[c];
     column.out = static_cast<char*>(output.values.data);
@@ -50,26 +75,15 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
         {reinterpret_cast<std::uintptr_t>(column.out), static_cast<std::uint64_t>(column.out_row_bytes)});
     if (!format.scaled && format.in == format.out && !is_floating(format.in)) {
         format.raw_bytes = static_cast<std::uint8_t>(std::min(in_alignment, out_alignment));
+        format.in_bytes = format.raw_bytes;
         column.num_items = static_cast<std::uint32_t>(column.out_row_bytes / format.raw_bytes);
     } else {
         const std::int64_t wide = 16 / std::max(in_size, out_size);
         format.wide = in_alignment >= static_cast<std::uint64_t>(wide * in_size) &&
                       out_alignment >= static_cast<std::uint64_t>(wide * out_size);
+        format.in_bytes = static_cast<std::uint8_t>(in_size * (format.wide ? wide : 1));
         column.num_items = static_cast<std::uint32_t>(plan.num_channels / (format.wide ? wide : 1));
     }
-    column.chunk_items = std::min<std::uint32_t>(column.num_items, batch_threads);
-    column.tile_targets = std::min<std::uint32_t>(column.num_targets, max_tile_targets);
-    const std::int64_t cuts = (column.num_targets + column.tile_targets - 1) / column.tile_targets;
-    const std::int64_t samples =
-        cuts > 1 ? 1 : block_samples(call.count * static_cast<std::int64_t>(num_columns), column.tile_targets);
-    const std::int64_t at_once = std::min<std::int64_t>(max_tile_targets / column.tile_targets, samples);
-    const std::int64_t tiles = (samples + at_once - 1) / at_once;
-    column.samples = static_cast<std::uint32_t>(samples);
-    column.tile_samples = static_cast<std::uint32_t>((samples + tiles - 1) / tiles);  // equal tiles
-    column.by_target_cuts = Divisor(static_cast<std::uint32_t>(cuts));
-    column.by_chunks = Divisor((column.num_items + column.chunk_items - 1) / column.chunk_items);
-    column.by_tile_targets = Divisor(column.tile_targets);
-    column.by_chunk_items = Divisor(column.chunk_items);
     return column;
 }
 
@@ -89,11 +103,15 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
             return column.format.raw_bytes == 0 && column.format.in == dtype && column.format.out == dtype;
         });
     };
+    std::int64_t items = 0;
     for (std::size_t c = begin; c < end; ++c) {
-        DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call, end - begin);
+        const DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call);
+        items += call.count * column.num_targets * column.num_items;
+    }
+    for (DeviceColumn& column : std::span(table.columns, end - begin)) {
+        cut_into_tasks(column, call.count, items);
         column.first_block = static_cast<std::uint32_t>(blocks);
-        const std::int64_t tiles = (call.count + column.samples - 1) / column.samples;
-        blocks += tiles * column.by_target_cuts.divisor * column.by_chunks.divisor;
+        blocks += column.by_warps ? (column.num_tasks + team_warps - 1) / team_warps : column.num_tasks;
         if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     }
     const auto kernel = all(DType::f32)    ? robocache_read_batch<ItemsOf<float>>

@@ -54,7 +54,7 @@ public:
 private:
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       Stream stream) const;
-    DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call, std::size_t num_columns) const;
+    DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const;
 
     std::unique_ptr<Buffer> memory_;
     const TablePlan* tables_ = nullptr;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "core/cuda_check.hpp"
@@ -42,7 +43,7 @@ __global__ void robocache_index_episodes(const IndexJob job) {
         end = end < begin ? begin : (end > rows.num_rows ? rows.num_rows : end);
     }
     const std::int64_t count = end - begin;
-    EpisodeIndex index{begin, 0, count, 0.0, 0.0F, static_cast<std::int32_t>(part), 0};
+    EpisodeIndex index{begin, 0, count, 0.0, 0.0, 0.0F, static_cast<std::int32_t>(part)};
     if (count > 0) index.first_time = rows.times[begin];
     const std::int64_t last = count > 0 ? rows.times[end - 1] : 0;
     if (count > 1 && last > index.first_time) {
@@ -54,6 +55,7 @@ __global__ void robocache_index_episodes(const IndexJob job) {
         for (int i = 0; i < 3 && !(index.period > 0); ++i) {
             if (has_period(rows.times + begin, count, candidates[i])) index.period = candidates[i];
         }
+        if (index.period > 0) index.rate = 1.0 / index.period;
     }
     if (threadIdx.x == 0) job.episodes[e] = index;
 }
@@ -140,13 +142,24 @@ std::int64_t row_bytes(const BatchPlan& plan, std::size_t c) {
     return plan.columns[c].num_channels * size_bytes(plan.rows_of(0, c).stream.values_dtype);
 }
 
-/// Pairs of offset and scale in the type that the kernel computes in.
+/// How many pairs of offset and scale are kept of every part: all channels as often as it takes to fill items of up to
+/// 8 elements, and as other parts that tell more of them.
+std::size_t num_pairs(const BatchPlan& plan, std::size_t c) {
+    std::size_t count = 8;
+    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
+        count = std::lcm(count, std::max<std::size_t>(plan.rows_of(p, c).offset.size(), 1));
+    }
+    return count;
+}
+
+/// Them in the type that the kernel computes in.
 template <class Compute>
-std::vector<Compute> pairs_of(const RowsPlan& rows) {
+std::vector<Compute> pairs_of(const RowsPlan& rows, std::size_t count) {
     std::vector<Compute> pairs;
-    for (std::size_t i = 0; i < rows.offset.size(); ++i) {
-        pairs.push_back(static_cast<Compute>(rows.offset[i]));
-        pairs.push_back(static_cast<Compute>(rows.scale[i]));
+    if (rows.offset.empty()) return pairs;
+    for (std::size_t i = 0; i < count; ++i) {
+        pairs.push_back(static_cast<Compute>(rows.offset[i % rows.offset.size()]));
+        pairs.push_back(static_cast<Compute>(rows.scale[i % rows.scale.size()]));
     }
     return pairs;
 }
@@ -185,20 +198,17 @@ std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency
     return steps;
 }
 
-/// How much is fetched for a sample before its rows are found: the span of its moments, where that is not more than
-/// what they need.
-void plan_fetching(const ColumnPlan& plan, std::int64_t latency, double rows_per_ns, DeviceColumn& column) {
-    constexpr std::int64_t line = 128;
-    constexpr double most_bytes = 16 << 10;
-    const auto [low, high] = std::minmax_element(plan.deltas.begin(), plan.deltas.end());
-    const double rows = std::ceil(static_cast<double>(*high - *low) * rows_per_ns - 0.01) + 2;
-    const double needed = (column.method == Method::linear ? 1.5 : 1.0) * static_cast<double>(plan.num_targets()) + 2;
-    if (column.on_host || rows > needed || rows * static_cast<double>(column.value_row_bytes) > most_bytes) return;
-    column.first_delta = align_detail::add_time(*low, latency);
-    column.fetched_rows = static_cast<std::int32_t>(rows);
-    const auto lines = [&](std::int64_t row_bytes) { return column.fetched_rows * row_bytes / line + 2; };
-    column.value_lines = static_cast<std::uint32_t>(lines(column.value_row_bytes));
-    column.by_fetched_lines = Divisor(column.value_lines + static_cast<std::uint32_t>(lines(8)));
+/// How far apart the moments of a column are, where they are equally far apart; else 0.
+double run_step(const ColumnPlan& plan, std::int64_t latency) {
+    constexpr std::int64_t far = std::int64_t{1} << 60;  // nothing saturates nearer than that
+    const std::vector<std::int64_t>& deltas = plan.deltas;
+    const auto is_far = [](std::int64_t t) { return t > far || t < -far; };
+    if (deltas.size() < 2 || is_far(latency) || std::any_of(deltas.begin(), deltas.end(), is_far)) return 0;
+    const std::int64_t step = deltas[1] - deltas[0];
+    for (std::size_t j = 2; j < deltas.size(); ++j) {
+        if (deltas[j] - deltas[j - 1] != step) return 0;
+    }
+    return static_cast<double>(std::max<std::int64_t>(step, 0));
 }
 
 /// Rows per nanosecond of a column, as most of its first episodes have them; 0 where none has two rows.
@@ -235,8 +245,9 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     std::vector<std::size_t> scales_at;
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
         const bool in_double = plan.columns[i % num_columns].written == DType::f64;
-        scales_at.push_back(in_double ? image.add(pairs_of<double>(plan.rows[i]))
-                                      : image.add(pairs_of<float>(plan.rows[i])));
+        const std::size_t count = num_pairs(plan, i % num_columns);
+        scales_at.push_back(in_double ? image.add(pairs_of<double>(plan.rows[i], count))
+                                      : image.add(pairs_of<float>(plan.rows[i], count)));
     }
     // What the device makes itself lies behind.
     std::vector<std::size_t> buckets_at;
@@ -310,10 +321,10 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         column.deltas = memory_->at<std::int64_t>(deltas_at[c]);
         column.latency = s.latency.ns;
         column.value_row_bytes = row_bytes(plan, c);
-        column.on_host = plan.columns[c].on_host;
+        column.run_step = run_step(plan.columns[c], s.latency.ns);
         column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
         column.method = s.ranges[0].method;
-        column.num_channels = static_cast<std::uint32_t>(std::max<std::size_t>(plan.rows[c].offset.size(), 1));
+        column.by_channels = Divisor(static_cast<std::uint32_t>(num_pairs(plan, c)));
         column.num_targets = static_cast<std::uint32_t>(plan.columns[c].num_targets());
         if (std::find(episodes_at.begin(), episodes_at.begin() + static_cast<std::ptrdiff_t>(c), episodes_at[c]) !=
             episodes_at.begin() + static_cast<std::ptrdiff_t>(c)) {
@@ -332,7 +343,6 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         const std::int64_t latency = plan.rows[c].stream.latency.ns;
         const double rate = usual_rate(columns_[c], num_episodes);
         if (!(rate > 0)) continue;
-        plan_fetching(plan.columns[c], latency, rate, columns_[c]);
         if (!anchors_are_rows(plan, c)) continue;
         steps = row_steps(plan.columns[c], latency, rate);
         auto* target = memory_->at<std::int32_t>(steps_at[c]);

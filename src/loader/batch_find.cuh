@@ -14,13 +14,13 @@ struct SampleRows {
     std::int64_t first_time;
     const std::int64_t* times;
     const char* values;
-    const void* scales;
     std::int64_t max_gap;
     std::int64_t num_rows;
     std::int64_t anchor_row;  // -1: the anchor is no row of this stream
     double period;
     double rate;  // 1 / period
     float rows_per_ns;
+    std::uint32_t part;
 
     /// Of a row of an episode with a period.
     __device__ std::int64_t time_of(std::int64_t row) const {
@@ -30,40 +30,61 @@ struct SampleRows {
 };
 
 /// What is written for one target: a, or a and b by weight; a null: the weight, which is 0 or NaN.
-struct PlacedTarget {
+struct alignas(16) PlacedTarget {
     const char* a;
     const char* b;
-    const void* scales;
     double weight;
+    std::uint32_t row;  // of the output, from the task's first
+    std::uint32_t part_and_valid;
+
+    __device__ std::uint32_t part() const { return part_and_valid >> 1; }
+    __device__ bool valid() const { return (part_and_valid & 1) != 0; }
 };
 
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
     std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
     OrderPlan order = table.order;
     table.steps.apply(order, position);
-    Anchor anchor;
-    std::int64_t row = -1;
-    if (order.num_tables > 1) {
-        anchor = anchor_of_position(table.tables, order, position);
-    } else {
-        const std::uint64_t number = number_at_position(table.table, order, position);
-        anchor = anchor_at(table.table, number);
-        if (column.row_steps != nullptr) row = static_cast<std::int64_t>(number);
-    }
-    const EpisodeIndex episode = column.episodes[anchor.episode];
+    const bool mixed = order.num_tables > 1;
+    const Place place = mixed ? place_of_position(table.tables, order, position)
+                              : Place{0, number_at_position(table.table, order, position)};
+    const TablePlan& anchors = mixed ? table.tables[place.table] : table.table;
+    const auto number = static_cast<std::int64_t>(place.number);
+    const std::int64_t e = episode_of_anchor(anchors, number);
+    const EpisodeIndex episode = column.episodes[anchors.first_episode + e];
     PartRows rows = column.rows;
     if (column.parts != nullptr) rows = column.parts[episode.part * column.parts_step];
-    return {anchor.time,
-            episode.first_time,
-            rows.times + episode.first_row,
-            rows.values + episode.first_row * column.value_row_bytes,
-            rows.scales,
-            rows.max_gap,
-            episode.num_rows,
-            row < 0 ? row : row - episode.first_row,
-            episode.period,
-            episode.period > 0 ? 1.0 / episode.period : 0.0,
-            episode.rows_per_ns};
+    SampleRows found{0,
+                     episode.first_time,
+                     rows.times + episode.first_row,
+                     rows.values + episode.first_row * column.value_row_bytes,
+                     rows.max_gap,
+                     episode.num_rows,
+                     column.row_steps == nullptr ? -1 : number - episode.first_row,
+                     episode.period,
+                     episode.rate,
+                     episode.rows_per_ns,
+                     static_cast<std::uint32_t>(episode.part)};
+    const bool told = found.anchor_row >= 0 && episode.period > 0;
+    found.anchor = told ? found.time_of(found.anchor_row) : anchor_time(anchors, e, number);
+    return found;
+}
+
+/// The first row of a window whose moments are all rows of the episode, one after the other; else null. Every method
+/// takes a row at its own time as it is.
+__device__ inline const char* find_run(const DeviceColumn& column, const SampleRows& rows) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;  // from here on times may saturate
+    constexpr double exact = 9007199254740992.0;         // up to here float64 counts nanoseconds
+    if (!(column.run_step > 0) || rows.period != column.run_step || rows.anchor > far || rows.anchor < -far) {
+        return nullptr;
+    }
+    if (static_cast<double>(rows.num_rows) * rows.period >= exact) return nullptr;
+    const std::int64_t t = rows.anchor + __ldg(column.deltas) + column.latency;
+    if (t < rows.first_time) return nullptr;
+    const std::int64_t row =
+        __double2ll_rn(static_cast<double>(align_detail::distance(rows.first_time, t)) * rows.rate);
+    if (row > rows.num_rows - column.num_targets || rows.time_of(row) != t) return nullptr;
+    return rows.values + row * column.value_row_bytes;
 }
 
 /// Where a moment would be among evenly spaced rows.
@@ -72,42 +93,6 @@ __device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std:
     // A little more, so that rounding does not put a row's own time before it.
     const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns + 0.01F;
     return static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
-}
-
-__device__ __forceinline__ void fetch_line(std::uint64_t address) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
-/// Asks for the lines of memory that some samples will most likely need, without waiting for them: enough of them are
-/// on their way then, however few registers there are to wait with. Never outside an episode.
-__device__ inline void fetch_samples(const DeviceColumn& column, const SampleRows* samples, std::uint32_t count) {
-    constexpr std::uint64_t line = 128;
-    const std::uint32_t lines = column.by_fetched_lines.divisor;
-    for (std::uint32_t k = threadIdx.x; k < count * lines; k += batch_threads) {
-        const std::uint32_t s = column.by_fetched_lines.divide(k);
-        const std::uint32_t i = k - s * lines;
-        const SampleRows& rows = samples[s];
-        const bool values = i < column.value_lines;
-        if (!values && rows.period > 0) continue;  // its times are known
-        const std::int64_t begin = guessed_row(rows, align_detail::add_time(rows.anchor, column.first_delta));
-        const std::int64_t all = begin + column.fetched_rows;
-        const std::int64_t end = all < rows.num_rows ? all : rows.num_rows;
-        const std::int64_t row_bytes = values ? column.value_row_bytes : 8;
-        const char* base = values ? rows.values : reinterpret_cast<const char*>(rows.times);
-        const auto first = reinterpret_cast<std::uint64_t>(base + begin * row_bytes) / line * line;
-        const std::uint64_t at = first + (values ? i : i - column.value_lines) * line;
-        if (begin < end && at < reinterpret_cast<std::uint64_t>(base + end * row_bytes)) fetch_line(at);
-    }
-}
-
-/// The rows of one target, where they are whole lines: of narrower ones half of each line would be for nothing.
-__device__ inline void fetch_rows(const DeviceColumn& column, const char* row) {
-    constexpr std::int64_t line = 128;
-    constexpr std::int64_t most = 1024;
-    if (row == nullptr || column.on_host || column.value_row_bytes < line || column.value_row_bytes > most) return;
-    for (std::int64_t i = 0; i < column.value_row_bytes; i += line) {
-        fetch_line(reinterpret_cast<std::uint64_t>(row + i));
-    }
 }
 
 /// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
@@ -198,25 +183,20 @@ __device__ inline align_detail::Sample sample_target(const DeviceColumn& column,
     return sample_near(times, t, guessed_row(rows, t), column.method, rules);
 }
 
+/// `row`: where it is written.
 __device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
-                                            bool& valid) {
+                                            std::uint32_t row) {
     using align_detail::Kind;
-    valid = false;
-    if (rows.num_rows == 0) return {nullptr, nullptr, rows.scales, 0.0};
+    if (rows.num_rows == 0) return {nullptr, nullptr, 0.0, row, rows.part << 1};
     const std::int64_t t =
         align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
     const align_detail::Sample sample = sample_target(column, rows, j, t);
-    valid = sample.valid;
     if (sample.kind == Kind::nan) {
-        return {nullptr, nullptr, rows.scales, __longlong_as_double(0x7ff8000000000000LL)};
+        return {nullptr, nullptr, __longlong_as_double(0x7ff8000000000000LL), row, rows.part << 1};
     }
     const char* a = rows.values + sample.rows[0] * column.value_row_bytes;
     const char* b = sample.kind == Kind::blend ? rows.values + sample.rows[1] * column.value_row_bytes : nullptr;
-    if (column.fetched_rows == 0) {
-        fetch_rows(column, a);
-        fetch_rows(column, b);
-    }
-    return {a, b, rows.scales, sample.weight};
+    return {a, b, sample.weight, row, rows.part << 1 | (sample.valid ? 1U : 0U)};
 }
 
 }  // namespace robocache::loader_detail

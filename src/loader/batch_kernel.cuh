@@ -1,14 +1,14 @@
-// The kernel of BatchReader. A block takes some samples of one column: a thread for each finds its anchor and episode.
-// Then, some of the samples at a time, a thread for each target finds its rows, and all threads move them.
+// The kernel of BatchReader. A team of threads, a warp or a block, takes some samples of one column: a lane for each
+// finds its anchor, its episode and whether its rows are one piece of memory. Such samples are copied. For the others,
+// some targets at a time, a thread for each finds its rows, and all threads move them.
 #pragma once
 
-#include "core/cuda_overlap.cuh"
 #include "loader/batch_move.cuh"
 
 namespace robocache::loader_detail {
 
-/// What a block works on.
-struct BlockWork {
+/// What a team works on.
+struct Task {
     std::int64_t first_sample;
     std::uint32_t num_samples;
     std::uint32_t first_target;
@@ -17,78 +17,129 @@ struct BlockWork {
     std::uint32_t num_items;  // of each row
 };
 
-__device__ inline BlockWork work_of(const DeviceColumn& column, std::int64_t count) {
-    const std::uint32_t block = blockIdx.x - column.first_block;
-    const std::uint32_t cut = column.by_chunks.divide(block);
-    const std::uint32_t first_item = (block - cut * column.by_chunks.divisor) * column.chunk_items;
-    const std::uint32_t samples = column.by_target_cuts.divide(cut);
-    const std::uint32_t first_target = (cut - samples * column.by_target_cuts.divisor) * column.tile_targets;
+__device__ inline Task task_of(const DeviceColumn& column, std::int64_t count, std::uint32_t number) {
+    const std::uint32_t cut = column.by_chunks.divide(number);
+    const std::uint32_t first_item = (number - cut * column.by_chunks.divisor) * column.chunk_items;
+    const std::uint32_t samples = column.by_cuts.divide(cut);
+    const std::uint32_t first_target = (cut - samples * column.by_cuts.divisor) * column.cut_targets;
     const std::int64_t first_sample = static_cast<std::int64_t>(samples) * column.samples;
     const std::int64_t samples_left = count - first_sample;
     const std::uint32_t targets_left = column.num_targets - first_target;
     const std::uint32_t items_left = column.num_items - first_item;
     return {first_sample, static_cast<std::uint32_t>(samples_left < column.samples ? samples_left : column.samples),
-            first_target, targets_left < column.tile_targets ? targets_left : column.tile_targets,
+            first_target, targets_left < column.cut_targets ? targets_left : column.cut_targets,
             first_item,   items_left < column.chunk_items ? items_left : column.chunk_items};
+}
+
+/// What a team knows of its samples.
+struct TeamSamples {
+    SampleRows rows[max_task_samples];
+    const char* runs[max_task_samples];
+    std::uint32_t others[max_task_samples];  // samples that are no run
+    std::uint32_t num_others;
+};
+
+/// By the first warp of a team.
+__device__ inline void find_samples(const BatchTable& table, const DeviceColumn& column, const Task& task,
+                                    std::uint32_t lane, TeamSamples& samples) {
+    bool is_other = false;
+    if (lane < task.num_samples) {
+        const SampleRows rows = find_sample(table, column, task.first_sample + lane);
+        const char* run = find_run(column, rows);
+        samples.runs[lane] = run;
+        is_other = run == nullptr;
+        if (is_other) samples.rows[lane] = rows;
+    }
+    const std::uint32_t others = __ballot_sync(0xffffffffU, is_other);
+    if (is_other) samples.others[__popc(others & ((1U << lane) - 1))] = lane;
+    if (lane == 0) samples.num_others = static_cast<std::uint32_t>(__popc(others));
+}
+
+__device__ inline void copy_runs(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
+                                 const Team& team, Gate& gate) {
+    const std::int64_t first = task.first_sample * column.num_targets;
+    char* out = column.out + first * column.out_row_bytes;
+    const auto copy = [&]<int bytes>() {
+        copy_runs<bytes>(samples.runs, task.num_samples, column.by_run_items, out, team, gate);
+    };
+    switch (column.format.in_bytes) {
+        case 16: copy.template operator()<16>(); break;
+        case 8: copy.template operator()<8>(); break;
+        case 4: copy.template operator()<4>(); break;
+        case 2: copy.template operator()<2>(); break;
+        default: copy.template operator()<1>(); break;
+    }
+    if (column.padding == nullptr) return;
+    gate.pass();
+    for (std::uint32_t k = team.rank; k < task.num_samples * column.num_targets; k += team.size) {
+        if (samples.runs[column.by_targets.divide(k)] != nullptr) column.padding[first + k] = false;
+    }
+}
+
+/// The samples that are no run.
+template <class Mover>
+__device__ __forceinline__ void move_others(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
+                                            PlacedTarget* placed, const Team& team, Gate& gate) {
+    const std::uint32_t count = samples.num_others * task.num_targets;
+    const std::uint32_t most = team.size * thread_targets;
+    const std::int64_t first_row = task.first_sample * column.num_targets;
+    const Walk walk(column, task.first_item, task.num_items, team);
+    for (std::uint32_t begin = 0; begin < count; begin += most) {
+        Tile tile{placed, count - begin < most ? count - begin : most, Placed::mixed,
+                  column.out + first_row * column.out_row_bytes, walk};
+        bool rows = true;
+        bool blends = true;
+        for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
+            const std::uint32_t s = task.num_samples == 1 ? 0 : column.by_targets.divide(begin + k);
+            const std::uint32_t j = task.first_target + begin + k - s * task.num_targets;
+            const std::uint32_t sample = samples.others[s];
+            const PlacedTarget p = place_target(column, samples.rows[sample], j, sample * column.num_targets + j);
+            rows = rows && p.a != nullptr && p.b == nullptr;
+            blends = blends && p.b != nullptr;
+            placed[k] = p;
+        }
+        if (team.all(rows)) {
+            tile.kind = Placed::rows;
+        } else if (team.all(blends)) {
+            tile.kind = Placed::blends;
+        }
+        team.sync();
+        Mover::make(column, tile, gate);
+        if (column.padding != nullptr && task.first_item == 0) {
+            gate.pass();
+            for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
+                column.padding[first_row + placed[k].row] = !placed[k].valid();
+            }
+        }
+        team.sync();
+    }
 }
 
 template <class Mover>
 __global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) void robocache_read_batch(
     const __grid_constant__ BatchTable table) {
-    __shared__ SampleRows samples[max_block_samples];
-    __shared__ PlacedTarget placed[max_tile_targets];
-    __shared__ bool valid[max_tile_targets];
+    __shared__ TeamSamples all_samples[team_warps];
+    __shared__ PlacedTarget all_placed[batch_threads * thread_targets];
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.steps.step != nullptr) wait_for_earlier_work();
     int c = 0;
     while (c + 1 < table.num_columns && blockIdx.x >= table.columns[c + 1].first_block) ++c;
     const DeviceColumn& column = table.columns[c];
-    const BlockWork work = work_of(column, table.count);
-    if (threadIdx.x < work.num_samples)
-        samples[threadIdx.x] = find_sample(table, column, work.first_sample + threadIdx.x);
-    __syncthreads();
-    const bool fetches = column.fetched_rows > 0 && work.first_item == 0 && work.first_target == 0;
-    if (fetches && !(samples[0].period > 0)) {  // with a period the rows themselves are asked for at once
-        fetch_samples(column, samples, work.num_samples < column.tile_samples ? work.num_samples : column.tile_samples);
-    }
-
-    const std::uint32_t thread_target =
-        work.num_items == column.chunk_items ? column.by_chunk_items.divide(threadIdx.x) : threadIdx.x / work.num_items;
-    const std::uint32_t target_step = work.num_items == column.chunk_items ? column.by_chunk_items.divide(batch_threads)
-                                                                           : batch_threads / work.num_items;
-    for (std::uint32_t tile = 0; tile < work.num_samples; tile += column.tile_samples) {
-        const std::uint32_t left = work.num_samples - tile;
-        const std::uint32_t tile_samples = left < column.tile_samples ? left : column.tile_samples;
-        if (fetches && left > tile_samples) {  // those of the next tile
-            const std::uint32_t more = left - tile_samples;
-            fetch_samples(column, samples + tile + tile_samples,
-                          more < column.tile_samples ? more : column.tile_samples);
-        }
-        const std::uint32_t count = tile_samples * work.num_targets;
-        bool all_rows = true;
-        for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) {
-            const std::uint32_t s = column.by_tile_targets.divide(k);
-            const std::uint32_t j = work.first_target + k - s * column.tile_targets;
-            const PlacedTarget p = place_target(column, samples[tile + s], j, valid[k]);
-            all_rows = all_rows && p.a != nullptr && p.b == nullptr;
-            placed[k] = p;
-        }
-        if (table.steps.step == nullptr && tile == 0) wait_for_earlier_work();
-        const int rows_only = __syncthreads_and(all_rows);
-
-        const std::int64_t first = (work.first_sample + tile) * column.num_targets + work.first_target;
-        if (column.padding != nullptr && work.first_item == 0) {
-            for (std::uint32_t k = threadIdx.x; k < count; k += batch_threads) column.padding[first + k] = !valid[k];
-        }
-        if (thread_target < target_step) {
-            const std::uint32_t item = work.first_item + threadIdx.x - thread_target * work.num_items;
-            Mover::make(
-                column, placed,
-                {rows_only != 0, item, thread_target, target_step, count, column.out + first * column.out_row_bytes});
-        }
-        if (left > tile_samples) __syncthreads();
-    }
+    const std::uint32_t lane = threadIdx.x % align_detail::warp_size;
+    const std::uint32_t warp = column.by_warps ? threadIdx.x / align_detail::warp_size : 0;
+    const Team team = column.by_warps ? Team{lane, align_detail::warp_size} : Team{threadIdx.x, batch_threads};
+    const std::uint32_t block = blockIdx.x - column.first_block;
+    const std::uint32_t number = column.by_warps ? block * team_warps + warp : block;
+    if (number >= column.num_tasks) return;
+    const Task task = task_of(column, table.count, number);
+    TeamSamples& samples = all_samples[warp];
+    if (team.rank < align_detail::warp_size) find_samples(table, column, task, lane, samples);
+    team.sync();
+    Gate gate(table.steps.step == nullptr);
+    if (samples.num_others < task.num_samples) copy_runs(column, task, samples, team, gate);
+    PlacedTarget* placed = all_placed + warp * align_detail::warp_size * thread_targets;
+    move_others<Mover>(column, task, samples, placed, team, gate);
 }
 
 }  // namespace robocache::loader_detail

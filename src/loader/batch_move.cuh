@@ -3,40 +3,152 @@
 
 #include <type_traits>
 
+#include "core/cuda_overlap.cuh"
 #include "loader/batch_find.cuh"
 #include "ops/align/cuda_words.cuh"
 
 namespace robocache::loader_detail {
 
-/// The share of a thread: item `item` of every `step`-th target from `first` on. `rows_only`: every target is one row.
-struct Share {
-    bool rows_only;
-    std::uint32_t item;
-    std::uint32_t first;
-    std::uint32_t step;
-    std::uint32_t count;  // targets of the block
-    char* out;            // of target 0
+/// Threads that do a task together: a warp, or all of a block.
+struct Team {
+    std::uint32_t rank;
+    std::uint32_t size;
+
+    __device__ bool is_warp() const { return size == align_detail::warp_size; }
+    __device__ void sync() const { is_warp() ? __syncwarp() : __syncthreads(); }
+    __device__ bool all(bool x) const {
+        return is_warp() ? __all_sync(0xffffffffU, x) != 0 : __syncthreads_and(x) != 0;
+    }
 };
 
+/// A word of a row. Not through __ldg, which the compiler moves behind the next wait.
+template <class W>
+__device__ __forceinline__ W load_word(const void* from) {
+    W word;
+    if constexpr (sizeof(W) == 16) {
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                     : "l"(from));
+    } else if constexpr (sizeof(W) == 8) {
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(word.x), "=r"(word.y) : "l"(from));
+    } else if constexpr (sizeof(W) == 4) {
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(from));
+    } else {
+        word = *static_cast<const W*>(from);
+    }
+    return word;
+}
+
+/// Nothing is written before this was passed; rows are read before.
+class Gate {
+public:
+    __device__ explicit Gate(bool closed) : closed_(closed) {}
+    __device__ void pass() {
+        if (closed_) wait_for_earlier_work();
+        closed_ = false;
+    }
+
+private:
+    bool closed_;
+};
+
+/// What all targets of a tile are.
+enum class Placed : std::uint8_t { rows, blends, mixed };
+
+/// The items of targets that fall to a thread, one after the other: each team_size-th of them.
+struct Walk {
+    std::uint32_t target;
+    std::uint32_t item;
+    std::uint32_t step_target;
+    std::uint32_t step_item;
+    std::uint32_t end_item;
+    std::uint32_t num_items;
+
+    __device__ __forceinline__ Walk(const DeviceColumn& column, std::uint32_t first_item, std::uint32_t num_items,
+                                    const Team& team)
+        : end_item(first_item + num_items), num_items(num_items) {
+        const bool whole = num_items == column.num_items;
+        target = whole ? column.by_items.divide(team.rank) : team.rank / num_items;
+        item = first_item + team.rank - target * num_items;
+        step_target = whole ? column.by_items.divide(team.size) : team.size / num_items;
+        step_item = team.size - step_target * num_items;
+        if (column.format.scaled && step_target > 0) {  // a thread keeps its item, and so the scales of it
+            step_item = 0;
+            if (target >= step_target) target = ~0U >> 1;  // one thread too many
+        }
+    }
+    __device__ __forceinline__ void advance() {
+        target += step_target;
+        item += step_item;
+        if (item >= end_item) {
+            item -= num_items;
+            ++target;
+        }
+    }
+};
+
+/// Targets that were placed, and a thread's way through them.
+struct Tile {
+    const PlacedTarget* targets;
+    std::uint32_t count;
+    Placed kind;
+    char* out;  // of row 0
+    Walk walk;
+};
+
+/// Windows that are one piece of memory each; `runs` is null for samples that are none.
 template <int bytes>
-__device__ void copy_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+__device__ __forceinline__ void copy_runs(const char* const* runs, std::uint32_t num_samples,
+                                          const align_detail::Divisor& by_items, char* out, const Team& team,
+                                          Gate& gate) {
+    using W = typename align_detail::Word<bytes>::type;
+    constexpr std::uint32_t unroll = 8;
+    const std::uint32_t items = by_items.divisor;
+    const std::uint32_t count = num_samples * items;
+    for (std::uint32_t begin = team.rank; begin < count; begin += unroll * team.size) {
+        W words[unroll];
+        bool there[unroll];
+#pragma unroll
+        for (std::uint32_t u = 0; u < unroll; ++u) {
+            const std::uint32_t i = begin + u * team.size;
+            const std::uint32_t s = by_items.divide(i);
+            const char* run = i < count ? runs[s] : nullptr;
+            there[u] = run != nullptr;
+            if (there[u]) words[u] = load_word<W>(reinterpret_cast<const W*>(run) + (i - s * items));
+        }
+        gate.pass();
+#pragma unroll
+        for (std::uint32_t u = 0; u < unroll; ++u) {
+            if (there[u]) reinterpret_cast<W*>(out)[begin + u * team.size] = words[u];
+        }
+    }
+}
+
+/// Rows as they are; zero where there is none.
+template <int bytes>
+__device__ __forceinline__ void copy_rows(const DeviceColumn& column, const Tile& tile, Gate& gate) {
     using W = typename align_detail::Word<bytes>::type;
     constexpr int unroll = 4;
-    const std::int64_t at = static_cast<std::int64_t>(share.item) * bytes;
-    for (std::uint32_t t = share.first; t < share.count; t += unroll * share.step) {
+    Walk walk = tile.walk;
+    while (walk.target < tile.count) {
         W words[unroll];
+        char* to[unroll];
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
             words[u] = W{};
-            const std::uint32_t target = t + u * share.step;
-            if (target < share.count && placed[target].a != nullptr) {
-                words[u] = __ldg(reinterpret_cast<const W*>(placed[target].a + at));
+            to[u] = nullptr;
+            if (walk.target < tile.count) {
+                const PlacedTarget& p = tile.targets[walk.target];
+                const std::int64_t at = static_cast<std::int64_t>(walk.item) * bytes;
+                if (p.a != nullptr) words[u] = load_word<W>(p.a + at);
+                to[u] = tile.out + p.row * column.out_row_bytes + at;
             }
+            walk.advance();
         }
+        gate.pass();
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t target = t + u * share.step;
-            if (target < share.count) *reinterpret_cast<W*>(share.out + target * column.out_row_bytes + at) = words[u];
+            if (to[u] != nullptr) *reinterpret_cast<W*>(to[u]) = words[u];
         }
     }
 }
@@ -59,7 +171,25 @@ struct Items {
         }
     }
 
-    __device__ static OutWord narrowed(const Compute* x) {
+    /// All elements of a word. Two bfloat16 in 32 bits are a shift and a mask.
+    __device__ __forceinline__ static void widen_word(const InWord& word, Compute* to) {
+        if constexpr (std::is_same_v<In, BFloat16> && count % 2 == 0) {
+            std::uint32_t pairs[count / 2];
+            memcpy(pairs, &word, in_bytes);
+#pragma unroll
+            for (int i = 0; i < count / 2; ++i) {
+                to[2 * i] = __uint_as_float(pairs[i] << 16);
+                to[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000U);
+            }
+        } else {
+            In x[count];
+            memcpy(x, &word, in_bytes);
+#pragma unroll
+            for (int i = 0; i < count; ++i) to[i] = widened(x[i]);
+        }
+    }
+
+    __device__ __forceinline__ static OutWord narrowed(const Compute* x) {
         Out z[count];
         if constexpr (std::is_same_v<Compute, float> && sizeof(Out) <= 4 && count % 2 == 0) {
 #pragma unroll
@@ -73,23 +203,28 @@ struct Items {
         return word;
     }
 
-    __device__ static OutWord made(InWord a, InWord b, const PlacedTarget& p, bool scaled, const Compute* offset,
-                                   const Compute* scale) {
+    /// `kind` other than mixed: what p is, known.
+    template <Placed kind>
+    __device__ __forceinline__ static OutWord made(InWord a, InWord b, const PlacedTarget& p, bool scaled,
+                                                   const Compute* offset, const Compute* scale) {
+        const bool is_row = kind == Placed::rows || (kind == Placed::mixed && p.a != nullptr && p.b == nullptr);
+        const bool is_blend = kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr);
         if constexpr (std::is_same_v<In, Out>) {
-            if (p.a != nullptr && p.b == nullptr && !scaled) return a;  // bit for bit
+            if (is_row && !scaled) return a;  // bit for bit
         }
-        In x[count];
         Compute z[count];
-        memcpy(x, &a, in_bytes);
+        widen_word(a, z);
+        if (!is_row && !is_blend) {
 #pragma unroll
-        for (int i = 0; i < count; ++i) z[i] = p.a == nullptr ? static_cast<Compute>(p.weight) : widened(x[i]);
+            for (int i = 0; i < count; ++i) z[i] = static_cast<Compute>(p.weight);
+        }
         if constexpr (align_detail::is_float<In>) {
-            if (p.b != nullptr) {
-                In y[count];
-                memcpy(y, &b, in_bytes);
+            if (is_blend) {
+                Compute y[count];
+                widen_word(b, y);
                 const auto w = static_cast<Compute>(p.weight);
 #pragma unroll
-                for (int i = 0; i < count; ++i) z[i] = align_detail::blend_linear(z[i], widened(y[i]), w);
+                for (int i = 0; i < count; ++i) z[i] = align_detail::blend_linear(z[i], y[i], w);
             }
         }
         if (scaled) {
@@ -100,69 +235,106 @@ struct Items {
     }
 };
 
-template <class In, class Out, int count>
-__device__ void make_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
-    using I = Items<In, Out, count>;
-    using Compute = typename I::Compute;
-    using InWord = typename I::InWord;
-    if constexpr (std::is_same_v<In, Out>) {
-        if (share.rows_only && !column.format.scaled) return copy_items<I::in_bytes>(column, placed, share);
+/// Offsets and scales of one item, as a thread has them at hand.
+template <class Compute, int count>
+struct ScalesAtHand {
+    Compute offset[count]{};  // without a first value they would hold registers through all of the kernel
+    Compute scale[count]{};
+    std::uint32_t part = ~0U;
+    std::uint32_t item = ~0U;
+
+    __device__ __forceinline__ void get(const DeviceColumn& column, std::uint32_t new_part, std::uint32_t new_item) {
+        if (part == new_part && item == new_item) return;
+        part = new_part;
+        item = new_item;
+        const void* scales = column.rows.scales;
+        if (column.parts != nullptr) scales = column.parts[part * column.parts_step].scales;
+        const std::uint32_t element = item * count;
+        const std::uint32_t channel = element - column.by_channels.divide(element) * column.by_channels.divisor;
+        constexpr int pair_bytes = 2 * static_cast<int>(sizeof(Compute));
+        constexpr int word_bytes = count * pair_bytes < 16 ? count * pair_bytes : 16;
+        using W = typename align_detail::Word<word_bytes>::type;
+        constexpr int num_words = count * pair_bytes / word_bytes;
+        const auto* from = reinterpret_cast<const W*>(static_cast<const Compute*>(scales) + 2 * channel);
+        W words[num_words];
+#pragma unroll
+        for (int i = 0; i < num_words; ++i) words[i] = __ldg(from + i);
+        Compute pairs[2 * count];
+        memcpy(pairs, words, sizeof(pairs));
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            offset[i] = pairs[2 * i];
+            scale[i] = pairs[2 * i + 1];
+        }
     }
+};
+
+template <class In, class Out, int count, Placed kind>
+__device__ __forceinline__ void make_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+    using I = Items<In, Out, count>;
+    using InWord = typename I::InWord;
     constexpr int unroll = sizeof(InWord) == 16 ? 2 : 4;
-    const std::int64_t in_at = static_cast<std::int64_t>(share.item) * I::in_bytes;
-    const std::int64_t out_at = static_cast<std::int64_t>(share.item) * I::out_bytes;
     const bool scaled = column.format.scaled;
-    const void* known = nullptr;  // the scales at hand
-    Compute offset[count];
-    Compute scale[count];
-    for (std::uint32_t t = share.first; t < share.count; t += unroll * share.step) {
-        PlacedTarget p[unroll];
+    ScalesAtHand<typename I::Compute, count> scales;
+    Walk walk = tile.walk;
+    while (walk.target < tile.count) {
         InWord a[unroll];
         InWord b[unroll];
+        Walk next = walk;
 #pragma unroll
         for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t target = t + u * share.step;
-            p[u] = placed[target < share.count ? target : share.first];
             a[u] = InWord{};
             b[u] = InWord{};
-            if (p[u].a != nullptr) a[u] = __ldg(reinterpret_cast<const InWord*>(p[u].a + in_at));
-            if (p[u].b != nullptr) b[u] = __ldg(reinterpret_cast<const InWord*>(p[u].b + in_at));
-        }
-#pragma unroll
-        for (int u = 0; u < unroll; ++u) {
-            const std::uint32_t target = t + u * share.step;
-            if (target >= share.count) break;
-            if (scaled && p[u].scales != known) {
-                known = p[u].scales;
-                std::uint32_t channel = share.item * count % column.num_channels;
-#pragma unroll
-                for (int i = 0; i < count; ++i) {
-                    const auto* pair = static_cast<const Compute*>(known) + 2 * channel;
-                    offset[i] = pair[0];
-                    scale[i] = pair[1];
-                    if (++channel == column.num_channels) channel = 0;
+            if (next.target < tile.count) {
+                const PlacedTarget& p = tile.targets[next.target];
+                const std::int64_t at = static_cast<std::int64_t>(next.item) * I::in_bytes;
+                if (kind != Placed::mixed || p.a != nullptr) a[u] = load_word<InWord>(p.a + at);
+                if (kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr)) {
+                    b[u] = load_word<InWord>(p.b + at);
                 }
             }
-            *reinterpret_cast<typename I::OutWord*>(share.out + target * column.out_row_bytes + out_at) =
-                I::made(a[u], b[u], p[u], scaled, offset, scale);
+            next.advance();
+        }
+        gate.pass();
+#pragma unroll
+        for (int u = 0; u < unroll; ++u) {
+            if (walk.target < tile.count) {
+                const PlacedTarget& p = tile.targets[walk.target];
+                const std::uint32_t item = walk.item;
+                if (scaled) scales.get(column, p.part(), item);
+                char* to = tile.out + p.row * column.out_row_bytes + static_cast<std::int64_t>(item) * I::out_bytes;
+                *reinterpret_cast<typename I::OutWord*>(to) =
+                    I::template made<kind>(a[u], b[u], p, scaled, scales.offset, scales.scale);
+            }
+            walk.advance();
         }
     }
+}
+
+template <class In, class Out, int count>
+__device__ __forceinline__ void make_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+    if constexpr (std::is_same_v<In, Out>) {
+        constexpr int bytes = count * static_cast<int>(sizeof(In));
+        if (tile.kind == Placed::rows && !column.format.scaled) return copy_rows<bytes>(column, tile, gate);
+        if (tile.kind == Placed::blends) return make_items<In, Out, count, Placed::blends>(column, tile, gate);
+    }
+    make_items<In, Out, count, Placed::mixed>(column, tile, gate);
 }
 
 template <class In, class Out>
-__device__ void make_items(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+__device__ __forceinline__ void make_items(const DeviceColumn& column, const Tile& tile, Gate& gate) {
     constexpr int wide = 16 / static_cast<int>(sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-    if (column.format.wide) return make_items<In, Out, wide>(column, placed, share);
-    make_items<In, Out, 1>(column, placed, share);
+    if (column.format.wide) return make_items<In, Out, wide>(column, tile, gate);
+    make_items<In, Out, 1>(column, tile, gate);
 }
 
 template <class In>
-__device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+__device__ __forceinline__ void make_items_of(const DeviceColumn& column, const Tile& tile, Gate& gate) {
     switch (column.format.out) {
-        case DType::f32: return make_items<In, float>(column, placed, share);
-        case DType::f16: return make_items<In, Half>(column, placed, share);
-        case DType::bf16: return make_items<In, BFloat16>(column, placed, share);
-        default: return make_items<In, double>(column, placed, share);
+        case DType::f32: return make_items<In, float>(column, tile, gate);
+        case DType::f16: return make_items<In, Half>(column, tile, gate);
+        case DType::bf16: return make_items<In, BFloat16>(column, tile, gate);
+        default: return make_items<In, double>(column, tile, gate);
     }
 }
 
@@ -170,22 +342,22 @@ __device__ void make_items_of(const DeviceColumn& column, const PlacedTarget* pl
 struct AnyItems {
     static constexpr int blocks_per_multiprocessor = 4;
 
-    __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
+    __device__ __forceinline__ static void make(const DeviceColumn& column, const Tile& tile, Gate& gate) {
         switch (column.format.raw_bytes) {
-            case 16: return copy_items<16>(column, placed, share);
-            case 8: return copy_items<8>(column, placed, share);
-            case 4: return copy_items<4>(column, placed, share);
-            case 2: return copy_items<2>(column, placed, share);
-            case 1: return copy_items<1>(column, placed, share);
+            case 16: return copy_rows<16>(column, tile, gate);
+            case 8: return copy_rows<8>(column, tile, gate);
+            case 4: return copy_rows<4>(column, tile, gate);
+            case 2: return copy_rows<2>(column, tile, gate);
+            case 1: return copy_rows<1>(column, tile, gate);
             default: break;
         }
         switch (column.format.in) {
-            case DType::f32: return make_items_of<float>(column, placed, share);
-            case DType::f16: return make_items_of<Half>(column, placed, share);
-            case DType::bf16: return make_items_of<BFloat16>(column, placed, share);
-            case DType::f64: return make_items_of<double>(column, placed, share);
-            case DType::u8: return make_items_of<std::uint8_t>(column, placed, share);
-            case DType::u16: return make_items_of<std::uint16_t>(column, placed, share);
+            case DType::f32: return make_items_of<float>(column, tile, gate);
+            case DType::f16: return make_items_of<Half>(column, tile, gate);
+            case DType::bf16: return make_items_of<BFloat16>(column, tile, gate);
+            case DType::f64: return make_items_of<double>(column, tile, gate);
+            case DType::u8: return make_items_of<std::uint8_t>(column, tile, gate);
+            case DType::u16: return make_items_of<std::uint16_t>(column, tile, gate);
             default: break;
         }
     }
@@ -194,10 +366,10 @@ struct AnyItems {
 /// Columns of one type.
 template <class T>
 struct ItemsOf {
-    static constexpr int blocks_per_multiprocessor = 7;
+    static constexpr int blocks_per_multiprocessor = 6;
 
-    __device__ static void make(const DeviceColumn& column, const PlacedTarget* placed, const Share& share) {
-        make_items<T, T>(column, placed, share);
+    __device__ __forceinline__ static void make(const DeviceColumn& column, const Tile& tile, Gate& gate) {
+        make_items<T, T>(column, tile, gate);
     }
 };
 

@@ -9,9 +9,10 @@
 namespace robocache::loader_detail {
 
 constexpr int batch_threads = 128;
-constexpr int max_block_samples = 64;  // a thread each
-constexpr int max_tile_targets = 256;  // of all samples that a block works on at a time
-constexpr int max_batch_columns = 8;   // in one launch
+constexpr int team_warps = batch_threads / align_detail::warp_size;
+constexpr int max_task_samples = align_detail::warp_size;  // a lane each
+constexpr int thread_targets = 2;                          // that a team places at a time, for each of its threads
+constexpr int max_batch_columns = 8;                       // in one launch
 
 /// One column in one part.
 struct PartRows {
@@ -36,9 +37,9 @@ struct alignas(16) EpisodeIndex {
     std::int64_t first_time;
     std::int64_t num_rows;
     double period;  // above 0: row k has the time first_time + rint(k * period) exactly, every one of them
+    double rate;    // 1 / period
     float rows_per_ns;
     std::int32_t part;
-    std::int64_t unused;  // so that every byte that a wide access reads was written
 };
 
 /// What an item of the write loop is: one element, or as many as fit into 16 bytes on both sides; or plain memory.
@@ -46,6 +47,7 @@ struct ItemFormat {
     DType in;
     DType out;
     bool wide;
+    std::uint8_t in_bytes;
     std::uint8_t raw_bytes;  // above 0: rows are only copied, in words of this size
     bool scaled;
 };
@@ -64,30 +66,27 @@ struct DeviceColumn {
     align_detail::Rules rules;
     Method method;
     ItemFormat format;
-    bool on_host;                // values in pinned memory: nothing is fetched ahead
-    std::uint32_t num_channels;  // pairs in `scales`
-    std::uint32_t num_items;     // of a row
-    std::uint32_t num_targets;   // of a sample
+    align_detail::Divisor by_channels;  // pairs in `scales`: each channel's, again and again up to whole items
+    std::uint32_t num_items;            // of a row
+    std::uint32_t num_targets;          // of a sample
 
     // Where anchors are the rows of this stream: how many rows from there to each moment, at a steady rate. Else null.
     const std::int32_t* row_steps;
-    // What is fetched into L2 for a sample before its rows are found: this many rows. 0: each target's when it is
-    // placed.
-    std::int64_t first_delta;  // the earliest, with the latency
-    std::int32_t fetched_rows;
-    std::uint32_t value_lines;  // lines of memory that they are in, at most; those of the times come after them
-    align_detail::Divisor by_fetched_lines;
+    // Moments this many ns apart, whose rows, where they are as far apart, are copied in one piece. 0: they are not.
+    double run_step;
 
-    // Blocks of this column: blocks of samples x cuts of the targets x chunks of rows.
+    // Tasks of this column: samples x cuts of the targets x chunks of rows.
     std::uint32_t first_block;
-    std::uint32_t samples;       // of a block; 1 where targets are cut
-    std::uint32_t tile_samples;  // of them at a time
-    std::uint32_t tile_targets;  // of a sample
+    bool by_warps;  // a warp for each, or a block
+    std::uint32_t num_tasks;
+    std::uint32_t samples;      // of a task; 1 where targets are cut
+    std::uint32_t cut_targets;  // of a sample
     std::uint32_t chunk_items;
-    align_detail::Divisor by_target_cuts;
+    align_detail::Divisor by_cuts;
     align_detail::Divisor by_chunks;
-    align_detail::Divisor by_tile_targets;
-    align_detail::Divisor by_chunk_items;
+    align_detail::Divisor by_targets;
+    align_detail::Divisor by_items;      // of a whole row
+    align_detail::Divisor by_run_items;  // of all rows of a sample
 };
 
 struct BatchTable {

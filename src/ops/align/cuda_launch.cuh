@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cuda_overlap.cuh"
+#include "ops/align/cuda_ahead.cuh"
 #include "ops/align/cuda_general.cuh"
 #include "ops/align/cuda_rows.cuh"
 #include "ops/align/plan.hpp"
@@ -23,8 +24,11 @@ constexpr std::int64_t words_per_warp = 512;
 constexpr std::int64_t least_words_per_warp = 128;
 constexpr std::int64_t enough_warps = 16 * 132;
 constexpr std::int64_t enough_blocks = 4 * 132;
+constexpr std::int64_t one_wave = 32 * 132;  // warps that fit at once
+constexpr std::int64_t warps_per_ahead_block = 2;
 constexpr std::int64_t few_targets = 16;  // query rows with at most this many share a warp
 constexpr std::int64_t max_grid = (std::int64_t{1} << 31) - 1;
+constexpr const char* too_many_tiles = "align: the output has more tiles than CUDA can number";
 
 bool is_simple_method(Method method) {
     return method == Method::linear || method == Method::previous || method == Method::next ||
@@ -146,7 +150,8 @@ RowsStream<Time> rows_stream(const AlignPlan& plan, const StreamPlan& s, int byt
     return r;
 }
 
-/// Cuts the targets of a stream into tiles of the simple kernel; returns how many.
+/// Cuts the targets of a stream into tiles of the simple kernel; returns how many there are of one query row, or of all
+/// where rows have few targets.
 template <class Time>
 std::int64_t cut_into_warps(RowsStream<Time>& r, const AlignPlan& plan, bool many_rows) {
     const std::int64_t words = std::max<std::int64_t>(r.num_words, 1);
@@ -166,8 +171,23 @@ std::int64_t cut_into_warps(RowsStream<Time>& r, const AlignPlan& plan, bool man
     const std::int64_t tiles = tiles_per_row();
     r.tile = static_cast<std::int32_t>((plan.num_targets + tiles - 1) / tiles);  // equal tiles
     if (r.tile == 1) r.parts = static_cast<std::int32_t>((words + words_per_warp - 1) / words_per_warp);
-    r.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(std::min<std::int64_t>(tiles, max_grid)));
-    return plan.num_rows * tiles * r.parts;
+    return tiles * r.parts;
+}
+
+/// For calls of one wave. Blocks are small, so that those of the next call find room as soon as a few warps end. Rows
+/// are asked for ahead where both calls are there at once.
+template <class Time, class Element, int capacity>
+void launch_ahead(RowsTable<Time, capacity>& table, cudaStream_t stream) {
+    table.prefetches_rows = table.num_tiles <= one_wave / 2;
+    for (int i = 0; i < table.num_streams; ++i) {
+        const RowsStream<Time>& r = table.streams[i];
+        table.prefetches_rows = table.prefetches_rows && r.value_row_stride == r.row_bytes;
+    }
+    const std::int64_t warps = std::clamp<std::int64_t>(table.num_tiles / enough_blocks, 1, warps_per_ahead_block);
+    launch_overlapped(align_ahead<Time, Element, capacity>, grid_size((table.num_tiles + warps - 1) / warps),
+                      static_cast<unsigned>(warps * warp_size),
+                      static_cast<std::size_t>(warps) * sizeof(AheadScratch<Time>), stream, table,
+                      "align: launching align_ahead");
 }
 
 template <class Time, class Element, Shape shape, Asks asks, int capacity>
@@ -181,11 +201,22 @@ void launch_rows(const AlignPlan& plan, std::span<const StreamPlan* const> strea
         r = rows_stream<Time>(plan, *streams[i], access_bytes(*streams[i]));
         r.first_tile = static_cast<std::uint32_t>(num_tiles);
         num_tiles += cut_into_warps(r, plan, shape == Shape::many);
-        if (num_tiles > max_grid) throw Unsupported("align: the output has more tiles than CUDA can number");
+        if (num_tiles > max_grid) throw Unsupported(too_many_tiles);
+    }
+    if constexpr (shape != Shape::many) {
+        table.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(num_tiles));
+        if (plan.num_rows > max_grid / num_tiles) throw Unsupported(too_many_tiles);
+        num_tiles *= plan.num_rows;
     }
     table.num_tiles = static_cast<std::uint32_t>(num_tiles);
+    if constexpr (shape == Shape::wide && asks == Asks::plain) {
+        if (num_tiles <= one_wave && compute_capability() >= 90) {
+            return launch_ahead<Time, Element, capacity>(table, stream);
+        }
+    }
     // Few warps are spread over all multiprocessors.
-    const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / enough_blocks, 1, warps_per_block);
+    constexpr std::int64_t most_warps = shape == Shape::wide ? warps_per_block / 2 : warps_per_block;
+    const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / enough_blocks, 1, most_warps);
     const unsigned blocks = grid_size((num_tiles + warps - 1) / warps);
     launch_overlapped(align_rows<Time, Element, shape, asks, capacity>, blocks,
                       static_cast<unsigned>(warps * warp_size), 0, stream, table, "align: launching align_rows");

@@ -45,12 +45,11 @@ struct RowsStream {
     std::int64_t out_row_stride;        // bytes
     std::int64_t value_row_stride;      // bytes
     std::int64_t out_target_stride;     // bytes
-    std::uint32_t first_tile;
-    std::int32_t tile;           // targets of one row
-    std::int32_t rows_per_tile;  // 1, or several where rows have few targets
-    std::int32_t parts;          // tiles that share the width of one target
-    std::uint32_t num_words;     // of a row
-    Divisor by_tiles_per_row;
+    std::uint32_t first_tile;           // of a query row, or of all where rows have few targets
+    std::int32_t tile;                  // targets of one row
+    std::int32_t rows_per_tile;         // 1, or several where rows have few targets
+    std::int32_t parts;                 // tiles that share the width of one target
+    std::uint32_t num_words;            // of a row
     Divisor by_num_words;
     Divisor by_tile;             // rows_per_tile > 1
     std::int32_t window_margin;  // rows
@@ -68,6 +67,8 @@ struct RowsTable {
     DeviceQuery query;
     std::uint32_t num_tiles;
     std::int32_t num_streams;
+    Divisor by_tiles_per_row;  // of all streams
+    bool prefetches_rows;      // align_ahead
     RowsStream<Time> streams[capacity];
 };
 
@@ -95,31 +96,45 @@ struct RowsTile {
     std::int64_t first_target;  // j of the first
     std::int32_t count;
     std::int32_t part;
+    std::int32_t stream;
 };
 
-template <Shape shape, Asks asks, class Time>
-__device__ __forceinline__ RowsTile rows_tile(const RowsStream<Time>& s, const DeviceQuery& q, std::uint32_t number) {
-    RowsTile tile{0, 0, 0, 0};
+/// Tiles are numbered query row by query row, and there stream by stream: what a row of the output is put together
+/// from is written at about the same time, which memory likes. Where rows have few targets, stream by stream.
+template <Shape shape, Asks asks, class Time, int capacity>
+__device__ __forceinline__ RowsTile rows_tile(const RowsTable<Time, capacity>& table, std::uint32_t number) {
+    RowsTile tile{0, 0, 0, 0, 0};
+    std::uint32_t row = 0;
+    if constexpr (shape != Shape::many) {
+        row = table.by_tiles_per_row.divide(number);
+        number -= row * table.by_tiles_per_row.divisor;
+    }
+    if constexpr (capacity > 1) {
+        while (tile.stream + 1 < table.num_streams && number >= table.streams[tile.stream + 1].first_tile) {
+            ++tile.stream;
+        }
+        number -= table.streams[tile.stream].first_tile;
+    }
+    const RowsStream<Time>& s = table.streams[tile.stream];
+    const DeviceQuery& q = table.query;
     if constexpr (shape == Shape::many) {
         tile.row = static_cast<std::int64_t>(number) * s.rows_per_tile;
         const std::int64_t left = q.num_rows - tile.row;
         tile.count = static_cast<std::int32_t>((left < s.rows_per_tile ? left : s.rows_per_tile) * q.num_targets);
     } else if constexpr (asks == Asks::plain) {
-        const std::uint32_t row = s.by_tiles_per_row.divide(number);
-        const std::uint32_t first = (number - row * s.by_tiles_per_row.divisor) * static_cast<std::uint32_t>(s.tile);
+        const std::uint32_t first = number * static_cast<std::uint32_t>(s.tile);
         const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(q.num_targets) - first);
         tile.row = row;
         tile.first_target = first;
         tile.count = left < s.tile ? left : s.tile;
     } else {
-        std::uint32_t index = number;
         if (s.parts > 1) {
-            index = number / s.parts;
+            const std::uint32_t index = number / s.parts;
             tile.part = static_cast<std::int32_t>(number - index * s.parts);
+            number = index;
         }
-        const std::uint32_t row = s.by_tiles_per_row.divide(index);
         tile.row = row;
-        tile.first_target = static_cast<std::int64_t>(index - row * s.by_tiles_per_row.divisor) * s.tile;
+        tile.first_target = static_cast<std::int64_t>(number) * s.tile;
         const std::int64_t left = q.num_targets - tile.first_target;
         tile.count = left < s.tile ? static_cast<std::int32_t>(left) : s.tile;
     }
@@ -208,11 +223,16 @@ __device__ __forceinline__ void wait_for_times() {
     __syncwarp();
 }
 
+/// A sample, and the left neighbour it was found by (-1: none).
+struct Found {
+    Sample sample;
+    std::int64_t left;
+};
+
 /// The search for those outside the window; `data` is in global memory, or in shared memory if the window has the whole
 /// episode. Not inlined: its registers would be taken from every warp.
 template <class Compute, class Time>
-__device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time* data, std::int64_t count, Time t,
-                                          std::int64_t& left) {
+__device__ __noinline__ Found find_far(const RowsStream<Time>& s, const Time* data, std::int64_t count, Time t) {
     const EpisodeTimes<Time> times{data, 1, count};
     constexpr int num_probes = 5;
     if (count > num_probes) {
@@ -229,36 +249,37 @@ __device__ __noinline__ Sample sample_far(const RowsStream<Time>& s, const Time*
 #pragma unroll
         for (int i = 0; i + 2 < num_probes; ++i) {
             if (x[i] <= t && t < x[i + 1] && x[i + 2] != x[i + 1]) {
-                left = begin + i;
-                return sample_inside<Compute>(t, {left, left + 1, x[i] == t}, x[i], x[i + 1], s.method, s.rules);
+                const std::int64_t left = begin + i;
+                return {sample_inside<Compute>(t, {left, left + 1, x[i] == t}, x[i], x[i + 1], s.method, s.rules),
+                        left};
             }
         }
     }
-    left = search_by_guess(times, t);
-    return sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules);
+    const std::int64_t left = search_by_guess(times, t);
+    return {sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules), left};
 }
 
 /// Neighbours and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
 template <Asks asks, class Compute, class Time>
-__device__ __forceinline__ Sample sample_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
-                                            const RowSpan& span, std::int32_t power, const Time* window, Time t,
-                                            std::int64_t& left) {
+__device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
+                                         const RowSpan& span, std::int32_t power, const Time* window, Time t) {
     if (span.count > 1 && window[0] <= t && t < window[span.count - 1]) {
         std::int32_t low = 0;  // window[low] <= t, and t < window[low + 2 step]
         for (std::int32_t step = power / 2; step > 0; step /= 2) {
             if (window[low + step] <= t) low += step;
         }
-        left = span.begin + low;
+        const std::int64_t left = span.begin + low;
         const Time t_left = window[low];
         const Time t_right = window[low + 1];
         const bool last = left + 2 >= episode.count;
         if (last || (low + 2 < span.count && window[low + 2] != t_right)) {  // else times may repeat: look further
-            return sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right,
-                                          asks == Asks::plain ? Method::linear : s.method, s.rules);
+            return {sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right,
+                                           asks == Asks::plain ? Method::linear : s.method, s.rules),
+                    left};
         }
     }
     const bool whole = span.count == episode.count;
-    return sample_far<Compute>(s, whole ? window : episode.times, episode.count, t, left);
+    return find_far<Compute>(s, whole ? window : episode.times, episode.count, t);
 }
 
 template <class Compute, class Time>
@@ -288,18 +309,16 @@ template <Asks asks, class Compute, class Time>
 __device__ __forceinline__ void place_target(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
                                              const RowSpan& span, std::int32_t power, const Time* window, Time t,
                                              std::int64_t b, std::int64_t j, bool writes_planes, PlacedRow& placed) {
-    std::int64_t left = -1;
-    Sample sample = row_sample(0, false);
-    sample.kind = Kind::zero;
-    if (episode.count > 0) sample = sample_in<asks, Compute>(s, episode, span, power, window, t, left);
-    put_row<Compute>(s, sample, episode.values, placed);
+    Found found{{{0, 0}, 0.0, Kind::zero, false}, -1};
+    if (episode.count > 0) found = find_in<asks, Compute>(s, episode, span, power, window, t);
+    put_row<Compute>(s, found.sample, episode.values, placed);
     if (asks != Asks::plain && !writes_planes) return;
     if (s.valid.data != nullptr) {
-        static_cast<bool*>(s.valid.data)[b * s.valid.row_stride + j * s.valid.target_stride] = sample.valid;
+        static_cast<bool*>(s.valid.data)[b * s.valid.row_stride + j * s.valid.target_stride] = found.sample.valid;
     }
     if (asks != Asks::plain && s.index.data != nullptr) {
         static_cast<std::int64_t*>(s.index.data)[b * s.index.row_stride + j * s.index.target_stride] =
-            left < 0 ? -1 : episode.first_row + left;
+            found.left < 0 ? -1 : episode.first_row + found.left;
     }
 }
 
@@ -504,12 +523,8 @@ __global__ __launch_bounds__(block_threads, blocks_per_multiprocessor(shape)) vo
     wait_for_earlier_work();
     if (number >= table.num_tiles) return;
     const DeviceQuery& q = table.query;
-    int i = 0;
-    if constexpr (capacity > 1) {
-        while (i + 1 < table.num_streams && number >= table.streams[i + 1].first_tile) ++i;
-    }
-    const RowsStream<Time>& s = table.streams[i];
-    const RowsTile tile = rows_tile<shape, asks>(s, q, capacity == 1 ? number : number - s.first_tile);
+    const RowsTile tile = rows_tile<shape, asks>(table, number);
+    const RowsStream<Time>& s = table.streams[tile.stream];
     const bool active = lane < tile.count;
     PlacedRow& placed = placed_of_warp[warp][lane];
     char* out = nullptr;

@@ -56,7 +56,8 @@ public:
         Word* counts = accumulators.counts();
         const auto each_part = [&](const auto& body) { buckets_.each_part(bucket, body); };
         each_part([&](std::span<const Item> items, std::span<const Item>) {
-            for (const Item& item : items) ++counts[local_of(item)];
+            each_by_quarters(std::ssize(items),
+                             [&](std::int64_t k, int) { ++counts[local_of(items[static_cast<std::size_t>(k)])]; });
         });
         char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
         if constexpr (std::is_same_v<Item, Entry<Word>>) {

@@ -88,6 +88,20 @@ void put_entry(Word& entry, Word local, std::int64_t) {
     entry = local;
 }
 
+// Points of a scan come in runs of the same cell: whoever counts them one after the other waits for the count before to
+// be stored. So the quarters of a chunk are gone through side by side, each with counters of its own where they matter.
+constexpr int quarters = 4;
+
+/// Calls body(k, quarter) for every k of [0, count), those of a quarter in order.
+template <class Body>
+__attribute__((always_inline)) inline void each_by_quarters(std::int64_t count, const Body& body) {
+    const std::int64_t quarter = count / quarters;
+    for (std::int64_t k = 0; k < quarter; ++k) {
+        for (int q = 0; q < quarters; ++q) body(q * quarter + k, q);
+    }
+    for (std::int64_t k = quarters * quarter; k < count; ++k) body(k, quarters - 1);
+}
+
 /// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for. Writes to memory of its own only.
 template <class Word, class Item>
 class Buckets {
@@ -103,8 +117,11 @@ public:
         const std::int64_t workers = std::min<std::int64_t>(num_threads(), num_chunks_);
         const Scratch<Word> key_space(workers * chunk_size_);
         const Scratch<std::uint32_t> bucket_space(workers * chunk_size_);
+        const std::int64_t num_places = quarters * (num_buckets_ + 1);
+        const Scratch<std::uint32_t> place_space(workers * num_places);
         each_item(num_chunks_, workers, [&](std::int64_t worker, std::int64_t chunk) {
-            split(chunk, key_space.get() + worker * chunk_size_, bucket_space.get() + worker * chunk_size_);
+            split(chunk, key_space.get() + worker * chunk_size_, bucket_space.get() + worker * chunk_size_,
+                  place_space.get() + worker * num_places);
         });
     }
 
@@ -134,26 +151,28 @@ private:
     }
 
     /// Sorts the points of a chunk by buckets; those in no cell come last, in a bucket of their own.
-    void split(std::int64_t chunk, Word* keys, std::uint32_t* buckets) {
+    void split(std::int64_t chunk, Word* keys, std::uint32_t* buckets, std::uint32_t* places) {
         const std::int64_t begin = chunk * chunk_size_;
         const std::int64_t count = std::min(chunk_size_, keys_.num_points() - begin);
         keys_.read(begin, begin + count, keys, buckets,
                    [&](std::int64_t cloud, std::int64_t dropped) { std::atomic_ref(dropped_[cloud]) += dropped; });
-        std::uint32_t* places = part_ends_.get() + chunk * (num_buckets_ + 1);
-        std::memset(places, 0, static_cast<std::size_t>(num_buckets_ + 1) * sizeof(std::uint32_t));
-        for (std::int64_t k = 0; k < count; ++k) ++places[buckets[k]];
+        const std::int64_t num_places = quarters * (num_buckets_ + 1);
+        std::fill_n(places, num_places, 0U);
+        each_by_quarters(count, [&](std::int64_t k, int quarter) { ++places[quarters * buckets[k] + quarter]; });
         std::uint32_t total = 0;
-        for (std::int64_t b = 0; b <= num_buckets_; ++b) total += std::exchange(places[b], total);
+        for (std::int64_t i = 0; i < num_places; ++i) total += std::exchange(places[i], total);
         scatter(keys, buckets, count, begin, keys_.shift(), places, items_.get() + begin);
+        std::uint32_t* ends = part_ends_.get() + chunk * (num_buckets_ + 1);
+        for (std::int64_t b = 0; b <= num_buckets_; ++b) ends[b] = places[quarters * b + quarters - 1];
     }
 
-    /// Leaves in places where each bucket ends.
+    /// Leaves in places where each bucket ends, after each quarter.
     static void scatter(const Word* __restrict keys, const std::uint32_t* __restrict buckets, std::int64_t count,
                         std::int64_t first, int shift, std::uint32_t* __restrict places, Item* __restrict items) {
         const Word mask = static_cast<Word>((Word{1} << shift) - 1);
-        for (std::int64_t k = 0; k < count; ++k) {
-            put_entry(items[places[buckets[k]]++], static_cast<Word>(keys[k] & mask), first + k);
-        }
+        each_by_quarters(count, [&](std::int64_t k, int quarter) {
+            put_entry(items[places[quarters * buckets[k] + quarter]++], static_cast<Word>(keys[k] & mask), first + k);
+        });
     }
 
     const KeyReader<Word>& keys_;
