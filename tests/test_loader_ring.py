@@ -7,7 +7,7 @@ import pytest
 import torch
 from loader_cases import make_cache
 from robocache import Loader, Window
-from robocache.loader._ring import DEPTH, PINNED_BYTES, Ring
+from robocache.loader._ring import COPIED, DEPTH, PINNED_BYTES, Ring
 
 WINDOWS = {
     "fused": {"state": Window(past=0.03, future=0.05, rate_hz=100), "camera": Window(past=0.1, rate_hz=20)},
@@ -150,6 +150,12 @@ def test_a_consumer_that_is_late_finds_no_more_than_was_promised(loader):
     assert len(begun) == DEPTH[1]
     next(batches)
     assert len(begun) <= 2 * DEPTH[1]
+
+
+def test_as_much_is_on_the_device_after_every_batch(loader):
+    ring = ring_of(loader)
+    taken = [len(ring.stream.copies) for _ in ring.batches(jobs_of(loader))]
+    assert taken == [min(step + COPIED, len(loader)) for step in range(len(loader))]
 
 
 def test_large_batches_take_no_more_pinned_memory_than_they_must(loader):

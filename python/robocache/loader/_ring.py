@@ -16,7 +16,8 @@ DEPTH = (3, 6)
 PINNED_BYTES = 512 << 20
 """Of all of them, where three are not more than that already."""
 COPIED = 2
-"""Batches on the device that the consumer has not asked for, at most."""
+"""Batches on the device, or on their way there, when one is given out: that one, and the next. Always so many, so that
+the memory of the device stays the same."""
 ALIGNMENT = 256
 
 Job = tuple[Order, int, int]
@@ -79,7 +80,7 @@ class Ring:
                             break
                         free[0].read(job, executor)
                         reading.append(free.popleft())
-                    while reading and len(copied) < COPIED and (not copied or reading[0].pending.done()):
+                    while reading and len(copied) < COPIED:
                         copied.append(reading[0].copy())
                         free.append(reading.popleft())
                     if not copied:
@@ -104,7 +105,7 @@ class Slot:
         self.buffer: Any = None
         self.views: list[Any] = []
         self.pending: Any = None
-        """``done()`` and ``result()``, as those of a future: whether it is read."""
+        """Its ``result()`` waits until it is read."""
         self.copied = ring.reader.torch.cuda.Event(blocking=True)
         """After its copy. At once where there was none."""
 
