@@ -7,7 +7,7 @@ import pytest
 import torch
 from loader_cases import make_cache
 from robocache import Loader, Window
-from robocache.loader._ring import DEPTH, Ring
+from robocache.loader._ring import COPIED, DEPTH, PINNED_BYTES, Ring
 
 WINDOWS = {
     "fused": {"state": Window(past=0.03, future=0.05, rate_hz=100), "camera": Window(past=0.1, rate_hz=20)},
@@ -121,7 +121,7 @@ def test_the_batches_of_the_reader_in_order(loader):
     for epoch in range(20):
         jobs = jobs_of(loader, epoch)
         made = [plain(batch) for batch in ring.batches(jobs)]
-        assert len(made) == len(jobs) > 2 * DEPTH
+        assert len(made) == len(jobs) > 2 * DEPTH[1]
         assert all(map(same, made, expected(loader, jobs)))
 
 
@@ -147,9 +147,23 @@ def test_a_consumer_that_is_late_finds_no_more_than_was_promised(loader):
     jobs = jobs_of(loader)
     batches = ring.batches(begun.append(job) or job for job in jobs)
     next(batches)
-    assert len(begun) == DEPTH
+    assert len(begun) == DEPTH[1]
     next(batches)
-    assert len(begun) <= 2 * DEPTH
+    assert len(begun) <= 2 * DEPTH[1]
+
+
+def test_as_much_is_on_the_device_after_every_batch(loader):
+    ring = ring_of(loader)
+    taken = [len(ring.stream.copies) for _ in ring.batches(jobs_of(loader))]
+    assert taken == [min(step + COPIED, len(loader)) for step in range(len(loader))]
+
+
+def test_large_batches_take_no_more_pinned_memory_than_they_must(loader):
+    ring = ring_of(loader)
+    sample = ring.layout(10**6)[1] / 10**6
+    assert ring.depth(1) == DEPTH[1]
+    assert ring.depth(int(PINNED_BYTES / sample / 4.5)) == 4
+    assert ring.depth(int(PINNED_BYTES / sample)) == DEPTH[0]
 
 
 def test_what_goes_wrong_is_raised_where_the_batch_is_asked_for(loader):

@@ -35,7 +35,6 @@ class Pending {
 public:
     Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
 
-    [[nodiscard]] bool done() const { return batch_.is_done(); }
     void result() const {
         const nb::gil_scoped_release unlocked;
         batch_.wait();
@@ -146,7 +145,7 @@ private:
 }  // namespace
 
 void bind_batch(nb::module_& m) {
-    nb::class_<Pending>(m, "PendingBatch").def("done", &Pending::done).def("result", &Pending::result);
+    nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
     nb::class_<Batches>(m, "BatchReader")
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&>(), nb::arg("tables"),
              nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"))

@@ -13,7 +13,7 @@ namespace robocache::loader_detail {
 namespace {
 
 constexpr std::int64_t samples_at_once = 64;        // of one thread: found one after the other, then written
-constexpr std::int64_t samples_ahead = 8;           // their rows are on the way while one is written
+constexpr std::int64_t samples_ahead = 16;          // their rows are on the way while one is written
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,10 +11,13 @@ from typing import Any
 
 from ._batch import BatchReader, Order
 
-DEPTH = 4
-"""Batches in pinned memory at once: one is copied, one is read, and no thread waits between two of them."""
+DEPTH = (3, 6)
+"""Batches in pinned memory at once, at least and at most: one is copied, one is read, the others wait for threads."""
+PINNED_BYTES = 512 << 20
+"""Of all of them, where three are not more than that already."""
 COPIED = 2
-"""Batches on the device that the consumer has not asked for, at most."""
+"""Batches on the device, or on their way there, when one is given out: that one, and the next. Always so many, so that
+the memory of the device stays the same."""
 ALIGNMENT = 256
 
 Job = tuple[Order, int, int]
@@ -43,6 +47,10 @@ class Ring:
             places.append((begin, end))
         return places, max(end, 1)
 
+    def depth(self, count: int) -> int:
+        least, most = DEPTH
+        return max(least, min(most, PINNED_BYTES // self.layout(count)[1]))
+
     def views(self, buffer: Any, count: int) -> list[Any]:
         places, _ = self.layout(count)
         return [
@@ -56,11 +64,14 @@ class Ring:
 
     def batches(self, jobs: Iterable[Job]) -> Iterator[list[Any]]:
         torch = self.reader.torch
+        left = iter(jobs)
+        if (first := next(left, None)) is None:
+            return
+        left = itertools.chain([first], left)
         # Of this iteration alone: another one at the same time would not know what is still being copied.
-        slots = [Slot(self) for _ in range(DEPTH)]
+        slots = [Slot(self) for _ in range(self.depth(first[2]))]
         free, reading = deque(slots), deque[Slot]()
         copied: deque[tuple[Any, Any, int]] = deque()
-        left = iter(jobs)
         with ThreadPoolExecutor(1, "robocache-loader") as executor:  # for what threads of the library cannot read
             try:
                 while True:
@@ -69,7 +80,7 @@ class Ring:
                             break
                         free[0].read(job, executor)
                         reading.append(free.popleft())
-                    while reading and len(copied) < COPIED and (not copied or reading[0].pending.done()):
+                    while reading and len(copied) < COPIED:
                         copied.append(reading[0].copy())
                         free.append(reading.popleft())
                     if not copied:
@@ -94,7 +105,7 @@ class Slot:
         self.buffer: Any = None
         self.views: list[Any] = []
         self.pending: Any = None
-        """``done()`` and ``result()``, as those of a future: whether it is read."""
+        """Its ``result()`` waits until it is read."""
         self.copied = ring.reader.torch.cuda.Event(blocking=True)
         """After its copy. At once where there was none."""
 
