@@ -53,6 +53,15 @@ def test_a_million_points_have_the_bits_of_the_cpu(mode, cloud, rng):
     check(robocache.voxelize_pointcloud, given, mode=mode, return_info=True, deterministic=True)
 
 
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mode", GRID_DTYPES)
+def test_a_cloud_of_several_tiles_for_each_block_has_the_bits_of_the_cpu(mode, cloud, rng):
+    points = tensor(cloud(rng, 4_400_003).astype(np.float32))
+    given = {"points": points, "grid_min": (0, 0, 0), "voxel_size": 1 / 128, "grid_size": (128,) * 3}
+    for dtype in (None, "uint8"):
+        check(robocache.voxelize_pointcloud, given, mode=mode, dtype=dtype, return_info=True)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_of_many_clouds_has_the_bits_of_the_cpu(mode, rng):
     lengths = rng.integers(0, 3000, 128)
@@ -108,6 +117,32 @@ def test_depth_images_have_the_bits_of_the_cpu(mode, depth_dtype, rng):
         for fdtype in FEATURES if mode in OF_FEATURES else (None,):
             images = images_of(rng, dtype=depth_dtype, fdtype=fdtype or np.uint8, **options)
             check_images(images, mode)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["quarter turns", "any turn"])
+@pytest.mark.parametrize("width", [160, 93])
+def test_pixels_on_and_beside_faces_have_the_cells_of_the_cpu(width, turned, rng):
+    """Where a fused way to the cell and the contract's could differ."""
+    views, height = 6, 50
+    metres = rng.integers(1, 70, (views, height, width)).astype(np.float32) * np.float32(0.1)
+    for _ in range(3):
+        beside = np.nextafter(metres, rng.choice(np.array([0, 99], np.float32), metres.shape))
+        metres = np.where(rng.random(metres.shape) < 0.4, beside, metres)
+    camera = np.array([[80, 0, width / 2], [0, 80, height / 2], [0, 0, 1]], np.float32)
+    pose = np.tile(np.eye(4, dtype=np.float32), (views, 1, 1))
+    for i in range(views):
+        turn = np.linalg.qr(rng.normal(size=(3, 3)))[0] if turned else np.eye(3)[rng.permutation(3)]
+        pose[i, :3, :3], pose[i, :3, 3] = turn, rng.integers(-9, 9, 3) * np.float32(0.1)
+    images = [tensor(x.astype(np.float32)) for x in (metres, camera, pose)]
+    where = {"grid_min": (-3.2, -3.2, -3.2), "voxel_size": 0.1, "grid_size": (64, 64, 64)}
+    found = []
+    for device in ("cpu", DEVICE):
+        here = [x.to(device) for x in images]
+        found.append(robocache.voxelize_depth(*here, views=True, dtype="uint8", **where))
+        found.append(robocache.voxelize_depth(*here, views=True, max_depth=4.0, **where))
+    assert 0 < int(found[0].sum()) < found[0].numel()
+    for got, want in zip(found[2:], found[:2], strict=True):
+        assert_same_bits(got, want)
 
 
 @pytest.mark.parametrize("mode", OF_FEATURES)

@@ -19,6 +19,7 @@ constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into sm
 constexpr std::int64_t enough_bins = 256;       // fewer leave multiprocessors without work, more have short spans
 constexpr std::int64_t large_bin = 1 << 13;     // cells, from which on a block has more threads
 constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its counters leave no room for another block
+constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 
 enum class Way { bins, own, marks };
@@ -139,8 +140,8 @@ template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
     const std::int64_t left = args.num_cells - args.first_cell;
     const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
-    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_cells), feature_threads, 0, stream,
-                      args, "voxelize: launching write_features");
+    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads * args.rounds),
+                      feature_threads, 0, stream, args, "voxelize: launching write_features");
 }
 
 template <class In>
@@ -177,7 +178,8 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                                 plan.fill,
                                 plan.out,
                                 plan.out_dtype == DType::f32,
-                                plan.counts};
+                                plan.counts,
+                                plan.total_cells() / empty_cells >= plan.num_points ? most_rounds : 1};
     const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
     allow_shared(list_points, bytes);
     launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads, static_cast<std::size_t>(bytes),
@@ -231,19 +233,13 @@ void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
         const std::int64_t all_words = (plan.grid.num_cells + 31) / 32;
         const std::int64_t parts = std::clamp<std::int64_t>(own_blocks / plan.num_clouds, 1, 4);
         const std::int64_t words = ((all_words + parts - 1) / parts + 3) / 4 * 4;
-        const PointsPlan& points = plan.points;
-        const std::int64_t scalar = size_bytes(points.dtype);
-        const bool gapless = points.axis_stride == scalar && points.row_stride == 3 * scalar &&
-                             reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0;
         const OwnArguments<Source> args{Places<Source>(source, plan.grid),
                                         clouds_of(plan.points, plan.num_clouds, plan.num_points),
                                         static_cast<std::int32_t>((all_words + words - 1) / words),
                                         static_cast<std::int32_t>(words),
                                         plan.out,
                                         plan.out_dtype,
-                                        plan.dropped,
-                                        gapless ? points.data : nullptr,
-                                        3 * scalar * plan.num_points};
+                                        plan.dropped};
         const auto launch = [&](auto* kernel) {
             allow_shared(kernel, 4 * words);
             launch_overlapped(kernel, blocks_for(plan.num_clouds * args.parts, 1), own_threads,

@@ -126,7 +126,7 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
         barriers[warp], per_thread / 4, warp);
     if constexpr (has_ring) ring.set_up();
     __syncthreads();
-    ring.ask_ahead();
+    if constexpr (!has_ring) ring.ask_ahead();
     wait_for_earlier_work();
     if constexpr (has_ring) ring.begin();
     if (args.listed != nullptr && blockIdx.x == 0 && thread == 0) *args.listed = 0;

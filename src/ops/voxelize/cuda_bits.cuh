@@ -74,8 +74,6 @@ struct OwnArguments {
     void* out;
     DType out_dtype;
     std::int64_t* dropped;
-    const char* ahead;  // the points, where they lie without gaps; their bytes
-    std::int64_t ahead_bytes;
 };
 
 /// Every block of a cloud looks at all its points, and marks and writes its own part of the cells.
@@ -89,7 +87,6 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     for (std::int32_t w = thread; w < args.words; w += own_threads) own_bits[w] = 0;
     if (thread == 0) num_dropped = 0;
     __syncthreads();
-    ask_for_share(args.ahead, args.ahead_bytes);
     wait_for_earlier_work();
     const std::int64_t cloud = blockIdx.x / args.parts;
     const std::int64_t part = blockIdx.x - cloud * args.parts;

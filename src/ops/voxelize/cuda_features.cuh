@@ -12,9 +12,8 @@ constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp work
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
 constexpr int list_threads = 512;
 constexpr int feature_threads = 256;
-constexpr int warp_rounds = 4;  // of 32 cells that a warp has at once
-constexpr int warp_cells = warp_rounds * warp_threads;
-constexpr int feature_cells = feature_threads / warp_threads * warp_cells;  // of a block
+constexpr int most_rounds = 4;  // of 32 cells that a warp has at once
+constexpr int most_cells = most_rounds * warp_threads;
 
 enum class Sums { plain, fixed, extreme };
 
@@ -34,6 +33,7 @@ struct FeatureArguments {
     void* out;
     bool out_is_f32;
     std::int32_t* counts;
+    std::int32_t rounds;  // most_rounds where most cells are empty, 1 where a warp has enough to do with 32 of them
 
     __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
         if (!from_depth) return features.data + static_cast<std::int64_t>(i) * features.strides[3];
@@ -451,36 +451,38 @@ __device__ __forceinline__ void reduce_few(const FeatureArguments& args, const F
 
 /// A warp writes its cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
 template <class In, Sums sums, int width>
-__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 4) void write_features(
+__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
     const __grid_constant__ FeatureArguments args) {
-    __shared__ std::uint16_t crowded[feature_cells];  // cells of the block
+    __shared__ std::uint16_t crowded[feature_threads * most_rounds];  // cells of the block
     __shared__ std::int32_t num_crowded;
-    __shared__ FewPoints few[feature_threads / warp_threads][warp_cells];
+    __shared__ FewPoints few[feature_threads / warp_threads][most_cells];
     __shared__ __align__(16) char scratch[feature_threads * 8];
     const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
     const auto warp = static_cast<std::int32_t>(threadIdx.x / warp_threads);
     const std::int64_t in_pass = std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell;
     const std::int64_t num_cells = left < in_pass ? left : in_pass;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_cells;  // of the block, in this pass
-    const std::int64_t mine = first + warp * warp_cells;                               // of the warp
+    const std::int32_t warp_cells = args.rounds * warp_threads;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_threads * args.rounds;  // of the block
+    const std::int64_t mine = first + warp * warp_cells;                                               // of the warp
     const std::int64_t out_cell = args.first_cell + mine;
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
     if (threadIdx.x == 0) num_crowded = 0;
     __syncthreads();
     wait_for_earlier_work();
 
-    std::uint32_t end[warp_rounds];
+    std::uint32_t end[most_rounds];
 #pragma unroll
-    for (int j = 0; j < warp_rounds; ++j) {
+    for (int j = 0; j < most_rounds; ++j) {
         const std::int64_t cell = mine + j * warp_threads + lane;
-        end[j] = cell < num_cells ? args.ends[cell] : 0;
+        end[j] = j < args.rounds && cell < num_cells ? args.ends[cell] : 0;
     }
     std::uint32_t before = lane == 0 && mine < num_cells ? points_of(args, mine).begin : 0;
     const float empty = sums == Sums::extreme ? args.fill : 0.0F;
     std::int32_t num_few = 0;
 #pragma unroll
-    for (int j = 0; j < warp_rounds; ++j) {
+    for (int j = 0; j < most_rounds; ++j) {
+        if (j >= args.rounds) break;
         const std::int64_t cells_left = num_cells - mine - j * warp_threads;
         const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
         std::uint32_t begin = __shfl_up_sync(all_lanes, end[j], 1);

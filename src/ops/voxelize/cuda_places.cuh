@@ -242,28 +242,6 @@ struct Places {
     }
 };
 
-/// Each warp asks the second-level cache for its share of `bytes` from `data` on. May be called before earlier work has
-/// finished: what is asked for decides nothing.
-__device__ __forceinline__ void ask_for_share(const char* data, std::int64_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    constexpr std::int64_t least = 16;
-    constexpr std::int64_t most = 1 << 14;  // more is more than a first wave of blocks should ask for
-    if (data == nullptr || threadIdx.x % 32 != 0) return;
-    const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * (blockDim.x / 32);
-    const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
-    const std::int64_t share = (bytes / warps + least - 1) / least * least;
-    const std::int64_t first = warp * share;
-    const std::int64_t left = bytes - first;
-    const std::int64_t size = (left < share ? left : share) / least * least;
-    if (size <= 0 || size > most) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(data + first), "r"(static_cast<std::uint32_t>(size))
-                 : "memory");
-#else
-    (void)data;
-    (void)bytes;
-#endif
-}
-
 /// Of the current device.
 inline std::int64_t num_multiprocessors() {
     static std::array<std::atomic<int>, 64> known{};

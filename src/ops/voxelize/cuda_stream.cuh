@@ -66,6 +66,10 @@ public:
 
     __device__ void begin() {
         __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        // Points are read once: they should leave the cache before the keys do.
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once_));
+#endif
         for (int k = 0; k < ring_parts; ++k) fill(k);
     }
 
@@ -105,9 +109,9 @@ private:
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(part_bytes)
                          : "memory");
             asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                    shared_address(parts_ + slot * part_bytes)),
-                "l"(from_), "r"(part_bytes), "r"(barrier)
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(parts_ + slot * part_bytes)),
+                "l"(from_), "r"(part_bytes), "r"(barrier), "l"(read_once_)
                 : "memory");
             --left_;
             advance();
@@ -138,6 +142,7 @@ private:
     std::uint64_t* barriers_;
     std::int32_t parts_of_tile_;
     const char* from_;
+    std::uint64_t read_once_ = 0;
     std::int32_t left_;  // parts to ask for
     std::int32_t part_ = 0;
     std::int32_t slot_ = 0;
