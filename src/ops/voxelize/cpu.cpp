@@ -52,18 +52,23 @@ public:
     void write(std::int64_t bucket, Accumulators<Word>& accumulators) const {
         const std::int64_t first = bucket << shift_;
         const std::int64_t num_cells = std::min(std::int64_t{1} << shift_, plan_.total_cells() - first);
-        accumulators.clear(num_cells);
-        Word* counts = accumulators.counts();
+        char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
+        const bool in_place = counts_in_place();
+        Word* counts = in_place ? reinterpret_cast<Word*>(out) : accumulators.counts();
+        if (in_place) {
+            std::fill_n(counts, num_cells, Word{0});
+        } else {
+            accumulators.clear(num_cells);
+        }
         const auto each_part = [&](const auto& body) { buckets_.each_part(bucket, body); };
         each_part([&](std::span<const Item> items, std::span<const Item>) {
             each_by_quarters(std::ssize(items),
                              [&](std::int64_t k, int) { ++counts[local_of(items[static_cast<std::size_t>(k)])]; });
         });
-        char* out = static_cast<char*>(plan_.out) + first * channels_ * size_bytes(plan_.out_dtype);
         if constexpr (std::is_same_v<Item, Entry<Word>>) {
             accumulators.add(each_part, rows_);
             accumulators.finish(out, plan_.out_dtype, plan_.fill, plan_.total_cells());
-        } else {
+        } else if (!in_place) {
             write_counts(plan_, counts, num_cells, out);
         }
         if (plan_.counts == nullptr) return;
@@ -71,6 +76,11 @@ public:
     }
 
 private:
+    /// Whether the output is what is counted: then nothing is copied.
+    [[nodiscard]] bool counts_in_place() const {
+        return sizeof(Word) == 4 && plan_.reduction == Reduction::count && plan_.out_dtype == DType::i32;
+    }
+
     static Word local_of(const Entry<Word>& entry) { return entry.local; }
     static Word local_of(Word entry) { return entry; }
     static Word local_of(std::uint16_t entry) { return entry; }
