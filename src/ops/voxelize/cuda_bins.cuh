@@ -222,6 +222,13 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
     }
 }
 
+/// The lanes of a warp that belong to this thread's group of so many.
+template <int lanes>
+__device__ __forceinline__ unsigned group_mask() {
+    constexpr unsigned group = (1U << lanes) - 1;
+    return group << (threadIdx.x % warp_threads / lanes * lanes);
+}
+
 template <class Stored, int unit>
 struct KeyUnit {
     Stored only;
@@ -242,28 +249,34 @@ struct alignas(16) KeyUnit<Stored, unit> {
 
 /// Of a bin's spans, those that take a warp; in shared memory.
 struct LongSpans {
-    uint2 spans[1024];  // tile, span
-    std::int32_t num;
+    static constexpr std::int32_t most = 512;
+    uint2 spans[most];  // tile, span
+    std::int32_t num;   // may be more than there is room for
 };
 
 /// Calls body(key, tile) for every key of a bin, by all threads of the block. So many lanes take a tile's keys, of
-/// several tiles at once; whole warps take what is longer, wherever in the block they are.
+/// several tiles at once. Spans that are too long for them wait until all warps are free to take one each: points that
+/// come in the order of a scan have few and very long ones. Where there is no room left to wait, most tiles have long
+/// spans, so that every group of lanes has one.
 template <class Stored, int lanes, int unit, class Body>
 __device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32_t bin, LongSpans& longer,
                                             Body&& body) {
     using Unit = KeyUnit<Stored, unit>;
     constexpr int rounds = 2;                 // of so many units
     constexpr int batch = unit == 1 ? 4 : 2;  // tiles
-    constexpr std::int32_t is_long = rounds * lanes * unit;
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t lane = thread % lanes;
     const auto groups = static_cast<std::int32_t>(blockDim.x / lanes);
     const auto* keys = static_cast<const Stored*>(tiles.keys);
     const std::uint32_t* spans = tiles.spans + bin * tiles.num_tiles;
-    const auto take = [&](const Unit& keys_of_unit, std::int32_t left, std::int64_t tile) {
+    const auto keys_of = [&](std::int32_t tile, std::uint32_t span) {
+        return keys + static_cast<std::int64_t>(tile) * tiles.pitch + (span & 0xffffU);
+    };
+    const auto read = [](const Stored* from) { return *reinterpret_cast<const Unit*>(from); };
+    const auto take = [&](const Unit& some, std::int32_t left, std::int64_t tile) {
 #pragma unroll
         for (int k = 0; k < unit; ++k) {
-            if (k < left) body(keys_of_unit.key(k), tile);
+            if (k < left) body(some.key(k), tile);
         }
     };
     if (thread == 0) longer.num = 0;
@@ -271,59 +284,59 @@ __device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32
     const auto num_tiles = static_cast<std::int32_t>(tiles.num_tiles);
     for (std::int32_t first = 0; first < num_tiles; first += batch * groups) {
         const std::int32_t tile = first + thread / lanes;
+        std::uint32_t span[batch];
         std::int32_t size[batch];
         Unit units[batch][rounds];
-        std::uint32_t span[batch];
 #pragma unroll
         for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
             span[u] = tile + u * groups < num_tiles ? spans[tile + u * groups] : 0;
         }
-        bool some_long = false;
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
             size[u] = static_cast<std::int32_t>(span[u] >> 16);
-            if (size[u] > is_long) {
-                some_long = true;
-                if (lane == 0) longer.spans[atomicAdd(&longer.num, 1)] = make_uint2(tile + u * groups, span[u]);
-                size[u] = 0;
-            }
-            const Stored* from =
-                keys + static_cast<std::int64_t>(tile + u * groups) * tiles.pitch + (span[u] & 0xffffU);
 #pragma unroll
             for (int r = 0; r < rounds; ++r) {
                 const std::int32_t at = (lane + r * lanes) * unit;
-                if (at < size[u]) units[u][r] = *reinterpret_cast<const Unit*>(from + at);
+                if (at < size[u]) units[u][r] = read(keys_of(tile + u * groups, span[u]) + at);
             }
         }
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
+            if (first + u * groups >= num_tiles) break;
 #pragma unroll
             for (int r = 0; r < rounds; ++r) {
                 take(units[u][r], size[u] - (lane + r * lanes) * unit, tile + u * groups);
             }
-        }
-        if (__syncthreads_or(static_cast<int>(some_long)) == 0) continue;
-        constexpr int more = 4;
-        const std::int32_t num = longer.num;
-        for (std::int32_t e = thread / warp_threads; e < num;
-             e += static_cast<std::int32_t>(blockDim.x) / warp_threads) {
-            const uint2 entry = longer.spans[e];
-            const auto of = static_cast<std::int32_t>(entry.y >> 16);
-            const Stored* from = keys + static_cast<std::int64_t>(entry.x) * tiles.pitch + (entry.y & 0xffffU);
-            constexpr std::int32_t step = warp_threads * unit;
-            for (std::int32_t k = thread % warp_threads * unit; k < of; k += more * step) {
-                Unit long_units[more];
-#pragma unroll
-                for (int v = 0; v < more; ++v) {
-                    if (k + v * step < of) long_units[v] = *reinterpret_cast<const Unit*>(from + k + v * step);
-                }
-#pragma unroll
-                for (int v = 0; v < more; ++v) take(long_units[v], of - (k + v * step), entry.x);
+            if (size[u] <= rounds * lanes * unit) continue;
+            std::int32_t place = 0;
+            if (lane == 0) place = atomicAdd(&longer.num, 1);
+            place = __shfl_sync(group_mask<lanes>(), place, 0, lanes);
+            if (place < LongSpans::most) {
+                if (lane == 0) longer.spans[place] = make_uint2(static_cast<std::uint32_t>(tile + u * groups), span[u]);
+                continue;
+            }
+            for (std::int32_t at = (lane + rounds * lanes) * unit; at < size[u]; at += lanes * unit) {
+                take(read(keys_of(tile + u * groups, span[u]) + at), size[u] - at, tile + u * groups);
             }
         }
-        __syncthreads();
-        if (thread == 0) longer.num = 0;
-        __syncthreads();
+    }
+    __syncthreads();
+    constexpr int more = 4;
+    constexpr std::int32_t step = warp_threads * unit;
+    const std::int32_t num = longer.num < LongSpans::most ? longer.num : LongSpans::most;
+    for (std::int32_t e = thread / warp_threads; e < num; e += static_cast<std::int32_t>(blockDim.x) / warp_threads) {
+        const auto tile = static_cast<std::int32_t>(longer.spans[e].x);
+        const std::uint32_t span = longer.spans[e].y;
+        const auto size = static_cast<std::int32_t>(span >> 16);
+        for (std::int32_t k = (rounds * lanes + thread % warp_threads) * unit; k < size; k += more * step) {
+            Unit units[more];
+#pragma unroll
+            for (int v = 0; v < more; ++v) {
+                if (k + v * step < size) units[v] = read(keys_of(tile, span) + k + v * step);
+            }
+#pragma unroll
+            for (int v = 0; v < more; ++v) take(units[v], size - (k + v * step), tile);
+        }
     }
 }
 
