@@ -110,7 +110,7 @@ template <class Source, int per_thread, class Stored>
 __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
     extern __shared__ __align__(16) char shared_memory[];
     __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
-    __shared__ std::uint64_t barriers[sort_threads / warp_threads][ring_parts];
+    __shared__ std::uint64_t barriers[sort_threads / warp_threads][2 * ring_parts];  // arrived, free
     constexpr int tile = per_thread * sort_threads;
     constexpr bool has_ring = per_thread == 16;  // where blocks have several tiles
     const Places<Source>& places = args.places;
@@ -165,6 +165,7 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
                         }
                     }
                     places.grid.quick_indices(p, cell);
+                    if constexpr (has_ring) ring.refill();
 #pragma unroll
                     for (int u = 0; u < some; ++u) {
                         const std::uint32_t at = static_cast<std::uint32_t>(cell[u]) - first_cell;

@@ -47,6 +47,8 @@ public:
         if (is_leader_ && left_ > 0) {
             for (int k = 0; k < ring_parts; ++k) {
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barriers_ + k)) : "memory");
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(shared_address(barriers_ + ring_parts + k))
+                             : "memory");
             }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -81,12 +83,9 @@ public:
         const char* from = parts_ + slot_ * part_bytes + threadIdx.x % 32 * 48;
 #pragma unroll
         for (int i = 0; i < 3; ++i) all[i] = reinterpret_cast<const float4*>(from)[i];
-        __syncwarp();
-        fill(slot_);
-        if (++slot_ == ring_parts) {
-            slot_ = 0;
-            phase_ ^= 1U;
-        }
+        // A copy does not wait behind reads that are still on their way: it may begin when they are known to be done.
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barriers_ + ring_parts + slot_))
+                     : "memory");
 #else
         const char* from = from_ + threadIdx.x % 32 * 48;
 #pragma unroll
@@ -94,6 +93,19 @@ public:
         advance();
 #endif
         split_four(all, p);
+    }
+
+    /// To be called after each take, when its points have been worked on: asks for the part that comes into their
+    /// place.
+    __device__ __forceinline__ void refill() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (is_leader_ && left_ > 0) await(barriers_ + ring_parts + slot_, phase_);
+        fill(slot_);
+        if (++slot_ == ring_parts) {
+            slot_ = 0;
+            phase_ ^= 1U;
+        }
+#endif
     }
 
 private:
