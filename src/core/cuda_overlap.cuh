@@ -20,7 +20,8 @@ __device__ __forceinline__ void allow_next_kernel() {
 }
 
 /// To be called by every thread of such a kernel before it writes global memory, or reads what work before it may have
-/// written: returns when all of that is done and visible. Allows the next kernel, which waits in the same way.
+/// written (what is read too early must decide nothing): returns when all of that is done and visible. Allows the next
+/// kernel, which waits in the same way.
 __device__ __forceinline__ void wait_for_earlier_work() {
     allow_next_kernel();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
