@@ -22,6 +22,7 @@ import harness
 import numpy as np
 import robocache
 import torch
+from robocache.loader._ring import COPIED, DEPTH
 from training_policy import ACTION, OBSERVED, Batch, GraphStep, Step
 
 TIERS = ("gpu", "pinned", "mmap", "memory")
@@ -31,7 +32,8 @@ MOST_CORES = 1.0
 CACHED, CONTROL = "cached", "cached again"
 """The same thing twice: how far they are apart is what the measurement cannot tell."""
 BATCH = 256
-WARM_STEPS = 5  # before each sample: what was fetched ahead while others ran is used up
+WARM_STEPS = DEPTH[1] + COPIED + 1
+"""Before each sample: more than a loader reads ahead while the others run."""
 STREAMS = {"state": (32, 100), "force": (6, 500), "action": (14, 50)}  # channels, Hz
 WINDOWS = {
     "state": robocache.Window(past=0.1, rate_hz=20),

@@ -1,15 +1,30 @@
-// Memory for tables that are read at random.
+// Memory that is read at random, in huge pages where the system gives them to who asks: one entry of the TLB covers 2
+// MB instead of 4 KB, and a fault fills as much.
 #pragma once
 
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <new>
 
 namespace robocache {
 
-/// For a std::vector whose elements are read in any order. A large one lies in huge pages, where the system gives them
-/// to who asks: one entry of the TLB covers 2 MB instead of 4 KB.
+inline constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+/// Not initialised, aligned to 64 bytes, for std::free; null where there is no more. In huge pages from `least` bytes
+/// on.
+inline void* allocate_pages(std::size_t bytes, std::size_t least) noexcept {
+    if (bytes > SIZE_MAX / 2) return nullptr;
+    const std::size_t unit = bytes >= least ? huge_page : 64;
+    const std::size_t rounded = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
+    void* made = std::aligned_alloc(unit, rounded);
+    if (made != nullptr && unit == huge_page) (void)madvise(made, rounded, MADV_HUGEPAGE);  // refused: small ones do
+    return made;
+}
+
+/// For a std::vector whose elements are read in any order.
 template <class T>
 struct HugePageAllocator {
     using value_type = T;
@@ -19,23 +34,16 @@ struct HugePageAllocator {
     explicit HugePageAllocator(const HugePageAllocator<Other>&) noexcept {}
 
     [[nodiscard]] T* allocate(std::size_t count) {
-        const std::size_t bytes = count * sizeof(T);
-        if (bytes < least) return static_cast<T*>(::operator new(bytes, std::align_val_t{alignof(T)}));
-        const std::size_t whole_pages = (bytes + page - 1) / page * page;
-        void* made = ::operator new(whole_pages, std::align_val_t{page});
-        (void)madvise(made, whole_pages, MADV_HUGEPAGE);  // where it is refused, small pages do
+        static_assert(alignof(T) <= 64);
+        if (count > SIZE_MAX / 2 / sizeof(T)) throw std::bad_alloc();
+        void* made = allocate_pages(count * sizeof(T), huge_page / 8);  // a smaller table is not worth a page
+        if (made == nullptr) throw std::bad_alloc();
         return static_cast<T*>(made);
     }
 
-    void deallocate(T* given, std::size_t count) noexcept {
-        ::operator delete(given, std::align_val_t{count * sizeof(T) < least ? alignof(T) : page});
-    }
+    void deallocate(T* given, std::size_t) noexcept { std::free(given); }
 
     [[nodiscard]] bool operator==(const HugePageAllocator&) const = default;
-
-private:
-    static constexpr std::size_t page = std::size_t{2} << 20;
-    static constexpr std::size_t least = page / 8;  // what is smaller is not worth a page of its own
 };
 
 }  // namespace robocache

@@ -11,10 +11,13 @@ namespace robocache::loader_detail {
 
 // ---- a shuffled order without a permutation in memory ---------------------------------------------------------------
 
+inline constexpr std::uint64_t mix_first = 0xbf58476d1ce4e5b9U;
+inline constexpr std::uint64_t mix_second = 0x94d049bb133111ebU;
+
 /// splitmix64's last steps: every bit of the result depends on every bit of x.
 ROBOCACHE_HD std::uint64_t mix(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    x = (x ^ (x >> 30)) * mix_first;
+    x = (x ^ (x >> 27)) * mix_second;
     return x ^ (x >> 31);
 }
 

@@ -8,7 +8,7 @@
 namespace robocache::loader_detail {
 
 /// One half round of permute for halves of at most 30 bits. x = half ^ key has key's own bits from bit 30 on, so that
-/// the first steps of mix, (x ^ x >> 30) * a, are (half ^ low) * a + sum.
+/// the first steps of mix, (x ^ x >> 30) * mix_first, are (half ^ low) * mix_first + sum.
 struct HalfRound {
     std::uint64_t sum;
     std::uint32_t low;
@@ -23,7 +23,7 @@ struct Rounds {
         for (HalfRound& half : halves) {
             key += golden;
             const std::uint64_t mixed = key ^ (key >> 30);
-            half.sum = (mixed & ~low_mask) * 0xbf58476d1ce4e5b9U;
+            half.sum = (mixed & ~low_mask) * mix_first;
             half.low = static_cast<std::uint32_t>(mixed & low_mask);
         }
     }
@@ -32,8 +32,8 @@ struct Rounds {
 
 /// The lowest 32 bits of mix(half ^ key).
 ROBOCACHE_HD std::uint32_t mix_half(std::uint32_t half, const HalfRound& round) {
-    std::uint64_t x = (half ^ round.low) * std::uint64_t{0xbf58476d1ce4e5b9U} + round.sum;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    std::uint64_t x = (half ^ round.low) * mix_first + round.sum;
+    x = (x ^ (x >> 27)) * mix_second;
     return static_cast<std::uint32_t>(x ^ (x >> 31));
 }
 

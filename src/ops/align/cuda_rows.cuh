@@ -417,23 +417,7 @@ __device__ __forceinline__ void write_narrow(const PlacedRow& placed, std::int32
         }
     }
     __syncwarp();
-    const std::int32_t size = count * row_bytes;
-    std::int32_t done = 0;
-    if (reinterpret_cast<std::uintptr_t>(out) % 16 == 0) {
-        done = size / 16 * 16;
-        for (std::int32_t at = lane * 16; at < done; at += warp_size * 16) {
-            store_word(out + at, *reinterpret_cast<const uint4*>(scratch + at));
-        }
-    } else if (reinterpret_cast<std::uintptr_t>(out) % 4 == 0) {
-        done = size / 4 * 4;
-        for (std::int32_t at = lane * 4; at < done; at += warp_size * 4) {
-            store_word(out + at, *reinterpret_cast<const unsigned int*>(scratch + at));
-        }
-    }
-    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
-    for (std::int32_t at = done + lane * element; at < size; at += warp_size * element) {
-        *reinterpret_cast<T*>(out + at) = *reinterpret_cast<const T*>(scratch + at);
-    }
+    write_side_by_side<T>(scratch, count * row_bytes, lane, out);
 }
 
 /// Element stands for streams of many kinds in one launch.

@@ -204,6 +204,7 @@ struct ShortRows {
     bool blends;
 };
 
+/// narrow_pair as one word: by way of two elements it takes more instructions (seen in the machine code).
 __device__ __forceinline__ unsigned pack_pair(float x, float y, BFloat16) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
     unsigned word;
@@ -260,27 +261,6 @@ __device__ __forceinline__ void blend_rows(const ShortRows<T>& p, const ShortRow
 template <class T>
 __device__ __forceinline__ void fill_nan(std::int32_t width, T* to) {
     for (std::int32_t c = 0; c < width; ++c) to[c] = narrow<T>(__longlong_as_double(0x7ff8000000000000LL));
-}
-
-/// Results from shared memory to where they belong, in the widest accesses that the address allows.
-template <class T>
-__device__ __forceinline__ void write_side_by_side(const char* results, std::int32_t size, int lane, char* out) {
-    std::int32_t done = 0;
-    if (reinterpret_cast<std::uintptr_t>(out) % 16 == 0) {
-        done = size / 16 * 16;
-        for (std::int32_t at = lane * 16; at < done; at += warp_size * 16) {
-            store_word(out + at, *reinterpret_cast<const uint4*>(results + at));
-        }
-    } else if (reinterpret_cast<std::uintptr_t>(out) % 4 == 0) {
-        done = size / 4 * 4;
-        for (std::int32_t at = lane * 4; at < done; at += warp_size * 4) {
-            store_word(out + at, *reinterpret_cast<const unsigned*>(results + at));
-        }
-    }
-    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
-    for (std::int32_t at = done + lane * element; at < size; at += warp_size * element) {
-        *reinterpret_cast<T*>(out + at) = *reinterpret_cast<const T*>(results + at);
-    }
 }
 
 /// `fixed`: the width of rows where the compiler knows it, else 0.

@@ -121,4 +121,25 @@ __device__ inline void store_word(char* to, W word) {
     }
 }
 
+/// A warp's results from shared memory to where they belong, in the widest accesses that the address allows.
+template <class T>
+__device__ __forceinline__ void write_side_by_side(const char* results, std::int32_t size, int lane, char* out) {
+    std::int32_t done = 0;
+    if (reinterpret_cast<std::uintptr_t>(out) % 16 == 0) {
+        done = size / 16 * 16;
+        for (std::int32_t at = lane * 16; at < done; at += warp_size * 16) {
+            store_word(out + at, *reinterpret_cast<const uint4*>(results + at));
+        }
+    } else if (reinterpret_cast<std::uintptr_t>(out) % 4 == 0) {
+        done = size / 4 * 4;
+        for (std::int32_t at = lane * 4; at < done; at += warp_size * 4) {
+            store_word(out + at, *reinterpret_cast<const unsigned*>(results + at));
+        }
+    }
+    constexpr auto element = static_cast<std::int32_t>(sizeof(T));
+    for (std::int32_t at = done + lane * element; at < size; at += warp_size * element) {
+        *reinterpret_cast<T*>(out + at) = *reinterpret_cast<const T*>(results + at);
+    }
+}
+
 }  // namespace robocache::align_detail

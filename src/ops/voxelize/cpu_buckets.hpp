@@ -6,8 +6,6 @@
 // a bucket has a part in every chunk.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -17,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "core/huge_pages.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/voxelize/cpu_keys.hpp"
 #include "robocache/errors.hpp"
@@ -31,13 +30,9 @@ class Scratch {
 public:
     Scratch() = default;
     explicit Scratch(std::int64_t count) {
-        constexpr std::size_t page = std::size_t{1} << 21;
         std::size_t bytes = 0;
-        if (!__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes) && bytes < SIZE_MAX / 2) {
-            const bool large = bytes >= page;
-            const std::size_t rounded = large ? (bytes + page - 1) / page * page : (bytes + 64) / 64 * 64;
-            data_.reset(static_cast<T*>(std::aligned_alloc(large ? page : 64, rounded)));
-            if (large && data_ != nullptr) (void)madvise(data_.get(), rounded, MADV_HUGEPAGE);
+        if (!__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes)) {
+            data_.reset(static_cast<T*>(allocate_pages(bytes, huge_page)));
         }
         if (data_ == nullptr) {
             throw OutOfMemory("voxelize: no " + std::to_string(count) + " times " + std::to_string(sizeof(T)) +
