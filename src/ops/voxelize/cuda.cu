@@ -4,23 +4,32 @@
 
 #include "ops/voxelize/cuda_bins.cuh"
 #include "ops/voxelize/cuda_bits.cuh"
+#include "ops/voxelize/cuda_counts.cuh"
+#include "ops/voxelize/cuda_depth.cuh"
 #include "ops/voxelize/cuda_features.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {
 
-constexpr std::int64_t own_bytes = 200 * 1024;   // of shared memory, for the bits of one cloud
-constexpr std::int64_t own_clouds = 64;          // fewer leave multiprocessors without work
-constexpr std::int64_t own_blocks = 132;         // that share the clouds
-constexpr std::int64_t small_cloud = 2 << 20;    // points; fewer are cut into smaller tiles
-constexpr std::int64_t most_segments = 4 << 20;  // of tiles and bins: short ones cost more than they hold
-constexpr std::int64_t large_bin = 1 << 14;      // cells, from which on a block has more threads
+constexpr std::int64_t own_bytes = 200 * 1024;  // of shared memory, for the bits of one cloud
+constexpr std::int64_t own_clouds = 64;         // fewer leave multiprocessors without work
+constexpr std::int64_t own_blocks = 132;        // that share the clouds
+constexpr std::int64_t most_pixels = 1 << 24;   // of a row or a column, whose numbers are exact as floats
+constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into smaller tiles
+constexpr std::int64_t enough_bins = 256;       // fewer leave multiprocessors without work, more have short spans
+constexpr std::int64_t large_bin = 1 << 13;     // cells, from which on a block has more threads
+constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its counters leave no room for another block
+constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
+constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 
 enum class Way { bins, own, marks };
 
 Way way_of(const DensePlan& plan) {
     if (plan.reduction != Reduction::occupancy || plan.wants_counts) return Way::bins;
-    if (plan.from_depth) return DeviceGrid<float>(plan.grid).is_quick ? Way::marks : Way::bins;
+    if (plan.from_depth) {
+        const bool exact = plan.depth.width <= most_pixels && plan.depth.height <= most_pixels;
+        return exact && DeviceGrid<float>(plan.grid).is_quick ? Way::marks : Way::bins;
+    }
     const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
     return plan.num_clouds >= own_clouds && bytes <= own_bytes ? Way::own : Way::bins;
 }
@@ -29,7 +38,9 @@ Way way_of(const DensePlan& plan) {
 struct BinSpace {
     SortedTiles tiles{};
     std::uint32_t* points = nullptr;
+    std::uint32_t* begins = nullptr;
     std::uint32_t* ends = nullptr;
+    std::uint32_t* listed = nullptr;
     std::int64_t num_bins = 0;  // in all
 };
 
@@ -41,13 +52,12 @@ bool has_marks_only(const DensePlan& plan) {
 BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     BinSpace space;
     SortedTiles& tiles = space.tiles;
-    const int per_thread = plan.num_points <= small_cloud ? 8 : 16;
+    const bool features = plan.has_features();
+    const int per_thread = features || plan.num_points <= small_cloud ? 8 : 16;
     tiles.tile = per_thread * sort_threads;
     tiles.num_tiles = (plan.num_points + tiles.tile - 1) / tiles.tile;
-    const int most_bits = has_marks_only(plan) ? 16 : (plan.has_features() ? 14 : most_bin_bits);
-    const std::int64_t segments = has_marks_only(plan) ? most_segments / 2 : most_segments;
-    const std::int64_t most =
-        std::clamp<std::int64_t>(segments / std::max<std::int64_t>(tiles.num_tiles, 1), 256, max_bins);
+    const int most_bits = has_marks_only(plan) ? 16 : (features ? 14 : most_bin_bits);
+    const std::int64_t most = features ? wide_bins : enough_bins;
     tiles.bin_bits = least_bin_bits;
     const auto num_bins = [&] {
         return (plan.total_cells() + (std::int64_t{1} << tiles.bin_bits) - 1) >> tiles.bin_bits;
@@ -56,28 +66,56 @@ BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
     space.num_bins = num_bins();
     tiles.bin_keys = static_cast<std::int32_t>(tiles.tile / std::max<std::int64_t>(num_bins(), 1));
     tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins, max_bins));
-    const bool features = plan.has_features();
-    tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.tile * (features ? 4 : 2));
-    tiles.starts = cutter.take<std::uint16_t>(tiles.num_tiles * (tiles.num_bins + 1));
+    const std::int64_t key_bytes = features ? 4 : 2;
+    tiles.unit = static_cast<std::int32_t>(tiles.num_bins <= wide_bins ? 16 / key_bytes : 1);
+    tiles.pitch = tiles.tile + tiles.num_bins * (tiles.unit - 1);
+    tiles.pitch = (tiles.pitch + 7) / 8 * 8;
+    tiles.keys = cutter.take<char>(tiles.num_tiles * tiles.pitch * key_bytes);
+    tiles.spans = cutter.take<std::uint32_t>(tiles.num_tiles * tiles.num_bins);
     if (features) {
         space.points = cutter.take<std::uint32_t>(plan.num_points);
+        space.begins = cutter.take<std::uint32_t>(tiles.num_bins);
         space.ends = cutter.take<std::uint32_t>(static_cast<std::int64_t>(tiles.num_bins) << tiles.bin_bits);
+        space.listed = cutter.take<std::uint32_t>(1);
     }
     return space;
 }
 
-std::uint32_t* cut_marks(const DensePlan& plan, Cutter& cutter) {
-    return cutter.take<std::uint32_t>((plan.total_cells() + 31) / 32);
+/// What occupancy of depth images needs in the workspace.
+struct MarkSpace {
+    std::uint32_t* bits;
+    View* views;
+};
+
+MarkSpace cut_marks(const DensePlan& plan, Cutter& cutter) {
+    return {cutter.take<std::uint32_t>((plan.total_cells() + 31) / 32),
+            cutter.take<View>(plan.num_clouds * plan.depth.num_views)};
+}
+
+/// Which of the points can stream into shared memory: whole tiles of one cloud, without gaps, aligned.
+template <class Source>
+PointStream stream_of(const SortArguments<Source>& args) {
+    if constexpr (std::is_same_v<Source, PointReader<float>>) {
+        const PointsPlan& points = args.places.source.points;
+        const bool streams = points.row_stride == 12 && points.axis_stride == 4 && args.places.source.num_clouds == 1 &&
+                             args.places.grid.is_quick && reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0;
+        if (streams) return {points.data, args.num_points / args.tiles.tile, args.tiles.tile * 12};
+    }
+    return {nullptr, 0, 0};
 }
 
 template <class Source, int per_thread, class Stored>
-void launch_sort(const SortArguments<Source>& args, cudaStream_t stream) {
-    const std::int64_t bytes = per_thread * sort_threads * static_cast<std::int64_t>(sizeof(Stored)) +
-                               args.tiles.num_bins * static_cast<std::int64_t>(sizeof(std::uint32_t));
+void launch_sort(SortArguments<Source> args, cudaStream_t stream) {
+    args.stream = stream_of(args);
+    std::int64_t bytes =
+        args.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored)) + (args.tiles.num_bins + 3) / 4 * 16;
+    if (per_thread == 16 && args.stream.num_tiles > 0) bytes += sort_threads / warp_threads * ring_parts * part_bytes;
     constexpr auto kernel = sort_tiles<Source, per_thread, Stored>;
     allow_shared(kernel, bytes);
-    launch_overlapped(kernel, static_cast<unsigned>(args.tiles.num_tiles), sort_threads,
-                      static_cast<std::size_t>(bytes), stream, args, "voxelize: launching sort_tiles");
+    const std::int64_t blocks =
+        per_thread == 16 ? std::min(args.tiles.num_tiles, sort_blocks * num_multiprocessors()) : args.tiles.num_tiles;
+    launch_overlapped(kernel, static_cast<unsigned>(blocks), sort_threads, static_cast<std::size_t>(bytes), stream,
+                      args, "voxelize: launching sort_tiles");
 }
 
 void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t first_cell, cudaStream_t stream) {
@@ -93,6 +131,7 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
     const bool large = cells >= large_bin;
     if (has_marks_only(plan) && large) return launch(&mark_bins<large_bin_threads>, large_bin_threads, cells / 8);
     if (has_marks_only(plan)) return launch(&mark_bins<bin_threads>, bin_threads, cells / 8);
+    if (cells >= huge_bin) return launch(&count_bins<huge_bin_threads>, huge_bin_threads, cells * 4);
     if (large) return launch(&count_bins<large_bin_threads>, large_bin_threads, cells * 4);
     launch(&count_bins<bin_threads>, bin_threads, cells * 4);
 }
@@ -101,8 +140,8 @@ template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
     const std::int64_t left = args.num_cells - args.first_cell;
     const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
-    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_cells), feature_threads, 0, stream,
-                      args, "voxelize: launching write_features");
+    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads * args.rounds),
+                      feature_threads, 0, stream, args, "voxelize: launching write_features");
 }
 
 template <class In>
@@ -125,13 +164,25 @@ void launch_features_of(const FeatureArguments& args, bool deterministic, cudaSt
 
 void launch_features(const DensePlan& plan, const BinSpace& space, const SortedTiles& tiles, std::int64_t first_cell,
                      cudaStream_t stream) {
-    const FeatureArguments args{tiles,          first_cell,      plan.total_cells(), space.points,
-                                space.ends,     plan.from_depth, plan.depth,         plan.features,
-                                plan.reduction, plan.fill,       plan.out,           plan.out_dtype == DType::f32,
-                                plan.counts};
+    const FeatureArguments args{tiles,
+                                first_cell,
+                                plan.total_cells(),
+                                space.points,
+                                space.begins,
+                                space.ends,
+                                space.listed,
+                                plan.from_depth,
+                                plan.depth,
+                                plan.features,
+                                plan.reduction,
+                                plan.fill,
+                                plan.out,
+                                plan.out_dtype == DType::f32,
+                                plan.counts,
+                                plan.total_cells() / empty_cells >= plan.num_points ? most_rounds : 1};
     const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
     allow_shared(list_points, bytes);
-    launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), bin_threads, static_cast<std::size_t>(bytes),
+    launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads, static_cast<std::size_t>(bytes),
                       stream, args, "voxelize: launching list_points");
     switch (plan.features.dtype) {
         case DType::f16: return launch_features_of<Half>(args, plan.deterministic, stream);
@@ -160,12 +211,11 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
         if (tiles.num_tiles > 0) {
             with_source(plan, [&](const auto& source) {
                 using Source = std::decay_t<decltype(source)>;
-                const SortArguments<Source> args{Places<Source>(source, plan.grid), tiles, plan.num_points, first_cell,
-                                                 first_bin == 0 ? plan.dropped : nullptr};
-                const bool small = tiles.tile == 8 * sort_threads;
-                if (features && small) return launch_sort<Source, 8, std::uint32_t>(args, stream);
-                if (features) return launch_sort<Source, 16, std::uint32_t>(args, stream);
-                if (small) return launch_sort<Source, 8, std::uint16_t>(args, stream);
+                const SortArguments<Source> args{
+                    Places<Source>(source, plan.grid),       tiles,         plan.num_points, first_cell,
+                    first_bin == 0 ? plan.dropped : nullptr, PointStream{}, space.listed};
+                if (features) return launch_sort<Source, 8, std::uint32_t>(args, stream);
+                if (tiles.tile == 8 * sort_threads) return launch_sort<Source, 8, std::uint16_t>(args, stream);
                 launch_sort<Source, 16, std::uint16_t>(args, stream);
             });
         }
@@ -202,52 +252,48 @@ void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
 }
 
 template <class Raw>
-void launch_marks(const DensePlan& plan, std::uint32_t* bits, cudaStream_t stream) {
-    const DepthPlan& depth = plan.depth;
-    const std::int64_t images = plan.num_clouds * depth.num_views;
+void launch_marks(MarkArguments args, cudaStream_t stream) {
+    const DepthPlan& depth = args.depth;
     constexpr int many = 16 / static_cast<int>(sizeof(Raw));
     std::int64_t steps = depth.width * static_cast<std::int64_t>(sizeof(Raw));
     steps |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(depth.data));
     for (int d = 0; d < 3; ++d) steps |= depth.strides[d];
-    const bool wide = depth.strides[3] == sizeof(Raw) && steps % 16 == 0;
+    const bool wide = depth.strides[3] == sizeof(Raw) && steps % 16 == 0 && depth.unit < 0x1p60F;
     const std::int64_t chunks = wide ? depth.width / many : depth.width;
-    const std::int64_t bands = (depth.height + band_rows - 1) / band_rows;
-    const std::int64_t blocks = (chunks * bands + mark_threads - 1) / mark_threads;
-    const MarkArguments<Raw> args{depth,
-                                  DeviceGrid<float>(plan.grid),
-                                  static_cast<std::int32_t>(chunks),
-                                  static_cast<std::int32_t>(bands),
-                                  static_cast<std::int32_t>(blocks),
-                                  bits,
-                                  plan.dropped};
-    const unsigned all = blocks_for(images * blocks, 1);
+    const std::int64_t bands = (depth.height + depth_rows - 1) / depth_rows;
+    const std::int64_t blocks = (chunks * bands + depth_threads - 1) / depth_threads;
+    if (blocks * depth_threads > UINT32_MAX) throw Unsupported("voxelize_depth: larger images than a CUDA grid takes");
+    args.chunks = static_cast<std::uint32_t>(chunks);
+    args.blocks = static_cast<std::uint32_t>(blocks);
+    const unsigned all = blocks_for(args.num_images * blocks, 1);
     constexpr const char* what = "voxelize: launching mark_depth";
     if (wide) {
-        launch_overlapped(mark_depth<Raw, many>, all, mark_threads, 0, stream, args, what);
+        launch_overlapped(mark_depth<Raw, many>, all, depth_threads, 0, stream, args, what);
     } else {
-        launch_overlapped(mark_depth<Raw, 1>, all, mark_threads, 0, stream, args, what);
+        launch_overlapped(mark_depth<Raw, 1>, all, depth_threads, 0, stream, args, what);
     }
 }
 
 void by_marks(const DensePlan& plan, cudaStream_t stream) {
     Cutter cutter(plan.workspace.data);
-    std::uint32_t* bits = cut_marks(plan, cutter);
+    const MarkSpace space = cut_marks(plan, cutter);
     const std::int64_t cells = plan.total_cells();
     if (cells == 0) return;
-    check_cuda(cudaMemsetAsync(bits, 0, static_cast<std::size_t>((cells + 31) / 32) * 4, stream),
-               "voxelize: clearing bits");
     if (plan.dropped != nullptr) {
         check_cuda(cudaMemsetAsync(plan.dropped, 0, static_cast<std::size_t>(plan.num_clouds) * 8, stream),
                    "voxelize: clearing dropped");
     }
+    const MarkArguments marks(plan, space.views, space.bits);
+    launch_overlapped(prepare_marks, blocks_for(std::max(marks.num_fours, marks.num_images), depth_threads),
+                      depth_threads, 0, stream, marks, "voxelize: launching prepare_marks");
     if (plan.num_points > 0) {
         if (plan.depth.dtype == DType::u16) {
-            launch_marks<std::uint16_t>(plan, bits, stream);
+            launch_marks<std::uint16_t>(marks, stream);
         } else {
-            launch_marks<float>(plan, bits, stream);
+            launch_marks<float>(marks, stream);
         }
     }
-    const WriteArguments args{bits, cells, plan.out, plan.out_dtype};
+    const WriteArguments args{space.bits, cells, plan.out, plan.out_dtype};
     launch_overlapped(write_marks, blocks_for(std::min<std::int64_t>((cells + 15) / 16, 1 << 20), write_threads),
                       write_threads, 0, stream, args, "voxelize: launching write_marks");
 }

@@ -6,7 +6,6 @@
 
 namespace robocache::voxelize_detail {
 
-constexpr int mark_threads = 256;
 constexpr int own_threads = 1024;
 constexpr int write_threads = 256;
 
@@ -132,104 +131,8 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     }
 }
 
-// ---- depth images: a global grid of bits ----------------------------------------------------------------------------
-
-template <class Raw>
-struct MarkArguments {
-    DepthPlan depth;
-    DeviceGrid<float> grid;
-    std::int32_t chunks;  // of a row, per_thread pixels each
-    std::int32_t bands;   // of band_rows rows, in an image
-    std::int32_t blocks;  // of an image
-    std::uint32_t* bits;
-    std::int64_t* dropped;
-};
-
-constexpr int band_rows = 4;
-constexpr int lately_bits = 12;  // of the table of cells that a block has marked lately
-constexpr std::uint32_t no_cell = 0xffffffffU;
-
-/// A thread takes the same few pixels of the rows of a band, so that the columns' part of the projection is computed
-/// once; a block stays inside one image, so that the camera is read once. For quick grids.
-template <class Raw, int per_thread>
-__global__ __launch_bounds__(mark_threads, 3) void mark_depth(const __grid_constant__ MarkArguments<Raw> args) {
-    const DepthPlan& depth = args.depth;
-    __shared__ std::uint32_t lately[1 << lately_bits];
-    for (std::uint32_t k = threadIdx.x; k < 1U << lately_bits; k += mark_threads) lately[k] = no_cell;
-    __syncthreads();
-    wait_for_earlier_work();
-    const std::int32_t image = static_cast<std::int32_t>(blockIdx.x) / args.blocks;
-    const std::int64_t item = static_cast<std::int64_t>(blockIdx.x - image * args.blocks) * mark_threads + threadIdx.x;
-    const std::int64_t band = item / args.chunks;
-    const std::int64_t u0 = (item - band * args.chunks) * per_thread;
-    const std::int64_t cloud = image / depth.num_views;
-    const std::int64_t view = image - cloud * depth.num_views;
-    const Camera camera = camera_of(depth, cloud, view);
-    const std::int64_t cloud_cells = cloud * args.grid.num_cells;
-    std::uint32_t* bits = args.bits + (cloud_cells >> 5);
-    const auto first_bit = static_cast<std::uint32_t>(cloud_cells & 31);
-    const char* pixels = depth.data + cloud * depth.strides[0] + view * depth.strides[1] + u0 * depth.strides[3];
-    std::uint32_t dropped = 0;
-    float column[per_thread];
-#pragma unroll
-    for (int k = 0; k < per_thread; ++k) column[k] = (static_cast<float>(u0 + k) - camera.cx) / camera.fx;
-    struct alignas(per_thread * sizeof(Raw)) Some {
-        Raw values[per_thread];
-    };
-    std::int32_t last = no_point;
-    const std::int64_t first_row = band * band_rows;
-    const auto num_rows = static_cast<int>(depth.height - first_row < band_rows ? depth.height - first_row : band_rows);
-    const auto read = [&](int r) {
-        return *reinterpret_cast<const Some*>(pixels + (first_row + r) * depth.strides[2]);
-    };
-    Some next{};
-    if (num_rows > 0) next = read(0);
-    for (int r = 0; r < num_rows; ++r) {
-        const float row = (static_cast<float>(first_row + r) - camera.cy) / camera.fy;
-        const Some some = next;
-        if (r + 1 < num_rows) next = read(r + 1);
-        float p[per_thread][3];
-        std::int32_t cell[per_thread];
-#pragma unroll
-        for (int k = 0; k < per_thread; ++k) {
-            const float metres = depth_of(some.values[k], depth.unit);
-            const bool measured = is_measured(metres, depth.max_depth);
-            const float x = column[k] * metres;
-            const float y = row * metres;
-            p[k][0] = x;
-            p[k][1] = y;
-            p[k][2] = metres;
-            if (camera.has_pose) {
-#pragma unroll
-                for (int a = 0; a < 3; ++a) {
-                    const float* pose = camera.pose + 4 * a;
-                    p[k][a] = ((pose[0] * x + pose[1] * y) + pose[2] * metres) + pose[3];
-                }
-            }
-            cell[k] = measured ? index_quickly(args.grid.quick, p[k]) : no_point;
-        }
-        args.grid.settle(p, cell);
-#pragma unroll
-        for (int k = 0; k < per_thread; ++k) dropped += cell[k] == dropped_point ? 1 : 0;
-        // Neighbours often share a cell; and what the block has marked lately is not marked again.
-#pragma unroll
-        for (int k = 0; k < per_thread; ++k) {
-            if (cell[k] < 0 || cell[k] == last) continue;
-            last = cell[k];
-            const auto mine = static_cast<std::uint32_t>(cell[k]);
-            if (atomicExch(&lately[mine * 2654435761U >> (32 - lately_bits)], mine) == mine) continue;
-            const std::uint32_t at = mine + first_bit;
-            atomicOr(bits + (at >> 5), 1U << (at & 31));
-        }
-    }
-    if (args.dropped != nullptr) {
-        dropped = __reduce_add_sync(0xffffffffU, dropped);
-        if (threadIdx.x % 32 == 0 && dropped != 0) {
-            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud,
-                      static_cast<unsigned long long>(dropped));
-        }
-    }
-}
+// ---- a global grid of bits
+// -------------------------------------------------------------------------------------------
 
 struct WriteArguments {
     const std::uint32_t* bits;

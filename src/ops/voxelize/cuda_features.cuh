@@ -1,17 +1,19 @@
 // Features of points, reduced cell by cell. One kernel has a block for each bin, which lists the points of its cells; a
-// second one goes through the grid as it lies in memory and writes it once: a warp has 32 cells, writes the empty ones,
-// and makes a few channels of the others with each of its threads. Cells with many points are made by a warp together,
-// those with very many by the block.
+// second one goes through the grid as it lies in memory and writes it once: a warp has 128 cells, writes the empty
+// ones, and makes a few channels of the others with each of its threads. Cells with many points are made by a warp
+// together, those with very many by the block.
 #pragma once
 
-#include "ops/voxelize/cuda_bins.cuh"
+#include "ops/voxelize/cuda_counts.cuh"
 
 namespace robocache::voxelize_detail {
 
 constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp works on a cell
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
+constexpr int list_threads = 512;
 constexpr int feature_threads = 256;
-constexpr int feature_cells = feature_threads;  // of a block
+constexpr int most_rounds = 4;  // of 32 cells that a warp has at once
+constexpr int most_cells = most_rounds * warp_threads;
 
 enum class Sums { plain, fixed, extreme };
 
@@ -19,8 +21,10 @@ struct FeatureArguments {
     SortedTiles tiles;
     std::int64_t first_cell;
     std::int64_t num_cells;
-    std::uint32_t* points;  // of all bins, in order of their cells
-    std::uint32_t* ends;    // of each cell in that list
+    std::uint32_t* points;  // of all bins; those of a bin in order of their cells
+    std::uint32_t* begins;  // of each bin in that list
+    std::uint32_t* ends;    // of each cell
+    std::uint32_t* listed;  // points so far; sort_tiles clears it
     bool from_depth;
     DepthPlan depth;
     FeaturesPlan features;
@@ -29,6 +33,7 @@ struct FeatureArguments {
     void* out;
     bool out_is_f32;
     std::int32_t* counts;
+    std::int32_t rounds;  // most_rounds where most cells are empty, 1 where a warp has enough to do with 32 of them
 
     __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
         if (!from_depth) return features.data + static_cast<std::int64_t>(i) * features.strides[3];
@@ -103,6 +108,18 @@ __device__ __forceinline__ void read_channels(const FeatureArguments& args, std:
     for (int u = 0; u < width; ++u) x[u] = widen(some.values[u]);
 }
 
+/// Writes what nobody reads soon: it should not push out of the cache what is still needed.
+template <class Some>
+__device__ __forceinline__ void write_away(Some* to, const Some& some) {
+    if constexpr (sizeof(Some) == 16) {
+        __stcs(reinterpret_cast<uint4*>(to), __builtin_bit_cast(uint4, some));
+    } else if constexpr (sizeof(Some) == 8) {
+        __stcs(reinterpret_cast<uint2*>(to), __builtin_bit_cast(uint2, some));
+    } else {
+        *to = some;
+    }
+}
+
 template <class In, int width>
 __device__ __forceinline__ void write_channels(const FeatureArguments& args, std::int64_t at, const float x[width]) {
     if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
@@ -113,7 +130,7 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, std
             Some some;
 #pragma unroll
             for (int u = 0; u < width; ++u) some.values[u] = narrow<In>(x[u]);
-            *reinterpret_cast<Some*>(static_cast<In*>(args.out) + at) = some;
+            write_away(reinterpret_cast<Some*>(static_cast<In*>(args.out) + at), some);
             return;
         }
     }
@@ -123,17 +140,20 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, std
     Some some;
 #pragma unroll
     for (int u = 0; u < width; ++u) some.values[u] = x[u];
-    *reinterpret_cast<Some*>(static_cast<float*>(args.out) + at) = some;
+    write_away(reinterpret_cast<Some*>(static_cast<float*>(args.out) + at), some);
 }
 
-/// A few channels of one cell, by one thread. `points`: the n points of the cell.
+/// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
 template <class In, Sums sums, int width>
 __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, const std::uint32_t* points,
-                                                std::uint32_t n, std::int32_t c, float result[width]) {
+                                                std::uint32_t n, std::int32_t c, const float first[width],
+                                                float result[width]) {
     float x[width];
     if constexpr (sums == Sums::fixed) {
         Magnitude magnitude[width];
-        for (std::uint32_t k = 0; k < n; ++k) {
+#pragma unroll
+        for (int u = 0; u < width; ++u) magnitude[u].add(first[u]);
+        for (std::uint32_t k = 1; k < n; ++k) {
             read_channels<In, width>(args, points[k], c, x);
 #pragma unroll
             for (int u = 0; u < width; ++u) magnitude[u].add(x[u]);
@@ -143,9 +163,9 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
 #pragma unroll
         for (int u = 0; u < width; ++u) {
             scale[u] = magnitude[u].scale(n);
-            fixed[u] = 0;
+            fixed[u] = scale[u] != 0.0 ? to_fixed(first[u], scale[u]) : 0;
         }
-        for (std::uint32_t k = 0; k < n; ++k) {
+        for (std::uint32_t k = 1; k < n; ++k) {
             read_channels<In, width>(args, points[k], c, x);
 #pragma unroll
             for (int u = 0; u < width; ++u) {
@@ -156,7 +176,9 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
         for (int u = 0; u < width; ++u) result[u] = magnitude[u].result(fixed[u], n, args.reduction);
     } else {
         Channel<sums> channel[width];
-        for (std::uint32_t k = 0; k < n; ++k) {
+#pragma unroll
+        for (int u = 0; u < width; ++u) channel[u].add(first[u], args);
+        for (std::uint32_t k = 1; k < n; ++k) {
             read_channels<In, width>(args, points[k], c, x);
 #pragma unroll
             for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
@@ -281,13 +303,15 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
 // ---- the kernels ----------------------------------------------------------------------------------------------------
 
 /// One block lists the points of one bin, cell by cell.
-static __global__ __launch_bounds__(bin_threads, 4) void list_points(const __grid_constant__ FeatureArguments args) {
+static __global__ __launch_bounds__(list_threads, 2) void list_points(const __grid_constant__ FeatureArguments args) {
     extern __shared__ __align__(16) std::uint32_t ends[];  // of each cell in the bin's list of points
-    __shared__ std::uint32_t warp_sums[bin_threads / warp_threads];
+    __shared__ std::uint32_t warp_sums[list_threads / warp_threads];
+    __shared__ std::uint32_t base;
+    __shared__ LongSpans longer;
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
     const auto mask = static_cast<std::uint32_t>(bin_cells - 1);
-    for (std::int32_t c = thread; c < bin_cells / 4; c += bin_threads) {
+    for (std::int32_t c = thread; c < bin_cells / 4; c += list_threads) {
         reinterpret_cast<uint4*>(ends)[c] = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
@@ -296,29 +320,28 @@ static __global__ __launch_bounds__(bin_threads, 4) void list_points(const __gri
     const std::int64_t in_pass = static_cast<std::int64_t>(bin) << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell - in_pass;
     const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
-    for_keys_of_bin<std::uint32_t>(args.tiles, bin,
+    for_keys_of_bin<std::uint32_t>(args.tiles, bin, longer,
                                    [&](std::uint32_t key, std::int64_t) { atomicAdd(&ends[key & mask], 1U); });
-    // What the tiles have before this bin is where its list begins.
-    std::uint32_t before = 0;
-    const std::uint16_t* starts = args.tiles.starts + bin;
-    for (std::int64_t t = thread; t < args.tiles.num_tiles; t += bin_threads) {
-        before += starts[t * (args.tiles.num_bins + 1)];
-    }
-    std::uint32_t base = 0;
-    (void)block_scan(before, warp_sums, base);
+    __syncthreads();
     if (args.counts != nullptr) {
         write_counts(ends, num, false, args.counts + args.first_cell + in_pass);
         __syncthreads();
     }
 
     // Counts become starts; then every point takes a place, and starts become ends. A warp has cells side by side.
-    const std::int32_t share = bin_cells / (bin_threads / warp_threads);
+    const std::int32_t share = bin_cells / (list_threads / warp_threads);
     std::uint32_t* mine = ends + thread / warp_threads * share + thread % warp_threads;
     std::uint32_t sum = 0;
     for (std::int32_t k = 0; k < share; k += warp_threads) sum += mine[k];
     sum = __reduce_add_sync(all_lanes, sum);
     std::uint32_t total = 0;
-    std::uint32_t start = base + block_scan(thread % warp_threads == 0 ? sum : 0, warp_sums, total);
+    std::uint32_t start = block_scan(thread % warp_threads == 0 ? sum : 0, warp_sums, total);
+    if (thread == 0) {
+        base = total > 0 ? atomicAdd(args.listed, total) : 0;  // without points there was no sort_tiles
+        args.begins[bin] = base;
+    }
+    __syncthreads();
+    start += base;
     start = __shfl_sync(all_lanes, start, 0);
     for (std::int32_t k = 0; k < share; k += warp_threads) {
         const std::uint32_t size = mine[k];
@@ -332,12 +355,12 @@ static __global__ __launch_bounds__(bin_threads, 4) void list_points(const __gri
         start += __shfl_sync(all_lanes, upto, warp_threads - 1);
     }
     __syncthreads();
-    for_keys_of_bin<std::uint32_t>(args.tiles, bin, [&](std::uint32_t key, std::int64_t tile) {
+    for_keys_of_bin<std::uint32_t>(args.tiles, bin, longer, [&](std::uint32_t key, std::int64_t tile) {
         const std::uint32_t at = atomicAdd(&ends[key & mask], 1U);
         args.points[at] = static_cast<std::uint32_t>(tile * args.tiles.tile) + (key >> 16);
     });
     __syncthreads();
-    for (std::int32_t c = thread; c < bin_cells / 4; c += bin_threads) {
+    for (std::int32_t c = thread; c < bin_cells / 4; c += list_threads) {
         reinterpret_cast<uint4*>(args.ends + in_pass)[c] = reinterpret_cast<const uint4*>(ends)[c];
     }
 }
@@ -349,7 +372,8 @@ struct Listed {
 };
 
 __device__ __forceinline__ Listed points_of(const FeatureArguments& args, std::int64_t cell) {
-    const std::uint32_t begin = cell == 0 ? 0 : args.ends[cell - 1];
+    const bool first = (cell & ((std::int64_t{1} << args.tiles.bin_bits) - 1)) == 0;
+    const std::uint32_t begin = *(first ? args.begins + (cell >> args.tiles.bin_bits) : args.ends + cell - 1);
     return {begin, args.ends[cell] - begin};
 }
 
@@ -367,7 +391,7 @@ __device__ __forceinline__ void write_empty(Out value, unsigned occupied, std::i
     const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
     if (occupied == 0) {
 #pragma unroll 4
-        for (std::int32_t at = lane; at < num * parts; at += warp_threads) to[at] = some;
+        for (std::int32_t at = lane; at < num * parts; at += warp_threads) write_away(to + at, some);
         return;
     }
     std::int32_t cell = lane / parts;
@@ -375,68 +399,121 @@ __device__ __forceinline__ void write_empty(Out value, unsigned occupied, std::i
     const std::int32_t more_cells = warp_threads / parts;
     const std::int32_t more_parts = warp_threads - more_cells * parts;
     for (std::int32_t at = lane; at < num * parts; at += warp_threads) {
-        if ((occupied >> cell & 1U) == 0) to[at] = some;
+        if ((occupied >> cell & 1U) == 0) write_away(to + at, some);
         part += more_parts;
         cell += more_cells + (part >= parts ? 1 : 0);
         part -= part >= parts ? parts : 0;
     }
 }
 
-/// A warp writes 32 cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
+/// A cell with a few points, as a warp notes it down.
+struct FewPoints {
+    std::uint32_t begin;
+    std::uint16_t count;
+    std::uint16_t cell;  // of the warp's
+};
+
+/// Makes the cells that a warp has noted down, side by side, so that no thread is idle; two at once.
+template <class In, Sums sums, int width>
+__device__ __forceinline__ void reduce_few(const FeatureArguments& args, const FewPoints* few, std::int32_t num_few,
+                                           std::int64_t out_cell) {
+    constexpr int batch = 2;
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
+    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
+    const std::int32_t parts = num_channels / width;  // of a cell
+    const std::int32_t items = num_few * parts;
+    for (std::int32_t some = 0; some < items; some += batch * warp_threads) {
+        FewPoints cell[batch];
+        std::int32_t c[batch];
+        std::uint32_t point[batch];
+        float x[batch][width];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            const std::int32_t item = some + u * warp_threads + lane;
+            const std::int32_t row = item / parts;
+            c[u] = (item - row * parts) * width;
+            cell[u] = item < items ? few[row] : FewPoints{0, 0, 0};
+            if (cell[u].count != 0) point[u] = args.points[cell[u].begin];
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (cell[u].count != 0) read_channels<In, width>(args, point[u], c[u], x[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (cell[u].count == 0) continue;
+            float result[width];
+            reduce_channels<In, sums, width>(args, args.points + cell[u].begin, cell[u].count, c[u], x[u], result);
+            write_channels<In, width>(args, (out_cell + cell[u].cell) * num_channels + c[u], result);
+        }
+    }
+}
+
+/// A warp writes its cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
 template <class In, Sums sums, int width>
 __global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
     const __grid_constant__ FeatureArguments args) {
-    __shared__ std::uint16_t crowded[feature_cells];  // cells of the block
+    __shared__ std::uint16_t crowded[feature_threads * most_rounds];  // cells of the block
     __shared__ std::int32_t num_crowded;
-    __shared__ std::uint8_t cell_of_warp[feature_threads / warp_threads][warp_threads];
+    __shared__ FewPoints few[feature_threads / warp_threads][most_cells];
     __shared__ __align__(16) char scratch[feature_threads * 8];
     const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
     const auto warp = static_cast<std::int32_t>(threadIdx.x / warp_threads);
     const std::int64_t in_pass = std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell;
     const std::int64_t num_cells = left < in_pass ? left : in_pass;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_cells;  // of the block, in this pass
-    const std::int64_t cells_left = num_cells - first - warp * warp_threads;
-    const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
+    const std::int32_t warp_cells = args.rounds * warp_threads;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_threads * args.rounds;  // of the block
+    const std::int64_t mine = first + warp * warp_cells;                                               // of the warp
+    const std::int64_t out_cell = args.first_cell + mine;
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
-    const std::int32_t parts = num_channels / width;  // of a cell
     if (threadIdx.x == 0) num_crowded = 0;
     __syncthreads();
     wait_for_earlier_work();
 
-    const std::int64_t out_cell = args.first_cell + first + warp * warp_threads;  // the warp's first
-    const Listed listed = lane < num ? points_of(args, first + threadIdx.x) : Listed{0, 0};
-    const unsigned occupied = __ballot_sync(all_lanes, listed.count != 0);
+    std::uint32_t end[most_rounds];
+#pragma unroll
+    for (int j = 0; j < most_rounds; ++j) {
+        const std::int64_t cell = mine + j * warp_threads + lane;
+        end[j] = j < args.rounds && cell < num_cells ? args.ends[cell] : 0;
+    }
+    std::uint32_t before = lane == 0 && mine < num_cells ? points_of(args, mine).begin : 0;
     const float empty = sums == Sums::extreme ? args.fill : 0.0F;
-    if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
-        if (!args.out_is_f32) {
-            write_empty<In, width>(narrow<In>(empty), occupied, num, parts,
-                                   static_cast<In*>(args.out) + out_cell * num_channels);
+    std::int32_t num_few = 0;
+#pragma unroll
+    for (int j = 0; j < most_rounds; ++j) {
+        if (j >= args.rounds) break;
+        const std::int64_t cells_left = num_cells - mine - j * warp_threads;
+        const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
+        std::uint32_t begin = __shfl_up_sync(all_lanes, end[j], 1);
+        if (lane == 0) begin = before;
+        before = __shfl_sync(all_lanes, end[j], warp_threads - 1);  // for lane 0 of the next round
+        const std::uint32_t count = lane < num ? end[j] - begin : 0;
+        const unsigned occupied = __ballot_sync(all_lanes, count != 0);
+        const std::int64_t to = (out_cell + j * warp_threads) * num_channels;
+        if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
+            if (!args.out_is_f32) {
+                write_empty<In, width>(narrow<In>(empty), occupied, num, num_channels / width,
+                                       static_cast<In*>(args.out) + to);
+            }
+        }
+        if (args.out_is_f32) {
+            write_empty<float, width>(empty, occupied, num, num_channels / width, static_cast<float*>(args.out) + to);
+        }
+        const bool is_few = count != 0 && count < warm_cell;
+        const unsigned all_few = __ballot_sync(all_lanes, is_few);
+        const auto cell = static_cast<std::uint16_t>(j * warp_threads + lane);
+        if (is_few) {
+            few[warp][num_few + __popc(all_few & ((1U << lane) - 1))] = {begin, static_cast<std::uint16_t>(count),
+                                                                         cell};
+        }
+        num_few += __popc(all_few);
+        if (count >= warm_cell) {
+            crowded[atomicAdd(&num_crowded, 1)] = static_cast<std::uint16_t>(warp * warp_cells + cell);
         }
     }
-    if (args.out_is_f32) {
-        write_empty<float, width>(empty, occupied, num, parts, static_cast<float*>(args.out) + out_cell * num_channels);
-    }
-    if (listed.count >= warm_cell) crowded[atomicAdd(&num_crowded, 1)] = static_cast<std::uint16_t>(threadIdx.x);
-
-    // Cells with a few points, side by side, so that no thread is idle.
-    const bool is_few = listed.count != 0 && listed.count < warm_cell;
-    const unsigned few = __ballot_sync(all_lanes, is_few);
-    if (is_few) cell_of_warp[warp][__popc(few & ((1U << lane) - 1))] = static_cast<std::uint8_t>(lane);
     __syncwarp();
-    const std::int32_t items = __popc(few) * parts;
-    for (std::int32_t some = 0; some < items; some += warp_threads) {
-        const std::int32_t item = some + lane;
-        const std::int32_t row = item / parts;
-        const int from = item < items ? cell_of_warp[warp][row] : 0;
-        const std::uint32_t begin = __shfl_sync(all_lanes, listed.begin, from);
-        const std::uint32_t count = __shfl_sync(all_lanes, listed.count, from);
-        if (item >= items) continue;
-        const std::int32_t c = (item - row * parts) * width;
-        float result[width];
-        reduce_channels<In, sums, width>(args, args.points + begin, count, c, result);
-        write_channels<In, width>(args, (out_cell + from) * num_channels + c, result);
-    }
+    reduce_few<In, sums, width>(args, few[warp], num_few, out_cell);
 
     __syncthreads();
     char* scratch_of_warp = scratch + warp * warp_threads * 8;

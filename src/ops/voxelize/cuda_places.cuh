@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "core/cuda_overlap.cuh"
@@ -11,12 +13,93 @@
 namespace robocache::voxelize_detail {
 
 constexpr std::int32_t no_point = -1;  // no depth was measured
+constexpr std::uint32_t no_cell = 0xffffffffU;
+constexpr unsigned all_lanes = 0xffffffffU;
+
+// Note [Fixed cells]
+// A place along an axis as a share of the grid, cut to [0, 1], times the cells, plus 2^e (at least the cells of any
+// axis), is a float whose low 23 - e bits are the fraction and whose higher ones the cell. Where the fraction is
+// further from 0 and 1 than the place may be off, the cell is certain. The others, and with them all that was cut, are
+// left to exact methods.
+
+/// For quick grids.
+struct FixedGrid {
+    float scale[3];  // 1 / (size * cells)
+    float cells[3];
+    float whole;                 // 2^e
+    std::int32_t fraction_bits;  // 23 - e
+    std::uint32_t to_high;       // 2^(32 - fraction_bits)
+    std::uint32_t first_index;   // what cell (0, 0, 0) has before it is taken away
+    std::uint32_t shape_y;
+    std::uint32_t shape_z;
+    float useful_steps;  // with more, most cells would be uncertain
+
+    /// From places, each in [0, 1], and 2^e with some steps of the fraction more. The smallest of the fractions is
+    /// aligned to the left.
+    __device__ __forceinline__ void find(const float place[3], float from, std::uint32_t& index,
+                                         std::uint32_t& fraction) const {
+        std::uint64_t at[3];
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+            const float fixed = __fmaf_rn(place[a], cells[a], from);
+            at[a] = static_cast<std::uint64_t>(__float_as_uint(fixed)) * to_high;
+        }
+        fraction = min(min(static_cast<std::uint32_t>(at[0]), static_cast<std::uint32_t>(at[1])),
+                       static_cast<std::uint32_t>(at[2]));
+        index =
+            (static_cast<std::uint32_t>(at[0] >> 32) * shape_y + static_cast<std::uint32_t>(at[1] >> 32)) * shape_z +
+            static_cast<std::uint32_t>(at[2] >> 32);
+    }
+
+    /// 2^e and so many steps, and the fractions below which a place is within those of a face.
+    __device__ __forceinline__ float whole_and(std::uint32_t steps) const {
+        return __uint_as_float(__float_as_uint(whole) + steps);
+    }
+    __device__ __forceinline__ std::uint32_t near(std::uint32_t steps) const {
+        return 2 * steps << (32 - fraction_bits);
+    }
+};
+
+inline FixedGrid make_fixed(const QuickGrid& grid) {
+    FixedGrid fixed{};
+    std::uint32_t most = 1;
+    for (int a = 0; a < 3; ++a) {
+        fixed.cells[a] = static_cast<float>(grid.shape[a]);
+        fixed.scale[a] = 1.0F / (grid.size[a] * fixed.cells[a]);
+        most = most < grid.shape[a] ? grid.shape[a] : most;
+    }
+    const int e = ceil_log2(most);
+    fixed.whole = static_cast<float>(std::int64_t{1} << e);
+    fixed.fraction_bits = 23 - e;
+    fixed.to_high = 1U << (9 + e);
+    fixed.useful_steps = static_cast<float>(1 << fixed.fraction_bits) / 8;
+    fixed.shape_y = grid.shape[1];
+    fixed.shape_z = grid.shape[2];
+    const std::uint32_t first = static_cast<std::uint32_t>(127 + e) << e;
+    fixed.first_index = (first * fixed.shape_y + first) * fixed.shape_z + first;
+    return fixed;
+}
+
+/// a * b, cut to [0, 1]; 0 for NaN.
+__device__ __forceinline__ float product_cut(float a, float b) {
+    float result;
+    asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+
+/// a * b + c, cut to [0, 1]; 0 for NaN.
+__device__ __forceinline__ float fused_cut(float a, float b, float c) {
+    float result;
+    asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
+    return result;
+}
 
 /// The grid as kernels see it.
 template <class Scalar>
 struct DeviceGrid {
     CellGrid<Scalar> cells;
     QuickGrid quick;
+    FixedGrid fixed;
     std::int64_t shape[3];
     std::int64_t num_cells;
     bool is_quick;
@@ -24,6 +107,7 @@ struct DeviceGrid {
     explicit DeviceGrid(const GridPlan& grid)
         : cells(cells_of(grid, Scalar{})),
           quick{},
+          fixed{},
           num_cells(grid.num_cells),
           is_quick(sizeof(Scalar) == 4 && grid.num_cells > 0 && grid.num_cells <= INT32_MAX) {
         for (int a = 0; a < 3; ++a) {
@@ -34,6 +118,7 @@ struct DeviceGrid {
             const bool normal = make_quick(static_cast<float>(cells.size[a]), quick.less[a], quick.more[a]);
             is_quick = is_quick && normal && shape[a] <= QuickGrid::most_cells;
         }
+        if (is_quick) fixed = make_fixed(quick);
     }
 
     __device__ __forceinline__ bool find(const Scalar p[3], Cell& cell) const { return find_cell(cells, p, cell); }
@@ -50,23 +135,30 @@ struct DeviceGrid {
         return find(p, cell) ? linear_index(shape, 0, cell) : dropped_point;
     }
 
-    /// The same for several points of a quick grid, whose rare cases are looked at together.
+    /// The same for several points of a quick grid, whose rare cases are looked at together. Note [Fixed cells]: with
+    /// scale (2 roundings) and product the place is off by 3 roundings, the quotient by 1, the sum by one of a number
+    /// below 2^(e + 1): together less than 3 steps.
     template <int count>
     __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
-#pragma unroll
-        for (int k = 0; k < count; ++k) at[k] = index_quickly(quick, p[k]);
-        settle(p, at);
-    }
-
-    template <int count>
-    __device__ __forceinline__ void settle(const float (&p)[count][3], std::int32_t (&at)[count]) const {
-        bool all_settled = true;
-#pragma unroll
-        for (int k = 0; k < count; ++k) all_settled = all_settled && at[k] != unsettled;
-        if (all_settled) return;
+        constexpr std::uint32_t steps = 3;
+        const float from = fixed.whole_and(steps);
+        const std::uint32_t near = fixed.near(steps);
+        std::uint32_t fraction[count];
+        std::uint32_t nearest = 0xffffffffU;
 #pragma unroll
         for (int k = 0; k < count; ++k) {
-            if (at[k] == unsettled) at[k] = settle_index(quick, p[k]);
+            float place[3];
+#pragma unroll
+            for (int a = 0; a < 3; ++a) place[a] = product_cut(p[k][a] - quick.origin[a], fixed.scale[a]);
+            std::uint32_t index = 0;
+            fixed.find(place, from, index, fraction[k]);
+            nearest = min(nearest, fraction[k]);
+            at[k] = static_cast<std::int32_t>(index - fixed.first_index);
+        }
+        if (nearest >= near) return;
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            if (fraction[k] < near) at[k] = settle_index(quick, p[k]);
         }
     }
 };
@@ -149,6 +241,19 @@ struct Places {
         return Device::cloud_of(source, i) * grid.num_cells + cell;
     }
 };
+
+/// Of the current device.
+inline std::int64_t num_multiprocessors() {
+    static std::array<std::atomic<int>, 64> known{};
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    const auto slot = static_cast<std::size_t>(device) % known.size();
+    int value = static_cast<std::size_t>(device) < known.size() ? known[slot].load(std::memory_order_relaxed) : 0;
+    if (value != 0) return value;
+    check_cuda(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+    if (static_cast<std::size_t>(device) < known.size()) known[slot].store(value, std::memory_order_relaxed);
+    return value;
+}
 
 /// Blocks of `threads` for `items`, one each.
 inline unsigned blocks_for(std::int64_t items, int threads) {

@@ -1,0 +1,383 @@
+// Occupancy of depth images: a global grid of bits, marked by blocks that stay inside one image.
+#pragma once
+
+#include "ops/voxelize/cuda_places.cuh"
+
+namespace robocache::voxelize_detail {
+
+constexpr int depth_threads = 128;
+constexpr int depth_rows = 8;    // of a thread
+constexpr int lately_bits = 11;  // of the table of cells that a block has marked lately
+constexpr int queue_size = 16;   // cells of a thread that wait to be marked
+constexpr int depth_warps = depth_threads / 32;
+
+// Note [Near pixels]
+// What the contract wants for a pixel is forty operations, none of them fused. The same place in fused operations,
+//   ((P0 C + P1 R + P2) m + P3 - origin) / extent     along each axis,
+// is off by a few roundings of its terms, and so is what the contract computes; Note [Fixed cells] takes it from there.
+// The roundings of each term, here and there together: P0 C m: 10, P1 R m: 13, P2 m: 6, P3: 1, P3 - origin: 1, and 4 of
+// a number up to 2^e. So a place may be off by a little that grows with the depth; the bound is rounded up generously.
+
+/// What the pixels of an image have in common. Places are shares of the grid.
+struct alignas(16) View {
+    double cx;
+    double per_fx;
+    double column[3];  // (column C + row R + depth) m + offset
+    double depth[3];
+    float row[3];
+    float step[3];  // of a column
+    float offset[3];
+    float cy;
+    float per_fy;
+    float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least what places may be off by,
+    float off_row;     // in steps of the fraction
+    float off_depth;
+    float off;  // a whole number
+};
+
+struct MarkArguments {
+    DepthPlan depth;
+    DeviceGrid<float> grid;
+    std::int64_t num_images;
+    View* views;
+    std::uint32_t* bits;
+    std::int64_t num_fours;  // of words of bits
+    std::int64_t* dropped;
+    std::uint32_t chunks;  // of a row, per_thread pixels each
+    std::uint32_t blocks;  // of an image
+
+    MarkArguments(const DensePlan& plan, View* places, std::uint32_t* marks)
+        : depth(plan.depth),
+          grid(plan.grid),
+          num_images(plan.num_clouds * plan.depth.num_views),
+          views(places),
+          bits(marks),
+          num_fours((plan.total_cells() + 127) / 128),
+          dropped(plan.dropped),
+          chunks(0),
+          blocks(0) {}
+};
+
+__device__ inline View view_of(const MarkArguments& args, const Camera& camera) {
+    const QuickGrid& grid = args.grid.quick;
+    const FixedGrid& fixed = args.grid.fixed;
+    View view{};
+    view.cx = camera.cx;
+    view.cy = camera.cy;
+    view.per_fx = 1.0 / static_cast<double>(camera.fx);
+    view.per_fy = 1.0F / camera.fy;
+    const float steps = static_cast<float>(1 << fixed.fraction_bits) * 0x1p-24F;  // of a rounding of a cell
+    float off = 0;
+    float all = 0;
+    for (int a = 0; a < 3; ++a) {
+        float p[4];
+        for (int c = 0; c < 4; ++c) p[c] = camera.has_pose ? camera.pose[4 * a + c] : (c == a ? 1.0F : 0.0F);
+        const double extent = static_cast<double>(grid.size[a]) * static_cast<double>(fixed.cells[a]);
+        view.column[a] = static_cast<double>(p[0]) / extent;
+        view.row[a] = static_cast<float>(static_cast<double>(p[1]) / extent);
+        view.depth[a] = static_cast<double>(p[2]) / extent;
+        view.step[a] = static_cast<float>(view.column[a] * view.per_fx);
+        view.offset[a] = static_cast<float>((static_cast<double>(p[3]) - static_cast<double>(grid.origin[a])) / extent);
+        const float tiny = 0x1p-100F * static_cast<float>(extent);  // what underflows
+        const float per_size = steps / grid.size[a];
+        const float column = (11.0F * fabsf(p[0]) + tiny) * per_size;
+        const float row = (14.0F * fabsf(p[1]) + tiny) * per_size;
+        const float depth = (7.0F * fabsf(p[2]) + tiny) * per_size;
+        const float rest = 2.0F * (fabsf(p[3]) + fabsf(p[3] - grid.origin[a])) +
+                           0x1p-100F * (1.0F + fabsf(p[0]) + fabsf(p[1]) + fabsf(p[2]));
+        view.off_column = fmaxf(view.off_column, column);
+        view.off_row = fmaxf(view.off_row, row);
+        view.off_depth = fmaxf(view.off_depth, depth);
+        off = fmaxf(off, rest * per_size);
+        all += column + row + depth + rest * per_size;
+    }
+    view.off = ceilf(off + (5.0F * fixed.whole + 2.0F) * steps) + 1.0F;
+    if (!(all < 0x1p22F)) view.off = 0x1p23F;  // infinite or not a number: nothing is certain
+    return view;
+}
+
+/// Clears the bits and looks at the cameras; a kernel, because the next one can overlap with it.
+static __global__ __launch_bounds__(depth_threads) void prepare_marks(const __grid_constant__ MarkArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t k = static_cast<std::int64_t>(blockIdx.x) * depth_threads + threadIdx.x;
+    if (k < args.num_fours) reinterpret_cast<uint4*>(args.bits)[k] = make_uint4(0, 0, 0, 0);
+    if (k >= args.num_images) return;
+    const std::int64_t cloud = k / args.depth.num_views;
+    args.views[k] = view_of(args, camera_of(args.depth, cloud, k - cloud * args.depth.num_views));
+}
+
+/// The places of a thread's pixels: (base + row R + step k) m + offset.
+struct Rays {
+    float base[3];
+    float row[3];
+    float step[3];
+    float offset[3];
+    float cy;
+    float per_fy;
+    float off;        // 2^23 + what places may be off by at depth 0, and
+    float off_depth;  // how much more for each metre
+};
+
+template <int per_thread>
+__device__ __forceinline__ Rays rays_of(const View& view, float u0, float v0) {
+    Rays rays;
+    const double column = (static_cast<double>(u0) - view.cx) * view.per_fx;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+        rays.base[a] = static_cast<float>(fma(view.column[a], column, view.depth[a]));
+        rays.row[a] = view.row[a];
+        rays.step[a] = view.step[a];
+        rays.offset[a] = view.offset[a];
+    }
+    rays.cy = view.cy;
+    rays.per_fy = view.per_fy;
+    const float columns = fabsf(static_cast<float>(column)) + per_thread * fabsf(static_cast<float>(view.per_fx));
+    const float rows = fmaxf(fabsf(v0 - view.cy), fabsf(v0 + depth_rows - view.cy)) * fabsf(view.per_fy);
+    rays.off = 0x1p23F + view.off;
+    rays.off_depth = __fmaf_rn(view.off_column, columns, __fmaf_rn(view.off_row, rows, view.off_depth));
+    return rays;
+}
+
+/// How many steps of the fraction away from faces is certain, for depths up to `metres`, and a bit of the number of
+/// steps for every one that is too near.
+struct Nearness {
+    std::uint32_t steps;
+    std::uint32_t near;
+};
+
+__device__ __forceinline__ Nearness nearness_of(const FixedGrid& fixed, const Rays& rays, float metres,
+                                                float max_depth) {
+    const float off = __fmaf_ru(rays.off_depth, metres, rays.off);
+    const bool useful = off < 0x1p23F + fixed.useful_steps && metres <= max_depth;
+    const std::uint32_t steps = useful ? __float_as_uint(off) - 0x4b000000U : 0;
+    return {steps, useful ? fixed.near(steps) : 0xffffffffU};
+}
+
+/// Depths of pixels side by side.
+template <class Raw, int count>
+struct alignas(count * sizeof(Raw)) SomeDepths {
+    Raw values[count];
+
+    __device__ __forceinline__ Raw raw(int k) const { return values[k]; }
+    __device__ __forceinline__ float metres(int k, float unit) const { return depth_of(values[k], unit); }
+};
+
+/// Two in a word, so that nobody takes them apart.
+template <int count>
+    requires(count % 2 == 0)
+struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
+    std::uint32_t pairs[count / 2];
+
+    __device__ __forceinline__ std::uint16_t raw(int k) const {
+        return static_cast<std::uint16_t>(pairs[k / 2] >> (16 * (k % 2)));
+    }
+    /// 2^23 + raw as a float, times the unit, less 2^23 times the unit: the last is exact, the rest is rounded once.
+    __device__ __forceinline__ float metres(int k, float unit) const {
+        const std::uint32_t bits = __byte_perm(pairs[k / 2], 0x4b000000U, k % 2 == 0 ? 0x7410 : 0x7432);
+        return __fmaf_rn(__uint_as_float(bits), unit, -8388608.0F * unit);
+    }
+};
+
+/// What a thread has still to do, in its own column of shared memory. Addresses in 32 bits, because it is used so
+/// often.
+class Queue {
+public:
+    __device__ explicit Queue(const std::uint32_t* column)
+        : begin_(static_cast<std::uint32_t>(__cvta_generic_to_shared(column))), end_(begin_) {}
+
+    __device__ __forceinline__ void push(std::uint32_t what) {
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(end_), "r"(what) : "memory");
+        end_ += step;
+    }
+    __device__ __forceinline__ std::uint32_t pop() {
+        end_ -= step;
+        std::uint32_t what;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(what) : "r"(end_) : "memory");
+        return what;
+    }
+    __device__ __forceinline__ bool is_empty() const { return end_ == begin_; }
+    __device__ __forceinline__ std::uint32_t size() const { return (end_ - begin_) / step; }
+
+private:
+    static constexpr std::uint32_t step = depth_threads * 4;
+    std::uint32_t begin_;
+    std::uint32_t end_;
+};
+
+/// The cell of a pixel as the contract says; dropped_point, or no_point.
+template <class Raw>
+__device__ __forceinline__ std::int32_t cell_of_pixel(const MarkArguments& args, const Camera& camera, float u, float v,
+                                                      Raw raw) {
+    const float metres = depth_of(raw, args.depth.unit);
+    if (!is_measured(metres, args.depth.max_depth)) return no_point;
+    float p[3];
+    point_of_pixel(camera, u, v, metres, p);
+    const std::int32_t at = index_quickly(args.grid.quick, p);
+    return at == unsettled ? settle_index(args.grid.quick, p) : at;
+}
+
+/// Where a thread's pixels are: the same few of some rows.
+struct Strip {
+    std::int64_t u;
+    std::int64_t v;
+
+    template <int per_thread>
+    __device__ static __forceinline__ Strip of(const MarkArguments& args, std::uint32_t item) {
+        const std::uint32_t band = item / args.chunks;
+        return {static_cast<std::int64_t>(item - band * args.chunks) * per_thread,
+                static_cast<std::int64_t>(band) * depth_rows};
+    }
+};
+
+/// Marks cells of one cloud, those that the block has marked lately left out.
+struct Marker {
+    std::uint32_t* lately;
+    std::uint32_t* bits;
+    std::uint32_t first_bit;
+
+    __device__ __forceinline__ void mark(std::uint32_t cell) const {
+        if (atomicExch(&lately[cell * 2654435761U >> (32 - lately_bits)], cell) == cell) return;
+        const std::uint32_t at = cell + first_bit;
+        atomicOr(bits + (at >> 5), 1U << (at & 31));
+    }
+};
+
+/// Pixels of a warp that are too near to a face, noted down until there are enough for all its threads.
+/// lane << 8 | row << 4 | pixel of the thread.
+template <int per_thread>
+struct NearPixels {
+    static constexpr int enough = per_thread * 32;
+    std::uint16_t pixels[2 * enough];
+};
+
+/// Neighbours often share a cell: what the thread has marked beside or above is not marked again, nor what the block
+/// has marked lately. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick
+/// grids.
+template <class Raw, int per_thread>
+__global__ __launch_bounds__(depth_threads, 8) void mark_depth(const __grid_constant__ MarkArguments args) {
+    using Some = SomeDepths<Raw, per_thread>;
+    const DepthPlan& depth = args.depth;
+    const FixedGrid& fixed = args.grid.fixed;
+    __shared__ __align__(16) std::uint32_t lately[1 << lately_bits];
+    __shared__ std::uint32_t queues[queue_size][depth_threads];
+    __shared__ NearPixels<per_thread> all_near[depth_warps];
+    __shared__ Camera camera;
+    for (std::uint32_t k = threadIdx.x; k < 1U << (lately_bits - 2); k += depth_threads) {
+        reinterpret_cast<uint4*>(lately)[k] = make_uint4(no_cell, no_cell, no_cell, no_cell);
+    }
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t image = blockIdx.x / args.blocks;
+    const std::uint32_t item = (blockIdx.x - image * args.blocks) * depth_threads + threadIdx.x;
+    const Strip strip = Strip::of<per_thread>(args, item);
+    const auto num_rows = static_cast<int>(depth.height - strip.v < depth_rows ? depth.height - strip.v : depth_rows);
+    const std::uint32_t cloud = image / static_cast<std::uint32_t>(depth.num_views);
+    const std::uint32_t view = image - cloud * static_cast<std::uint32_t>(depth.num_views);
+    const char* pixels = depth.data + cloud * depth.strides[0] + view * depth.strides[1];
+    const auto read = [&](int r) {
+        return *reinterpret_cast<const Some*>(pixels + (strip.v + r) * depth.strides[2] + strip.u * depth.strides[3]);
+    };
+    const std::int64_t cloud_cells = static_cast<std::int64_t>(cloud) * args.grid.num_cells;
+    const Marker marker{lately, args.bits + (cloud_cells >> 5), static_cast<std::uint32_t>(cloud_cells & 31)};
+    wait_for_earlier_work();
+    Some next{};
+    if (num_rows > 0) next = read(0);
+    if (threadIdx.x == 0) camera = camera_of(depth, cloud, view);
+    const auto first_v = static_cast<float>(strip.v);
+    const Rays rays = rays_of<per_thread>(args.views[image], static_cast<float>(strip.u), first_v);
+    __syncthreads();
+
+    std::uint32_t dropped = 0;
+    Queue queue(&queues[0][threadIdx.x]);
+    const auto mark_queued = [&] {  // by all threads of a warp, which stay together
+        while (__any_sync(all_lanes, !queue.is_empty())) {
+            if (!queue.is_empty()) marker.mark(queue.pop() - fixed.first_index);
+        }
+    };
+    std::uint16_t* near = all_near[threadIdx.x / 32].pixels;
+    std::uint32_t num_near = 0;  // the same in all threads of a warp
+    const auto mark_near = [&] {
+        __syncwarp();
+        for (std::uint32_t e = lane; e < num_near; e += 32) {
+            const std::uint32_t which = near[e];
+            const Strip of = Strip::of<per_thread>(args, item - lane + (which >> 8));
+            const std::int64_t u = of.u + (which & 15U);
+            const std::int64_t v = of.v + (which >> 4 & 15U);
+            const Raw raw = *reinterpret_cast<const Raw*>(pixels + v * depth.strides[2] + u * depth.strides[3]);
+            const std::int32_t cell = cell_of_pixel(args, camera, static_cast<float>(u), static_cast<float>(v), raw);
+            dropped += cell == dropped_point ? 1 : 0;
+            if (cell >= 0) marker.mark(static_cast<std::uint32_t>(cell));
+        }
+        __syncwarp();
+        num_near = 0;
+    };
+    std::uint32_t above[per_thread];
+#pragma unroll
+    for (int k = 0; k < per_thread; ++k) above[k] = fixed.first_index + no_cell;
+    const int rows_of_warp = __reduce_max_sync(all_lanes, num_rows);
+    for (int r = 0; r < rows_of_warp; ++r) {
+        const Some some = next;
+        next = r + 1 < num_rows ? read(r + 1) : Some{};  // depth 0 is no point
+        const float row = (first_v + static_cast<float>(r) - rays.cy) * rays.per_fy;
+        float ray[3];
+#pragma unroll
+        for (int a = 0; a < 3; ++a) ray[a] = __fmaf_rn(rays.row[a], row, rays.base[a]);
+        float metres[per_thread];
+        float deepest = 0;
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            metres[k] = some.metres(k, depth.unit);
+            deepest = fmaxf(deepest, metres[k]);
+        }
+        const Nearness limit = nearness_of(fixed, rays, deepest, depth.max_depth);
+        const float from = fixed.whole_and(limit.steps);
+        std::uint32_t index[per_thread];
+        std::uint32_t fraction[per_thread];
+        std::uint32_t nearest = 0xffffffffU;
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            float place[3];
+#pragma unroll
+            for (int a = 0; a < 3; ++a) {
+                const float along = __fmaf_rn(rays.step[a], static_cast<float>(k), ray[a]);
+                place[a] = fused_cut(along, metres[k], rays.offset[a]);
+            }
+            fixed.find(place, from, index[k], fraction[k]);
+            if (!(metres[k] > 0.0F)) {
+                index[k] = above[k];
+                fraction[k] = 0xffffffffU;
+            }
+            nearest = min(nearest, fraction[k]);
+        }
+        if (__any_sync(all_lanes, nearest < limit.near)) {
+#pragma unroll
+            for (int k = 0; k < per_thread; ++k) {
+                const bool is_near = fraction[k] < limit.near;
+                const unsigned those = __ballot_sync(all_lanes, is_near);
+                if (those == 0) continue;
+                if (is_near) {
+                    index[k] = above[k];
+                    near[num_near + __popc(those & ((1U << lane) - 1))] =
+                        static_cast<std::uint16_t>(lane << 8 | r << 4 | k);
+                }
+                num_near += __popc(those);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < per_thread; ++k) {
+            if (index[k] != above[k] && (k == 0 || index[k] != index[k - 1])) queue.push(index[k]);
+            above[k] = index[k];
+        }
+        const bool is_last = r + 1 == rows_of_warp;
+        if (num_near > (is_last ? 0 : NearPixels<per_thread>::enough)) mark_near();
+        if (__any_sync(all_lanes, is_last || queue.size() > queue_size - per_thread)) mark_queued();
+    }
+    if (args.dropped != nullptr) {
+        dropped = __reduce_add_sync(all_lanes, dropped);
+        if (lane == 0 && dropped != 0) {
+            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud,
+                      static_cast<unsigned long long>(dropped));
+        }
+    }
+}
+
+}  // namespace robocache::voxelize_detail
