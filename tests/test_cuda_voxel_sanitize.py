@@ -51,6 +51,14 @@ def test_every_size_of_grid_under_the_sanitizer(mode, shape, rng):
         check(robocache.voxelize_pointcloud, given, mode=mode, deterministic=True, return_info=True)
 
 
+@pytest.mark.parametrize("mode", GRID_DTYPES)
+def test_points_that_stream_through_a_ring_under_the_sanitizer(mode, rng):
+    """Enough of them for two tiles of a block."""
+    points = tensor(rng.uniform(-0.05, 1.05, (2_300_003, 3)).astype(np.float32))
+    given = {"points": points, "grid_min": (0, 0, 0), "voxel_size": 1 / 64, "grid_size": (64,) * 3}
+    check(robocache.voxelize_pointcloud, given, mode=mode, return_info=True)
+
+
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "unbounded"])
 def test_voxels_under_the_sanitizer(bounded, rng):
     for mode in OF_FEATURES:
