@@ -62,6 +62,29 @@ def test_a_cloud_of_several_tiles_for_each_block_has_the_bits_of_the_cpu(mode, c
         check(robocache.voxelize_pointcloud, given, mode=mode, dtype=dtype, return_info=True)
 
 
+@pytest.mark.parametrize("size", [0.1, 0.05, 0.075, 1 / 3, 1.0, 7.7, 1e-15, 1e15, 1e-37, 1e37])
+@pytest.mark.parametrize("origin", [0.0, -10.0, 54.3])
+def test_points_on_and_beside_faces_have_the_cells_of_the_cpu(origin, size):
+    """Where fixed point and the contract's division could differ: every face of an axis, some floats to each side."""
+    shape = (1000, 3, 5)
+    size, origin = np.float32(size), np.float32(origin)
+    with np.errstate(over="ignore"):
+        at = origin + np.arange(-3, 1005, dtype=np.float32) * size
+        for _ in range(5):
+            at = np.nextafter(at, np.float32(-np.inf))
+        around = []
+        for _ in range(11):
+            around.append(at)
+            at = np.nextafter(at, np.float32(np.inf))
+    for axis in range(3):
+        points = np.tile(origin + np.float32(0.5) * size, (11 * len(at), 3))
+        points[:, axis] = np.concatenate(around)
+        turned = shape[-axis:] + shape[:-axis]
+        given = {"points": tensor(points), "grid_min": (float(origin),) * 3, "voxel_size": float(size),
+                 "grid_size": turned}  # fmt: skip
+        check(robocache.voxelize_pointcloud, given, mode="count", return_info=True)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_of_many_clouds_has_the_bits_of_the_cpu(mode, rng):
     lengths = rng.integers(0, 3000, 128)
