@@ -1,8 +1,9 @@
 // The simple kernel for calls of one wave of warps, which is over before bandwidth counts: what they wait for is
 // memory, twice, after the call before them. So a warp of an overlapped launch looks ahead while that call still runs:
 // it searches in times that may not be there yet, and asks the second-level cache for the rows it finds. After the wait
-// it reads its target again and the times around the row it had found. Where these say that the row is right, as they
-// nearly always do, the search is over; where not, it begins anew. So what was read too early decides nothing.
+// it reads its target again and the times around the row it had found, and may load the rows meanwhile. Where the times
+// say that the row is right, as they nearly always do, the search is over; where not, it begins anew. So what was read
+// too early decides nothing.
 #pragma once
 
 #include "core/cuda_overlap.cuh"
