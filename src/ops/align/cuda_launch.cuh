@@ -22,6 +22,7 @@ namespace {
 // The launch shape of the simple kernel, measured on an H200 (docs/decisions/0006): a warp takes up to 32 targets and
 // about this many words of their rows; fewer where that would leave warps without work.
 constexpr std::int64_t words_per_warp = 512;
+constexpr std::int64_t words_per_warp_of_many = 384;
 constexpr std::int64_t least_words_per_warp = 128;
 constexpr std::int64_t enough_warps = 16 * 132;
 constexpr std::int64_t enough_blocks = 4 * 132;
@@ -169,6 +170,9 @@ std::int64_t cut_into_warps(RowsStream<Time>& r, const AlignPlan& plan, bool man
     while (tile > 1 && tile * words > least_words_per_warp && plan.num_rows * tiles_per_row() < enough_warps) {
         tile = (tile + 1) / 2;
     }
+    if (plan.num_rows * tiles_per_row() > enough_warps) {
+        tile = std::clamp<std::int64_t>(words_per_warp_of_many / words, 1, tile);
+    }
     const std::int64_t tiles = tiles_per_row();
     r.tile = static_cast<std::int32_t>((plan.num_targets + tiles - 1) / tiles);  // equal tiles
     if (r.tile == 1) r.parts = static_cast<std::int32_t>((words + words_per_warp - 1) / words_per_warp);
@@ -274,7 +278,8 @@ void launch_short(const AlignPlan& plan, const StreamPlan& s, cudaStream_t strea
     table.most_rows = static_cast<std::int32_t>(rows);
     table.results_bytes =
         static_cast<std::int32_t>(std::max(padded(rows * time_bytes), padded(short_targets * r.row_bytes)));
-    table.warp_bytes = static_cast<std::int32_t>(16 + table.results_bytes + padded(rows * r.row_bytes));
+    // A row and a word more: two rows are read side by side, in words that may begin before them, though one is held.
+    table.warp_bytes = static_cast<std::int32_t>(16 + table.results_bytes + padded((rows + 1) * r.row_bytes + 4));
     const auto kernel = s.inner.size == 7 ? align_short<Time, Element, 7> : align_short<Time, Element, 0>;
     launch_overlapped(kernel, grid_size((num_tiles + short_warps - 1) / short_warps), short_warps * warp_size,
                       static_cast<std::size_t>(table.warp_bytes) * short_warps, stream, table,

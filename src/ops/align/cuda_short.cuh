@@ -130,29 +130,81 @@ __device__ __noinline__ ShortTarget target_beside(const RowsStream<Time>& s, std
     return short_target(sample_at(times, t, neighbours_of(times, t, left), Method::linear, s.rules));
 }
 
-/// One target among the times in shared memory; `low`: the last of them that is not after it, or the first.
+/// By address: with pointers the compiler carries 64 bits along beside the 32 it needs (seen in the machine code).
+template <class T>
+__device__ __forceinline__ T load_shared(unsigned address) {
+    T x;
+    if constexpr (__is_same(T, float)) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address));
+    } else if constexpr (__is_same(T, double)) {
+        asm volatile("ld.shared.f64 %0, [%1];" : "=d"(x) : "r"(address));
+    } else if constexpr (__is_same(T, unsigned)) {
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address));
+    } else {
+        asm volatile("ld.shared.s64 %0, [%1];" : "=l"(x) : "r"(address));
+    }
+    return x;
+}
+
+/// The last of the times that is not after each of two targets, or the first of them; all by address in shared memory.
+/// The first step takes one of two windows of a power of two: the one from the first time, or the one up to the last.
 template <class Time>
-__device__ __forceinline__ ShortTarget place_short(const RowsStream<Time>& s, const Time* times, std::int32_t count,
-                                                   Time t, std::int32_t low) {
-    const Time t_left = times[low];
-    const Time t_right = times[low + 1 < count ? low + 1 : count - 1];
-    const Time t_beyond = times[low + 2 < count ? low + 2 : count - 1];
-    if (t_left <= t && t < t_right && (low + 2 >= count || t_beyond != t_right)) {
-        if (t_left == t) return {low, low, 0.0F, Kind::row, true};
-        // sample_inside without the way of the weight through float64 and back.
-        const Gap<Time> span = distance(t_left, t_right);
-        const auto weight = static_cast<float>(weight_of<float>(distance(t_left, t), span));
-        return {low, low + 1, weight, Kind::blend, s.rules.allows(span)};
+__device__ __forceinline__ void search_both(unsigned times, std::int32_t count, Time t0, Time t1, unsigned& at0,
+                                            unsigned& at1) {
+    constexpr auto time_bytes = static_cast<unsigned>(sizeof(Time));
+    unsigned power = 1U << (31 - __clz(count));
+    const unsigned upper = times + (count - power) * time_bytes;
+    const Time x = load_shared<Time>(upper);
+    at0 = x <= t0 ? upper : times;
+    at1 = x <= t1 ? upper : times;
+    const auto step = [&](unsigned size) {
+        const Time x0 = load_shared<Time>(at0 + size * time_bytes);
+        const Time x1 = load_shared<Time>(at1 + size * time_bytes);
+        if (x0 <= t0) at0 += size * time_bytes;
+        if (x1 <= t1) at1 += size * time_bytes;
+    };
+    for (; power > 256; power /= 2) step(power / 2);
+    if (power > 128) step(128);
+    if (power > 64) step(64);
+    if (power > 32) step(32);
+    if (power > 16) step(16);
+    if (power > 8) step(8);
+    if (power > 4) step(4);
+    if (power > 2) step(2);
+    if (power > 1) step(1);
+}
+
+/// One target among `count` times in shared memory. `at`: the last of them that is not after it, or the first.
+template <class Time>
+__device__ __forceinline__ ShortTarget place_short(const RowsStream<Time>& s, unsigned times, std::int32_t count,
+                                                   Time t, unsigned at) {
+    constexpr auto time_bytes = static_cast<unsigned>(sizeof(Time));
+    const unsigned last = times + (count - 1) * time_bytes;
+    const Time t_left = load_shared<Time>(at);
+    const Time t_right = load_shared<Time>(min(at + time_bytes, last));
+    const Time t_beyond = load_shared<Time>(min(at + 2 * time_bytes, last));
+    const auto low = static_cast<std::int32_t>((at - times) / time_bytes);
+    // Not "and" of the language: it would branch.
+    const bool inside = (t_left <= t) & (t < t_right) & ((at + time_bytes >= last) | (t_beyond != t_right));
+    const bool blends = inside & (t_left != t);
+    // sample_inside without the way of the weight through float64 and back; of no use where nothing is blended.
+    const Gap<Time> part = blends ? distance(t_left, t) : Gap<Time>{1};
+    const Gap<Time> span = blends ? distance(t_left, t_right) : Gap<Time>{1};
+    ShortTarget target{low, low + (blends ? 1 : 0), static_cast<float>(weight_of<float>(part, span)),
+                       blends ? Kind::blend : Kind::row, !blends || s.rules.allows(span)};
+    if (!inside) {
+        const bool before = !(t_left <= t);
+        const bool alone = before ? count == 1 || t_right != t_left : at == last;
+        if (alone && (before ? s.rules.before : s.rules.after) == Outside::hold) {  // as in sample_outside
+            const bool exact = !before && t_left == t;
+            const Gap<Time> away = before ? distance(t, t_left) : distance(t_left, t);
+            target.valid = exact || (s.rules.outside_valid && s.rules.allows(away));
+        } else {
+            target = target_beside(s, static_cast<std::int32_t>(times - shared_address(short_scratch())), count, t,
+                                   t_left <= t ? low : -1);
+        }
     }
-    const bool before = !(t_left <= t);
-    const bool alone = before ? count == 1 || t_right != t_left : low + 1 == count;
-    if (alone && (before ? s.rules.before : s.rules.after) == Outside::hold) {  // as in sample_outside
-        const bool exact = !before && t_left == t;
-        const Gap<Time> away = before ? distance(t, t_left) : distance(t_left, t);
-        return {low, low, 0.0F, Kind::row, exact || (s.rules.outside_valid && s.rules.allows(away))};
-    }
-    const auto times_at = static_cast<std::int32_t>(reinterpret_cast<const char*>(times) - short_scratch());
-    return target_beside(s, times_at, count, t, t_left <= t ? low : -1);
+    return target;
 }
 
 /// Any kind of target, in global memory.
@@ -201,7 +253,6 @@ struct ShortRows {
     const T* a;
     const T* b;
     float weight;
-    bool blends;
 };
 
 /// narrow_pair as one word: by way of two elements it takes more instructions (seen in the machine code).
@@ -221,7 +272,7 @@ __device__ __forceinline__ unsigned pack_pair(float x, float y, Half) {
 
 /// The rows of both targets of a lane; those of 2-byte elements side by side, in words. `fixed`: their width, 0 where
 /// it is not known to the compiler. All loads of a batch before the first use.
-template <class T, bool all_blend, int fixed>
+template <class T, int fixed>
 __device__ __forceinline__ void blend_rows(const ShortRows<T>& p, const ShortRows<T>& q, std::int32_t row_width,
                                            T* to_p, T* to_q) {
     constexpr int batch = fixed != 0 ? 2 * fixed : 8;
@@ -243,16 +294,11 @@ __device__ __forceinline__ void blend_rows(const ShortRows<T>& p, const ShortRow
             const bool v_in_p = first + u + 1 < width;
             const float x = blend_linear(widen_fast(a[u]), widen_fast(b[u]), u_in_p ? p.weight : q.weight);
             const float y = blend_linear(widen_fast(a[u + 1]), widen_fast(b[u + 1]), v_in_p ? p.weight : q.weight);
-            const bool u_blends = all_blend || (u_in_p ? p.blends : q.blends);
-            const bool v_blends = all_blend || (v_in_p ? p.blends : q.blends);
             if constexpr (sizeof(T) == 2) {
-                unsigned word = pack_pair(x, y, T{});
-                if (!u_blends) word = (word & 0xffff0000U) | a[u].bits;
-                if (!v_blends) word = (word & 0xffffU) | static_cast<unsigned>(a[u + 1].bits) << 16;
-                reinterpret_cast<unsigned*>(to_p)[(first + u) / 2] = word;
+                reinterpret_cast<unsigned*>(to_p)[(first + u) / 2] = pack_pair(x, y, T{});
             } else {
-                (u_in_p ? to_p[first + u] : to_q[first + u - width]) = u_blends ? x : a[u];
-                (v_in_p ? to_p[first + u + 1] : to_q[first + u + 1 - width]) = v_blends ? y : a[u + 1];
+                (u_in_p ? to_p[first + u] : to_q[first + u - width]) = x;
+                (v_in_p ? to_p[first + u + 1] : to_q[first + u + 1 - width]) = y;
             }
         }
     }
@@ -261,6 +307,65 @@ __device__ __forceinline__ void blend_rows(const ShortRows<T>& p, const ShortRow
 template <class T>
 __device__ __forceinline__ void fill_nan(std::int32_t width, T* to) {
     for (std::int32_t c = 0; c < width; ++c) to[c] = narrow<T>(__longlong_as_double(0x7ff8000000000000LL));
+}
+
+/// A target that does not blend two rows side by side: rows that are apart, a row as it is, or NaN.
+template <class T, int fixed>
+__device__ __forceinline__ void put_alone(const ShortTarget& target, const ShortRows<T>& rows, std::int32_t row_width,
+                                          T* to) {
+    const int width = fixed != 0 ? fixed : row_width;
+    if (target.kind == Kind::blend) {
+        for (int c = 0; c < width; ++c) {
+            to[c] = narrow<T>(blend_linear(widen_fast(rows.a[c]), widen_fast(rows.b[c]), rows.weight));
+        }
+    } else if (target.kind == Kind::nan) {
+        fill_nan(width, to);
+    } else {
+        constexpr int batch = fixed != 0 ? fixed : 1;
+        for (int first = 0; first < width; first += batch) {
+            T x[batch];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) x[u] = rows.a[first + u];
+#pragma unroll
+            for (int u = 0; u < batch; ++u) to[first + u] = x[u];
+        }
+    }
+}
+
+/// Two rows of 2-byte elements side by side in shared memory, in registers: whole words, shifted to where they begin.
+template <class T, int width>
+struct RowPair {
+    unsigned words[width];
+
+    __device__ __forceinline__ explicit RowPair(const T* rows) {
+        const unsigned address = shared_address(rows);
+        unsigned x[width + 1];
+#pragma unroll
+        for (int i = 0; i <= width; ++i) x[i] = load_shared<unsigned>((address & ~3U) + 4 * i);
+#pragma unroll
+        for (int i = 0; i < width; ++i) words[i] = __funnelshift_r(x[i], x[i + 1], (address & 2U) * 8);
+    }
+
+    /// Element c of the first row; of the second one from `width` on.
+    __device__ __forceinline__ float at(int c) const {
+        return widen_fast(T{static_cast<std::uint16_t>(words[c / 2] >> (c % 2 * 16))});
+    }
+
+    __device__ __forceinline__ float blend(int c, float weight) const {
+        return blend_linear(at(c), at(c + width), weight);
+    }
+};
+
+/// The rows of both targets of a lane where their width is known, and every second row begins amid a word.
+template <class T, int width>
+__device__ __forceinline__ void blend_pairs(const ShortRows<T>& p, const ShortRows<T>& q, T* to) {
+    const RowPair<T, width> of_p(p.a);
+    const RowPair<T, width> of_q(q.a);
+    const auto result = [&](int e) { return e < width ? of_p.blend(e, p.weight) : of_q.blend(e - width, q.weight); };
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        reinterpret_cast<unsigned*>(to)[i] = pack_pair(result(2 * i), result(2 * i + 1), T{});
+    }
 }
 
 /// `fixed`: the width of rows where the compiler knows it, else 0.
@@ -293,38 +398,36 @@ __global__ __launch_bounds__(short_warps* warp_size,
                            table.times_end);
     const Piece row_piece(episode.values, count * s.row_bytes, s.values, table.values_end);
     fetch_both<Time, T>(time_piece, row_piece, lane, reinterpret_cast<std::uint64_t*>(scratch), results, staged_rows);
-    const auto* times = reinterpret_cast<const Time*>(results + time_piece.head);
+    const unsigned times = shared_address(results + time_piece.head);
     const char* rows = staged_rows + row_piece.head;
     const Time t0 = add_time(raw0, s.latency);
     const Time t1 = add_time(raw1, s.latency);
-    const Time* low0 = times;
-    const Time* low1 = times;
-    for (std::int32_t size = count; size > 1;) {
-        const std::int32_t half = size / 2;
-        low0 = low0[half] <= t0 ? low0 + half : low0;
-        low1 = low1[half] <= t1 ? low1 + half : low1;
-        size -= half;
-    }
-    const ShortTarget target0 = place_short(s, times, count, t0, static_cast<std::int32_t>(low0 - times));
-    const ShortTarget target1 = place_short(s, times, count, t1, static_cast<std::int32_t>(low1 - times));
+    unsigned at0 = times;
+    unsigned at1 = times;
+    search_both(times, count, t0, t1, at0, at1);
+    const ShortTarget target0 = place_short(s, times, count, t0, at0);
+    const ShortTarget target1 = place_short(s, times, count, t1, at1);
     __syncwarp();  // all have read the times: results may take their place
     T* to0 = reinterpret_cast<T*>(results + first * s.row_bytes);
     T* to1 = reinterpret_cast<T*>(results + second * s.row_bytes);
     const auto rows_of = [&](const ShortTarget& target) {
         return ShortRows<T>{reinterpret_cast<const T*>(rows + target.a * s.row_bytes),
-                            reinterpret_cast<const T*>(rows + target.b * s.row_bytes), target.weight,
-                            target.kind == Kind::blend};
+                            reinterpret_cast<const T*>(rows + target.b * s.row_bytes), target.weight};
     };
     const ShortRows<T> rows0 = rows_of(target0);
     const ShortRows<T> rows1 = rows_of(target1);
     const std::int32_t width = s.row_bytes / static_cast<std::int32_t>(sizeof(T));
-    if (__all_sync(0xffffffffU, rows0.blends && rows1.blends)) {
-        blend_rows<T, true, fixed>(rows0, rows1, width, to0, to1);
+    constexpr bool by_pairs = sizeof(T) == 2 && fixed != 0;
+    if constexpr (by_pairs) {
+        blend_pairs<T, fixed>(rows0, rows1, to0);
     } else {
-        blend_rows<T, false, fixed>(rows0, rows1, width, to0, to1);
-        if (target0.kind == Kind::nan) fill_nan(width, to0);
-        if (target1.kind == Kind::nan) fill_nan(width, to1);
+        blend_rows<T, fixed>(rows0, rows1, width, to0, to1);
     }
+    const auto is_done = [&](const ShortTarget& target) {
+        return target.kind == Kind::blend && (!by_pairs || target.b == target.a + 1);
+    };
+    if (!is_done(target0)) put_alone<T, fixed>(target0, rows0, width, to0);
+    if (!is_done(target1)) put_alone<T, fixed>(target1, rows1, width, to1);
     __syncwarp();
     char* out = s.out + tile.row * s.out_row_stride + tile.first_target * s.out_target_stride;
     write_side_by_side<T>(results, tile.count * s.row_bytes, lane, out);
