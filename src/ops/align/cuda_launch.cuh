@@ -215,7 +215,8 @@ void launch_rows(const AlignPlan& plan, std::span<const StreamPlan* const> strea
     }
     table.num_tiles = static_cast<std::uint32_t>(num_tiles);
     if constexpr (shape == Shape::wide && asks == Asks::plain) {
-        if (num_tiles <= one_wave && compute_capability() >= 90) {
+        const bool fits = std::ranges::all_of(streams, [](const StreamPlan* s) { return s->num_rows < INT32_MAX; });
+        if (num_tiles <= one_wave && fits && compute_capability() >= 90) {
             return launch_ahead<Time, Element, capacity>(table, stream);
         }
     }
