@@ -242,6 +242,24 @@ double usual_rate(const std::vector<EpisodeIndex>& episodes) {
     return static_cast<double>(*middle);
 }
 
+/// Whether windows lie on the rows of most of these episodes.
+bool are_mostly_runs(const DeviceColumn& column, const std::vector<EpisodeIndex>& episodes) {
+    const auto fits = [&](const EpisodeIndex& episode) { return episode.period == column.run_step; };
+    return column.run_step > 0 &&
+           std::count_if(episodes.begin(), episodes.end(), fits) * 2 > static_cast<std::ptrdiff_t>(episodes.size());
+}
+
+bool are_in_gpu_memory(const BatchPlan& plan, std::size_t c) {
+    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
+        const StreamPlan& s = plan.rows_of(p, c).stream;
+        if (s.num_rows == 0) continue;
+        cudaPointerAttributes attributes{};
+        check_cuda(cudaPointerGetAttributes(&attributes, s.values), "BatchReader: cudaPointerGetAttributes");
+        if (attributes.type != cudaMemoryTypeDevice) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
@@ -362,6 +380,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     for (std::size_t c = 0; c < num_columns; ++c) {
         const std::int64_t latency = plan.rows[c].stream.latency.ns;
         const std::vector<EpisodeIndex> episodes = first_episodes(columns_[c], num_episodes);
+        mostly_runs_.push_back(are_mostly_runs(columns_[c], episodes) && are_in_gpu_memory(plan, c));
         const double rate = usual_rate(episodes);
         if (!(rate > 0)) continue;
         if (!anchors_are_rows(plan, c)) continue;

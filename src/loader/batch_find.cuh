@@ -58,21 +58,6 @@ struct alignas(16) PlacedTarget {
 /// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
 constexpr double whole = 6755399441055744.0;
 
-/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
-__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
-    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
-    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
-    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
-    if (!(rows.period > 0) || static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most)) return;
-    if (rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far)) return;
-    const auto away =
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(rows.anchor) + static_cast<std::uint64_t>(column.latency) -
-                                  static_cast<std::uint64_t>(rows.first_time));
-    if (!within(away, most)) return;
-    rows.away = static_cast<double>(away);
-    rows.last_row = static_cast<double>(rows.num_rows - 1);
-}
-
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
     std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
     OrderPlan order = table.order;
@@ -108,8 +93,22 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
                      static_cast<std::uint32_t>(episode.part)};
     const bool told = found.anchor_row >= 0 && episode.period > 0;
     found.anchor = told ? found.time_of(found.anchor_row) : anchor_time(anchors, e, number);
-    count_from_first_row(column, found);
     return found;
+}
+
+/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
+__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
+    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
+    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
+    if (!(rows.period > 0) || static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most)) return;
+    if (rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far)) return;
+    const auto away =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(rows.anchor) + static_cast<std::uint64_t>(column.latency) -
+                                  static_cast<std::uint64_t>(rows.first_time));
+    if (!within(away, most)) return;
+    rows.away = static_cast<double>(away);
+    rows.last_row = static_cast<double>(rows.num_rows - 1);
 }
 
 /// Whether the moments of a window are as far apart as the rows of its episode and on them, or would be if the episode
@@ -133,6 +132,34 @@ __device__ inline const char* find_run(const DeviceColumn& column, const SampleR
     if (!find_first_row(column, rows, first)) return nullptr;
     if (first < 0 || first > rows.num_rows - column.num_targets) return nullptr;
     return rows.values + first * column.value_row_bytes;
+}
+
+/// A window on the rows of an episode, of which the first and the last stand for what is before and after them.
+struct Window {
+    std::int64_t first;   // row; below 0 before the episode
+    std::uint32_t head;   // moments before the first row that is read
+    std::uint32_t count;  // rows that are read; 0: it is no such window
+
+    /// The first row that is read.
+    __device__ std::int64_t first_inside(std::int64_t num_rows) const {
+        return first < 0 ? 0 : (first < num_rows ? first : num_rows - 1);
+    }
+};
+
+__device__ inline Window find_window(const DeviceColumn& column, const SampleRows& rows) {
+    Window window{};
+    if (!find_first_row(column, rows, window.first)) return window;
+    const std::int64_t last_row = rows.num_rows - 1;
+    const std::int64_t last = window.first + column.num_targets - 1;
+    if ((window.first < 0 && column.rules.before != Outside::hold) ||
+        (last > last_row && column.rules.after != Outside::hold)) {
+        return window;
+    }
+    const std::int64_t last_inside = last < 0 ? 0 : (last < last_row ? last : last_row);
+    const std::int64_t before = window.first < 0 ? -window.first : 0;
+    window.head = before < column.num_targets ? static_cast<std::uint32_t>(before) : column.num_targets - 1;
+    window.count = static_cast<std::uint32_t>(last_inside - window.first_inside(rows.num_rows)) + 1;
+    return window;
 }
 
 /// Where a moment would be among evenly spaced rows.
