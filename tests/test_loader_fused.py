@@ -263,6 +263,23 @@ def test_windows_longer_than_a_tile_or_than_every_episode(rng, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+@pytest.mark.parametrize("clock", ["even", "holes"])
+@pytest.mark.parametrize("outside", ["hold", ("hold", "nan")])
+@pytest.mark.parametrize(("outside_valid", "max_gap"), [(False, None), (True, 25 * MS)])
+def test_many_windows_of_wide_rows(rng, stored, clock, outside, outside_valid, max_gap, device):
+    """As many and as wide as a GPU copies in bulk: inside, over both ends, beyond them, and where rows are missing."""
+    rules = {"clock": clock, "outside": outside, "outside_valid": outside_valid, "max_gap": max_gap}
+    # Beyond the first row, the last one, and both in short episodes; the last column in most of them altogether.
+    columns = [Column(None, stored, stored, (32,), ON_ROWS, latency=t, **rules) for t in (0, -50 * MS, 3000 * MS)]
+    lengths = (4,) * 40 + (300, 0, 500, 1)
+    for num_parts in (1, 3):
+        run(Case(rng, columns, device, num_parts, lengths), sizes=(300, 611))
+    blends = [Column("linear", stored, stored, (32,), BETWEEN, scaled, **rules) for scaled in (False, True)]
+    run(Case(rng, blends, device, 3, lengths), sizes=(300, 611))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_moments_beyond_the_ends_of_time_are_those_of_align(rng, device):
     ends = [-(2**63), -(2**62), -(10 * MS), 0, 2**62, 2**63 - 1]
     run(Case(rng, [Column(), Column(deltas=ends), Column(deltas=ends, latency=2**62)], device, 1))

@@ -5,7 +5,7 @@
 
 #include "core/cuda_check.hpp"
 #include "loader/batch_cuda.cuh"
-#include "loader/batch_kernel.cuh"
+#include "loader/batch_windows.cuh"
 
 namespace robocache::loader_detail {
 namespace {
@@ -18,6 +18,52 @@ constexpr std::int64_t enough_blocks = 6 * multiprocessors;
 constexpr std::int64_t least_items = 2 * batch_threads;  // of a block: below that finding costs more than moving
 constexpr std::int64_t most_items = 64 * batch_threads;
 constexpr std::int64_t many_samples = 16;  // of a warp, so that few lanes have nothing to find
+
+// Of blocks that copy windows.
+constexpr std::int64_t many_windows = 1024;        // of a batch: below that the other kernel is faster
+constexpr std::int64_t block_window_bytes = 5632;  // five windows of the benchmark's
+constexpr std::int64_t least_window_bytes = 512;   // smaller ones are cheaper as words
+constexpr std::int64_t most_window_bytes = std::int64_t{1} << 14;
+
+/// Rows become the batch bit for bit.
+bool is_copy(const DeviceColumn& column) {
+    return column.format.in == column.format.out && !column.format.scaled &&
+           column.value_row_bytes == column.out_row_bytes;
+}
+
+std::int64_t window_bytes(const DeviceColumn& column) {
+    return column.num_targets * column.out_row_bytes;
+}
+
+/// Whether bulk copies can make the windows of a column.
+bool has_wide_windows(const DeviceColumn& column) {
+    const std::int64_t bytes = window_bytes(column);
+    return is_copy(column) && column.run_step > 0 && column.format.in_bytes == 16 && bytes >= least_window_bytes &&
+           bytes <= most_window_bytes;
+}
+
+/// Launches a kernel that copies windows.
+void read_windows(void (*kernel)(BatchTable), BatchTable& table, cudaStream_t stream) {
+    std::int64_t blocks = 0;
+    std::int64_t shared_bytes = sizeof(OtherSamples);
+    for (DeviceColumn& column : std::span(table.columns, static_cast<std::size_t>(table.num_columns))) {
+        const std::int64_t samples =
+            std::clamp<std::int64_t>(block_window_bytes / window_bytes(column), 1, max_task_samples);
+        const std::int64_t tasks = (table.count + samples - 1) / samples;
+        column.first_block = static_cast<std::uint32_t>(blocks);
+        blocks += tasks;
+        if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
+        column.num_tasks = static_cast<std::uint32_t>(tasks);
+        column.samples = static_cast<std::uint32_t>(samples);
+        column.cut_targets = column.num_targets;
+        column.chunk_items = column.num_items;
+        column.by_targets = Divisor(column.num_targets);
+        column.by_items = Divisor(column.num_items);
+        shared_bytes = std::max(shared_bytes, samples * window_bytes(column));
+    }
+    launch_overlapped(kernel, static_cast<unsigned>(blocks), window_threads, static_cast<std::size_t>(shared_bytes),
+                      stream, table, "BatchReader: launching robocache_copy_windows");
+}
 
 /// Cuts a column of a batch that moves so many items in all into tasks: as many as there are warps at the same time
 /// where that leaves each of them many samples, else for blocks.
@@ -50,10 +96,8 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     column.by_chunks = Divisor(static_cast<std::uint32_t>(chunks));
     column.by_targets = Divisor(column.num_targets);
     column.by_items = Divisor(column.num_items);
-    const ItemFormat& format = column.format;
-    const bool is_copy = format.in == format.out && !format.scaled && column.value_row_bytes == column.out_row_bytes;
     // A few windows in a block are faster target by target: 1.0 against 2.9 us at 256 samples. Why is not known.
-    if (cuts * chunks > 1 || !is_copy || samples < many_samples) column.run_step = 0;
+    if (cuts * chunks > 1 || !is_copy(column) || samples < many_samples) column.run_step = 0;
     if (column.run_step > 0) column.by_run_items = Divisor(static_cast<std::uint32_t>(sample_items));
 }
 
@@ -108,12 +152,17 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         });
     };
     std::int64_t items = 0;
+    bool windows = call.count >= many_windows && compute_capability() >= 90;
     for (std::size_t c = begin; c < end; ++c) {
         const DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call);
         items += call.count * column.num_targets * column.num_items;
+        windows = windows && mostly_runs_[c] && has_wide_windows(column);
     }
+    const auto queue = static_cast<cudaStream_t>(stream.handle);
     const bool is_f32 = all(DType::f32);
     const bool is_bf16 = all(DType::bf16);
+    if (windows && is_f32) return read_windows(robocache_copy_windows<ItemsOf<float>>, table, queue);
+    if (windows && is_bf16) return read_windows(robocache_copy_windows<ItemsOf<BFloat16>>, table, queue);
     const std::int64_t resident_warps =
         multiprocessors * team_warps *
         (is_f32 || is_bf16 ? ItemsOf<float>::blocks_per_multiprocessor : AnyItems::blocks_per_multiprocessor);
@@ -127,8 +176,8 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     const auto kernel = is_f32    ? robocache_read_batch<ItemsOf<float>>
                         : is_bf16 ? robocache_read_batch<ItemsOf<BFloat16>>
                                   : robocache_read_batch<AnyItems>;
-    launch_overlapped(kernel, static_cast<unsigned>(blocks), batch_threads, 0, static_cast<cudaStream_t>(stream.handle),
-                      table, "BatchReader: launching robocache_read_batch");
+    launch_overlapped(kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
+                      "BatchReader: launching robocache_read_batch");
 }
 
 }  // namespace robocache::loader_detail

@@ -61,6 +61,7 @@ private:
     TablePlan table_{};                         // the first
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts
+    std::vector<bool> mostly_runs_;             // windows that lie on rows in GPU memory, of most episodes
 };
 
 }  // namespace robocache::loader_detail

@@ -198,6 +198,18 @@ std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency
     return steps;
 }
 
+/// DeviceColumn::near_deltas.
+std::vector<double> near_deltas(const BatchPlan& plan, std::size_t c) {
+    constexpr std::int64_t most = std::int64_t{1} << 50;
+    const auto is_near = [](std::int64_t t) { return t <= most && t >= -most; };
+    const bool counted = is_near(plan.rows[c].stream.latency.ns) && row_bytes(plan, c) <= INT32_MAX;
+    std::vector<double> deltas;
+    for (const std::int64_t delta : plan.columns[c].deltas) {
+        deltas.push_back(counted && is_near(delta) ? static_cast<double>(delta) : std::nan(""));
+    }
+    return deltas;
+}
+
 /// How far apart the moments of a column are, where they are equally far apart; else 0.
 double run_step(const ColumnPlan& plan, std::int64_t latency) {
     constexpr std::int64_t far = std::int64_t{1} << 60;  // nothing saturates nearer than that
@@ -211,19 +223,41 @@ double run_step(const ColumnPlan& plan, std::int64_t latency) {
     return static_cast<double>(std::max<std::int64_t>(step, 0));
 }
 
-/// Rows per nanosecond of a column, as most of its first episodes have them; 0 where none has two rows.
-double usual_rate(const DeviceColumn& column, std::size_t num_episodes) {
+std::vector<EpisodeIndex> first_episodes(const DeviceColumn& column, std::size_t num_episodes) {
     std::vector<EpisodeIndex> some(std::min<std::size_t>(num_episodes, 64));
     check_cuda(cudaMemcpy(some.data(), column.episodes, some.size() * sizeof(EpisodeIndex), cudaMemcpyDeviceToHost),
                "BatchReader: cudaMemcpy");
+    return some;
+}
+
+/// Rows per nanosecond, as most of these episodes have them; 0 where none has two rows.
+double usual_rate(const std::vector<EpisodeIndex>& episodes) {
     std::vector<float> rates;
-    for (const EpisodeIndex& episode : some) {
+    for (const EpisodeIndex& episode : episodes) {
         if (episode.rows_per_ns > 0) rates.push_back(episode.rows_per_ns);
     }
     if (rates.empty()) return 0;
     const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
     std::nth_element(rates.begin(), middle, rates.end());
     return static_cast<double>(*middle);
+}
+
+/// Whether windows lie on the rows of most of these episodes.
+bool are_mostly_runs(const DeviceColumn& column, const std::vector<EpisodeIndex>& episodes) {
+    const auto fits = [&](const EpisodeIndex& episode) { return episode.period == column.run_step; };
+    return column.run_step > 0 &&
+           std::count_if(episodes.begin(), episodes.end(), fits) * 2 > static_cast<std::ptrdiff_t>(episodes.size());
+}
+
+bool are_in_gpu_memory(const BatchPlan& plan, std::size_t c) {
+    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
+        const StreamPlan& s = plan.rows_of(p, c).stream;
+        if (s.num_rows == 0) continue;
+        cudaPointerAttributes attributes{};
+        check_cuda(cudaPointerGetAttributes(&attributes, s.values), "BatchReader: cudaPointerGetAttributes");
+        if (attributes.type != cudaMemoryTypeDevice) return false;
+    }
+    return true;
 }
 
 }  // namespace
@@ -242,6 +276,8 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     const std::size_t offsets_at = image.reserve<PartOffsets>(plan.rows.size());
     std::vector<std::size_t> deltas_at;
     for (const ColumnPlan& column : plan.columns) deltas_at.push_back(image.add(column.deltas));
+    std::vector<std::size_t> near_deltas_at;
+    for (std::size_t c = 0; c < num_columns; ++c) near_deltas_at.push_back(image.add(near_deltas(plan, c)));
     std::vector<std::size_t> scales_at;
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
         const bool in_double = plan.columns[i % num_columns].written == DType::f64;
@@ -319,9 +355,11 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
         column.parts_step = static_cast<std::int64_t>(num_columns);
         column.episodes = memory_->at<EpisodeIndex>(episodes_at[c]);
         column.deltas = memory_->at<std::int64_t>(deltas_at[c]);
+        column.near_deltas = memory_->at<double>(near_deltas_at[c]);
         column.latency = s.latency.ns;
         column.value_row_bytes = row_bytes(plan, c);
         column.run_step = run_step(plan.columns[c], s.latency.ns);
+        if (column.run_step > 0) column.run_first = plan.columns[c].deltas[0] + s.latency.ns;
         column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
         column.method = s.ranges[0].method;
         column.by_channels = Divisor(static_cast<std::uint32_t>(num_pairs(plan, c)));
@@ -341,7 +379,9 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     std::vector<std::int32_t> steps;
     for (std::size_t c = 0; c < num_columns; ++c) {
         const std::int64_t latency = plan.rows[c].stream.latency.ns;
-        const double rate = usual_rate(columns_[c], num_episodes);
+        const std::vector<EpisodeIndex> episodes = first_episodes(columns_[c], num_episodes);
+        mostly_runs_.push_back(are_mostly_runs(columns_[c], episodes) && are_in_gpu_memory(plan, c));
+        const double rate = usual_rate(episodes);
         if (!(rate > 0)) continue;
         if (!anchors_are_rows(plan, c)) continue;
         steps = row_steps(plan.columns[c], latency, rate);

@@ -17,6 +17,8 @@ struct SampleRows {
     std::int64_t max_gap;
     std::int64_t num_rows;
     std::int64_t anchor_row;  // -1: the anchor is no row of this stream
+    double away;              // ns from the first row to the anchor, with latency
+    double last_row;          // -1: targets are not placed by the period
     double period;
     double rate;  // 1 / period
     float rows_per_ns;
@@ -33,13 +35,28 @@ struct SampleRows {
 struct alignas(16) PlacedTarget {
     const char* a;
     const char* b;
-    double weight;
-    std::uint32_t row;  // of the output, from the task's first
+    std::uint64_t weight;  // the bits of what it is computed in
+    std::uint32_t row;     // of the output, from the task's first
     std::uint32_t part_and_valid;
 
+    __device__ void set_weight(DType values, double w) {
+        weight = values == DType::f64 ? static_cast<std::uint64_t>(__double_as_longlong(w))
+                                      : __float_as_uint(static_cast<float>(w));
+    }
+    template <class Compute>
+    __device__ Compute weight_in() const {
+        if constexpr (sizeof(Compute) == 8) {
+            return __longlong_as_double(static_cast<long long>(weight));
+        } else {
+            return __uint_as_float(static_cast<std::uint32_t>(weight));
+        }
+    }
     __device__ std::uint32_t part() const { return part_and_valid >> 1; }
     __device__ bool valid() const { return (part_and_valid & 1) != 0; }
 };
+
+/// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
+constexpr double whole = 6755399441055744.0;
 
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
     std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
@@ -68,6 +85,8 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
                      rows.max_gap,
                      episode.num_rows,
                      column.row_steps == nullptr ? -1 : number - episode.first_row,
+                     0.0,
+                     -1.0,
                      episode.period,
                      episode.rate,
                      episode.rows_per_ns,
@@ -77,21 +96,70 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
     return found;
 }
 
-/// The first row of a window whose moments are all rows of the episode, one after the other; else null. Every method
-/// takes a row at its own time as it is.
-__device__ inline const char* find_run(const DeviceColumn& column, const SampleRows& rows) {
+/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
+__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
+    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
+    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
+    if (!(rows.period > 0) || static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most)) return;
+    if (rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far)) return;
+    const auto away =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(rows.anchor) + static_cast<std::uint64_t>(column.latency) -
+                                  static_cast<std::uint64_t>(rows.first_time));
+    if (!within(away, most)) return;
+    rows.away = static_cast<double>(away);
+    rows.last_row = static_cast<double>(rows.num_rows - 1);
+}
+
+/// Whether the moments of a window are as far apart as the rows of its episode and on them, or would be if the episode
+/// went on at both ends; then `first` is the row of the first one. Every method takes a row at its own time as it is.
+__device__ inline bool find_first_row(const DeviceColumn& column, const SampleRows& rows, std::int64_t& first) {
     constexpr std::int64_t far = std::int64_t{1} << 61;  // from here on times may saturate
     constexpr double exact = 9007199254740992.0;         // up to here float64 counts nanoseconds
-    if (!(column.run_step > 0) || rows.period != column.run_step || rows.anchor > far || rows.anchor < -far) {
-        return nullptr;
+    const auto is_far = [](std::int64_t t) { return t > far || t < -far; };
+    if (!(column.run_step > 0) || rows.period != column.run_step || is_far(rows.anchor) || is_far(rows.first_time)) {
+        return false;
     }
-    if (static_cast<double>(rows.num_rows) * rows.period >= exact) return nullptr;
-    const std::int64_t t = rows.anchor + __ldg(column.deltas) + column.latency;
-    if (t < rows.first_time) return nullptr;
-    const std::int64_t row =
-        __double2ll_rn(static_cast<double>(align_detail::distance(rows.first_time, t)) * rows.rate);
-    if (row > rows.num_rows - column.num_targets || rows.time_of(row) != t) return nullptr;
-    return rows.values + row * column.value_row_bytes;
+    if (static_cast<double>(rows.num_rows) * rows.period >= exact) return false;
+    const std::int64_t away = rows.anchor + column.run_first - rows.first_time;
+    first = __double2ll_rn(static_cast<double>(away) * rows.rate);
+    return first * static_cast<std::int64_t>(column.run_step) == away;
+}
+
+/// The first row of a window that is one piece of memory; else null.
+__device__ inline const char* find_run(const DeviceColumn& column, const SampleRows& rows) {
+    std::int64_t first = 0;
+    if (!find_first_row(column, rows, first)) return nullptr;
+    if (first < 0 || first > rows.num_rows - column.num_targets) return nullptr;
+    return rows.values + first * column.value_row_bytes;
+}
+
+/// A window on the rows of an episode, of which the first and the last stand for what is before and after them.
+struct Window {
+    std::int64_t first;   // row; below 0 before the episode
+    std::uint32_t head;   // moments before the first row that is read
+    std::uint32_t count;  // rows that are read; 0: it is no such window
+
+    /// The first row that is read.
+    __device__ std::int64_t first_inside(std::int64_t num_rows) const {
+        return first < 0 ? 0 : (first < num_rows ? first : num_rows - 1);
+    }
+};
+
+__device__ inline Window find_window(const DeviceColumn& column, const SampleRows& rows) {
+    Window window{};
+    if (!find_first_row(column, rows, window.first)) return window;
+    const std::int64_t last_row = rows.num_rows - 1;
+    const std::int64_t last = window.first + column.num_targets - 1;
+    if ((window.first < 0 && column.rules.before != Outside::hold) ||
+        (last > last_row && column.rules.after != Outside::hold)) {
+        return window;
+    }
+    const std::int64_t last_inside = last < 0 ? 0 : (last < last_row ? last : last_row);
+    const std::int64_t before = window.first < 0 ? -window.first : 0;
+    window.head = before < column.num_targets ? static_cast<std::uint32_t>(before) : column.num_targets - 1;
+    window.count = static_cast<std::uint32_t>(last_inside - window.first_inside(rows.num_rows)) + 1;
+    return window;
 }
 
 /// Where a moment would be among evenly spaced rows.
@@ -154,24 +222,6 @@ __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64
     return align_detail::sample_at(times, t, near, method, rules);
 }
 
-/// The same for an episode with a period: its times are computed, not read.
-__device__ inline bool sample_by_period(const SampleRows& rows, std::int64_t t, Method method,
-                                        const align_detail::Rules& rules, align_detail::Sample& sample) {
-    if (t < rows.first_time) return false;
-    const double away = static_cast<double>(align_detail::distance(rows.first_time, t));
-    std::int64_t left = __double2ll_rd(away * rows.rate);
-    std::int64_t t_left = rows.time_of(left);
-    if (t_left > t) t_left = rows.time_of(--left);
-    std::int64_t t_right = rows.time_of(left + 1);
-    if (t_right <= t) {
-        t_left = t_right;
-        t_right = rows.time_of(++left + 1);
-    }
-    if (left < 0 || left + 1 >= rows.num_rows || t_left > t || t_right <= t) return false;  // an edge
-    sample = align_detail::sample_inside(t, {left, left + 1, t_left == t}, t_left, t_right, method, rules);
-    return true;
-}
-
 __device__ inline align_detail::Sample sample_target(const DeviceColumn& column, const SampleRows& rows,
                                                      std::uint32_t j, std::int64_t t) {
     const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
@@ -185,25 +235,60 @@ __device__ inline align_detail::Sample sample_target(const DeviceColumn& column,
     }
     align_detail::Rules rules = column.rules;
     rules.max_gap.ns = rows.max_gap;
-    align_detail::Sample sample;
-    if (rows.period > 0 && sample_by_period(rows, t, column.method, rules, sample)) return sample;
     return sample_near(times, t, guessed_row(rows, t), column.method, rules);
 }
 
-/// `row`: where it is written.
-__device__ inline PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
-                                            std::uint32_t row) {
+/// The usual target of an episode with a period: inside, and where multiplying says. Its rows' times are computed, not
+/// read; they are ns from the first row, with `whole` added.
+__device__ __forceinline__ bool place_by_period(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
+                                                PlacedTarget& placed) {
     using align_detail::Kind;
-    if (rows.num_rows == 0) return {nullptr, nullptr, 0.0, row, rows.part << 1};
+    if (rows.last_row < 0) return false;
+    const double away = rows.away + __ldg(column.near_deltas + j);
+    const double t = away + whole;
+    // A little later, so that rounding does not put a row's own time before it.
+    double left_and_whole = __dadd_rd((away + 0.75) * rows.rate, whole);
+    double left = left_and_whole - whole;
+    double t_left = left * rows.period + whole;
+    double t_right = (left + 1) * rows.period + whole;
+    if (t_left > t) {
+        left_and_whole -= 1;
+        left -= 1;
+        t_right = t_left;
+        t_left = left * rows.period + whole;
+    }
+    if (!(left >= 0 && left < rows.last_row && t_left <= t && t < t_right)) return false;
+    align_detail::Rules rules = column.rules;
+    if (rules.has_max_gap) rules.max_gap.seconds = static_cast<double>(rows.max_gap);  // ns, as the times are
+    const auto row = static_cast<std::uint32_t>(__double2loint(left_and_whole));
+    const align_detail::Neighbours near{0, 1, t_left == t};
+    const align_detail::Sample sample = align_detail::sample_inside(t, near, t_left, t_right, column.method, rules);
+    const auto row_bytes = static_cast<std::uint32_t>(column.value_row_bytes);
+    placed.a = rows.values + static_cast<std::uint64_t>(row) * row_bytes + (sample.rows[0] != 0 ? row_bytes : 0);
+    if (sample.kind == Kind::blend) placed.b = placed.a + row_bytes;
+    placed.set_weight(column.format.in, sample.weight);
+    placed.part_and_valid |= sample.valid ? 1U : 0U;
+    return true;
+}
+
+/// `row`: where it is written.
+__device__ __forceinline__ PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows,
+                                                     std::uint32_t j, std::uint32_t row) {
+    using align_detail::Kind;
+    PlacedTarget placed{nullptr, nullptr, 0, row, rows.part << 1};
+    if (place_by_period(column, rows, j, placed) || rows.num_rows == 0) return placed;
     const std::int64_t t =
         align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
     const align_detail::Sample sample = sample_target(column, rows, j, t);
     if (sample.kind == Kind::nan) {
-        return {nullptr, nullptr, __longlong_as_double(0x7ff8000000000000LL), row, rows.part << 1};
+        placed.set_weight(column.format.in, __longlong_as_double(0x7ff8000000000000LL));
+        return placed;
     }
-    const char* a = rows.values + sample.rows[0] * column.value_row_bytes;
-    const char* b = sample.kind == Kind::blend ? rows.values + sample.rows[1] * column.value_row_bytes : nullptr;
-    return {a, b, sample.weight, row, rows.part << 1 | (sample.valid ? 1U : 0U)};
+    placed.a = rows.values + sample.rows[0] * column.value_row_bytes;
+    if (sample.kind == Kind::blend) placed.b = rows.values + sample.rows[1] * column.value_row_bytes;
+    placed.set_weight(column.format.in, sample.weight);
+    placed.part_and_valid |= sample.valid ? 1U : 0U;
+    return placed;
 }
 
 }  // namespace robocache::loader_detail

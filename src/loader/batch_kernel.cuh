@@ -17,6 +17,12 @@ struct Task {
     std::uint32_t num_items;  // of each row
 };
 
+__device__ inline const DeviceColumn& column_of_block(const BatchTable& table) {
+    int c = 0;
+    while (c + 1 < table.num_columns && blockIdx.x >= table.columns[c + 1].first_block) ++c;
+    return table.columns[c];
+}
+
 __device__ inline Task task_of(const DeviceColumn& column, std::int64_t count, std::uint32_t number) {
     const std::uint32_t cut = column.by_chunks.divide(number);
     const std::uint32_t first_item = (number - cut * column.by_chunks.divisor) * column.chunk_items;
@@ -33,26 +39,38 @@ __device__ inline Task task_of(const DeviceColumn& column, std::int64_t count, s
 
 /// What a team knows of its samples.
 struct TeamSamples {
+    Task task;  // here too, for loops where registers are short
     SampleRows rows[max_task_samples];
     const char* runs[max_task_samples];
     std::uint32_t others[max_task_samples];  // samples that are no run
     std::uint32_t num_others;
 };
 
+/// What move_others is told, by a whole warp: the samples of these lanes.
+__device__ inline void keep_others(const DeviceColumn& column, const Task& task, SampleRows& rows, std::uint32_t others,
+                                   std::uint32_t lane, TeamSamples& samples) {
+    if ((others >> lane & 1) != 0) {
+        count_from_first_row(column, rows);
+        samples.rows[lane] = rows;
+        samples.others[__popc(others & ((1U << lane) - 1))] = lane;
+    }
+    if (lane == 0) {
+        samples.num_others = static_cast<std::uint32_t>(__popc(others));
+        samples.task = task;
+    }
+}
+
 /// By the first warp of a team.
 __device__ inline void find_samples(const BatchTable& table, const DeviceColumn& column, const Task& task,
                                     std::uint32_t lane, TeamSamples& samples) {
+    SampleRows rows{};
     bool is_other = false;
     if (lane < task.num_samples) {
-        const SampleRows rows = find_sample(table, column, task.first_sample + lane);
-        const char* run = find_run(column, rows);
-        samples.runs[lane] = run;
-        is_other = run == nullptr;
-        if (is_other) samples.rows[lane] = rows;
+        rows = find_sample(table, column, task.first_sample + lane);
+        samples.runs[lane] = find_run(column, rows);
+        is_other = samples.runs[lane] == nullptr;
     }
-    const std::uint32_t others = __ballot_sync(0xffffffffU, is_other);
-    if (is_other) samples.others[__popc(others & ((1U << lane) - 1))] = lane;
-    if (lane == 0) samples.num_others = static_cast<std::uint32_t>(__popc(others));
+    keep_others(column, task, rows, __ballot_sync(0xffffffffU, is_other), lane, samples);
 }
 
 /// Says that nothing of it is padding.
@@ -93,26 +111,44 @@ __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, c
 template <class Mover>
 __device__ __forceinline__ void move_others(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
                                             PlacedTarget* placed, const Team& team, Gate& gate) {
+    const Task& kept = samples.task;
     const std::uint32_t count = samples.num_others * task.num_targets;
     const std::uint32_t most = team.size * thread_targets;
-    const std::int64_t first_row = task.first_sample * column.num_targets;
     const bool pads = column.padding != nullptr && task.first_item == 0;
-    const auto write_padding = [&](const PlacedTarget& p) { column.padding[first_row + p.row] = !p.valid(); };
+    const auto write_padding = [&](const PlacedTarget& p) {
+        column.padding[kept.first_sample * column.num_targets + p.row] = !p.valid();
+    };
     const Walk walk(column, task.first_item, task.num_items, team);
+    // A thread's next target: of this of the other samples, and which of its targets.
+    std::uint32_t s = 0;
+    std::uint32_t j = team.rank;
+    std::uint32_t step_s = 0;
+    if (task.num_samples > 1) {
+        s = column.by_targets.divide(team.rank);
+        j -= s * task.num_targets;
+        step_s = column.by_targets.divide(team.size);
+    }
+    const std::uint32_t step_j = team.size - step_s * task.num_targets;
     for (std::uint32_t begin = 0; begin < count; begin += most) {
         Tile tile{placed,
                   count - begin < most ? count - begin : most,
                   Placed::mixed,
-                  column.out + first_row * column.out_row_bytes,
+                  column.out + kept.first_sample * column.num_targets * column.out_row_bytes,
                   static_cast<std::uint32_t>(column.out_row_bytes),
                   walk};
         bool rows = true;
         bool blends = true;
         for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
-            const std::uint32_t s = task.num_samples == 1 ? 0 : column.by_targets.divide(begin + k);
-            const std::uint32_t j = task.first_target + begin + k - s * task.num_targets;
             const std::uint32_t sample = samples.others[s];
-            const PlacedTarget p = place_target(column, samples.rows[sample], j, sample * column.num_targets + j);
+            const std::uint32_t target = kept.first_target + j;
+            const PlacedTarget p =
+                place_target(column, samples.rows[sample], target, sample * column.num_targets + target);
+            s += step_s;
+            j += step_j;
+            if (j >= kept.num_targets) {
+                j -= kept.num_targets;
+                ++s;
+            }
             rows = rows && p.a != nullptr && p.b == nullptr;
             blends = blends && p.b != nullptr;
             placed[k] = p;
@@ -141,9 +177,7 @@ __global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) vo
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.steps.step != nullptr) wait_for_earlier_work();
-    int c = 0;
-    while (c + 1 < table.num_columns && blockIdx.x >= table.columns[c + 1].first_block) ++c;
-    const DeviceColumn& column = table.columns[c];
+    const DeviceColumn& column = column_of_block(table);
     const std::uint32_t lane = threadIdx.x % align_detail::warp_size;
     const std::uint32_t warp = column.by_warps ? threadIdx.x / align_detail::warp_size : 0;
     const Team team = column.by_warps ? Team{lane, align_detail::warp_size} : Team{threadIdx.x, batch_threads};

@@ -221,13 +221,13 @@ struct Items {
         widen_word(a, z);
         if (!is_row && !is_blend) {
 #pragma unroll
-            for (int i = 0; i < count; ++i) z[i] = static_cast<Compute>(p.weight);
+            for (int i = 0; i < count; ++i) z[i] = p.template weight_in<Compute>();
         }
         if constexpr (align_detail::is_float<In>) {
             if (is_blend) {
                 Compute y[count];
                 widen_word(b, y);
-                const auto w = static_cast<Compute>(p.weight);
+                const auto w = p.template weight_in<Compute>();
 #pragma unroll
                 for (int i = 0; i < count; ++i) z[i] = align_detail::blend_linear(z[i], y[i], w);
             }
@@ -321,32 +321,32 @@ __device__ __forceinline__ void make_kept_items(const DeviceColumn& column, cons
     using InWord = typename I::InWord;
     constexpr std::uint32_t unroll = sizeof(InWord) == 16 ? 2 : 4;
     const bool scaled = column.format.scaled;
-    const std::int64_t in_at = static_cast<std::int64_t>(tile.walk.item) * I::in_bytes;
-    const std::int64_t out_at = static_cast<std::int64_t>(tile.walk.item) * I::out_bytes;
+    const bool many_parts = column.parts != nullptr;
     const std::uint32_t step = tile.walk.step_target;
+    const std::uint32_t in_at = tile.walk.item * I::in_bytes;
+    char* out = tile.out + static_cast<std::uint64_t>(tile.walk.item) * I::out_bytes;
     ScalesAtHand<typename I::Compute, count> scales;
     for (std::uint32_t first = tile.walk.target; first < tile.count; first += unroll * step) {
         InWord a[unroll];
         InWord b[unroll];
 #pragma unroll
         for (std::uint32_t u = 0; u < unroll; ++u) {
-            a[u] = InWord{};
-            b[u] = InWord{};
-            if (first + u * step < tile.count) {
-                const PlacedTarget& p = tile.targets[first + u * step];
-                if (kind != Placed::mixed || p.a != nullptr) a[u] = load_word<InWord>(p.a + in_at);
-                if (kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr)) {
-                    b[u] = load_word<InWord>(p.b + in_at);
-                }
+            // Behind the last target that one again: a row that is read for nothing costs less than asking everywhere.
+            const PlacedTarget& p = tile.targets[min(first + u * step, tile.count - 1)];
+            if (kind == Placed::mixed) a[u] = b[u] = InWord{};
+            if (kind != Placed::mixed || p.a != nullptr) a[u] = load_word<InWord>(p.a + in_at);
+            if (kind == Placed::blends || (kind == Placed::mixed && p.b != nullptr)) {
+                b[u] = load_word<InWord>(p.b + in_at);
             }
         }
+        if (scaled && !many_parts) scales.get(column, 0, tile.walk.item);
         gate.pass();
 #pragma unroll
         for (std::uint32_t u = 0; u < unroll; ++u) {
             if (first + u * step < tile.count) {
                 const PlacedTarget& p = tile.targets[first + u * step];
-                if (scaled) scales.get(column, p.part(), tile.walk.item);
-                *reinterpret_cast<typename I::OutWord*>(tile.row(p) + out_at) =
+                if (scaled && many_parts) scales.get(column, p.part(), tile.walk.item);
+                *reinterpret_cast<typename I::OutWord*>(out + static_cast<std::uint64_t>(p.row) * tile.out_row_bytes) =
                     I::template made<kind>(a[u], b[u], p, scaled, scales.offset, scales.scale);
             }
         }

@@ -58,6 +58,7 @@ struct DeviceColumn {
     std::int64_t parts_step;
     const EpisodeIndex* episodes;
     const std::int64_t* deltas;
+    const double* near_deltas;  // the same; NaN where float64 does not count that far
     std::int64_t latency;
     char* out;
     bool* padding;  // null: not asked for
@@ -74,6 +75,7 @@ struct DeviceColumn {
     const std::int32_t* row_steps;
     // Moments this many ns apart, whose rows, where they are as far apart, are copied in one piece. 0: they are not.
     double run_step;
+    std::int64_t run_first;  // ns from the anchor to the first of them, with latency
 
     // Tasks of this column: samples x cuts of the targets x chunks of rows.
     std::uint32_t first_block;
