@@ -2,7 +2,7 @@
 // Then the bits are written out as cells.
 #pragma once
 
-#include "ops/voxelize/cuda_places.cuh"
+#include "ops/voxelize/cuda_stream.cuh"
 
 namespace robocache::voxelize_detail {
 
@@ -76,6 +76,78 @@ struct OwnArguments {
     std::int64_t* dropped;
 };
 
+/// Asks the second-level cache for the points of a cloud, by all threads of the block. May be called before earlier
+/// work has finished: offsets that are not there yet ask for other points, which decides nothing.
+template <class T>
+__device__ __forceinline__ void ask_for_cloud(const PointsPlan& points, const Clouds& clouds, std::int64_t cloud) {
+    if (points.row_stride != 3 * sizeof(T) || points.axis_stride != sizeof(T) || clouds.offsets == nullptr) return;
+    std::int64_t ends[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+        const std::int64_t at = __ldcg(clouds.offsets + (cloud + e) * clouds.stride);
+        ends[e] = (at < 0 ? 0 : (at > clouds.num_points ? clouds.num_points : at)) * points.row_stride;
+    }
+    constexpr int line = 128;
+    for (std::int64_t at = ends[0] + line * threadIdx.x; at < ends[1]; at += line * own_threads) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(points.data + at));
+    }
+}
+
+/// Calls body(cell) for points [begin, end), by all threads of the block; cells are negative outside. For quick grids,
+/// and points without gaps that begin at a multiple of 16 bytes.
+template <class Body>
+__device__ __forceinline__ void for_points_by_four(const Places<PointReader<float>>& places, std::int64_t begin,
+                                                   std::int64_t end, Body&& body) {
+    constexpr int batch = 8;  // points on their way at once
+    constexpr std::int32_t step = 4 * own_threads;
+    for (std::int64_t i = begin + 4 * static_cast<std::int32_t>(threadIdx.x); i < end; i += batch / 4 * step) {
+        float p[batch][3] = {};
+        std::int32_t cell[batch];
+#pragma unroll
+        for (int f = 0; f < batch; f += 4) {
+            const std::int64_t first = i + f / 4 * step;
+            if (first + 4 <= end) {
+                read_four(places.source.points.data + first * 12, p + f);
+                continue;
+            }
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                if (first + k < end) (void)places.source.read(first + k, p[f + k]);
+            }
+        }
+        places.grid.quick_indices(p, cell);
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k / 4 * step + k % 4 < end) body(cell[k]);
+        }
+    }
+}
+
+/// The same for any points.
+template <class T, class Body>
+__device__ __forceinline__ void for_points(const Places<PointReader<T>>& places, std::int64_t begin, std::int64_t end,
+                                           Body&& body) {
+    if constexpr (__is_same(T, float)) {
+        const PointsPlan& points = places.source.points;
+        const bool aligned = (reinterpret_cast<std::uintptr_t>(points.data) + begin * 12) % 16 == 0;
+        if (aligned && places.grid.is_quick && points.row_stride == 12 && points.axis_stride == 4) {
+            return for_points_by_four(places, begin, end, body);
+        }
+    }
+    constexpr int batch = 8;
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += batch * own_threads) {
+        typename PointReader<T>::Scalar p[batch][3] = {};
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k * own_threads < end) (void)places.source.read(i + k * own_threads, p[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k * own_threads < end) body(places.grid.index(p[k]));
+        }
+    }
+}
+
 /// Every block of a cloud looks at all its points, and marks and writes its own part of the cells.
 template <class T>
 __global__ __launch_bounds__(own_threads) void mark_own_cells(
@@ -87,40 +159,19 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     for (std::int32_t w = thread; w < args.words; w += own_threads) own_bits[w] = 0;
     if (thread == 0) num_dropped = 0;
     __syncthreads();
-    wait_for_earlier_work();
     const std::int64_t cloud = blockIdx.x / args.parts;
     const std::int64_t part = blockIdx.x - cloud * args.parts;
+    ask_for_cloud<T>(places.source.points, args.clouds, cloud);
+    wait_for_earlier_work();
     const std::int64_t first = part * args.words * 32;  // cell
     const std::int64_t left = places.grid.num_cells - first;
     const std::int64_t num = left < args.words * 32 ? left : args.words * 32;
-    const std::int64_t begin = args.clouds.begin(cloud);
-    const std::int64_t end = args.clouds.begin(cloud + 1);
     std::uint32_t dropped = 0;
-    constexpr int batch = 8;  // points on their way at once
-    for (std::int64_t i = begin + thread; i < end; i += batch * own_threads) {
-        typename PointReader<T>::Scalar p[batch][3] = {};
-#pragma unroll
-        for (int k = 0; k < batch; ++k) {
-            if (i + k * own_threads < end) (void)places.source.read(i + k * own_threads, p[k]);
-        }
-        const auto mark = [&](int k, std::int64_t cell) {
-            if (i + k * own_threads >= end) return;
-            if (cell < 0) ++dropped;
-            const auto mine = static_cast<std::uint64_t>(cell - first);
-            if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
-        };
-        if constexpr (sizeof(p[0][0]) == 4) {
-            if (places.grid.is_quick) {
-                std::int32_t cell[batch];
-                places.grid.quick_indices(p, cell);
-#pragma unroll
-                for (int k = 0; k < batch; ++k) mark(k, cell[k]);
-                continue;
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < batch; ++k) mark(k, places.grid.index(p[k]));
-    }
+    for_points(places, args.clouds.begin(cloud), args.clouds.begin(cloud + 1), [&](std::int64_t cell) {
+        if (cell < 0) ++dropped;
+        const auto mine = static_cast<std::uint64_t>(cell - first);
+        if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
+    });
     if (args.dropped != nullptr && dropped != 0) atomicAdd(&num_dropped, static_cast<unsigned long long>(dropped));
     __syncthreads();
     write_cells_as(
@@ -131,8 +182,7 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     }
 }
 
-// ---- a global grid of bits
-// -------------------------------------------------------------------------------------------
+// ---- a global grid of bits ------------------------------------------------------------------------------------------
 
 struct WriteArguments {
     const std::uint32_t* bits;
