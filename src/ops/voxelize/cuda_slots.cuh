@@ -275,8 +275,8 @@ static __device__ __noinline__ void write_spans(const SlotTiles& tiles, SlotMemo
 /// A block has a tile. Two of them leave room for a block of fill_from_slots, which has to wait for them, and one of
 /// that for those of the next call: so registers are few.
 static __global__ __launch_bounds__(slot_threads, 4) void sort_slots(const __grid_constant__ SlotArguments args) {
-    extern __shared__ __align__(128) char shared_memory[];
-    SlotMemory& memory = *reinterpret_cast<SlotMemory*>(shared_memory);
+    extern __shared__ __align__(16) char slot_memory[];
+    SlotMemory& memory = *reinterpret_cast<SlotMemory*>(slot_memory);
     const SlotTiles& tiles = args.tiles;
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t warp = thread / warp_threads;
@@ -382,11 +382,13 @@ struct BinCells {
 /// Takes every key of a bin, by all threads of the block, which have so many units on their way at once.
 template <bool marks, std::uint32_t batch>
 __device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& longer, const BinCells<marks>& cells) {
+    static_assert(LongSpans::most * row_units % (batch * fill_threads) == 0);
     const std::uint32_t num = tiles.num_tiles * row_units;
     const uint4* rows = tiles.rows + static_cast<std::int64_t>(blockIdx.x) * num;
     std::uint32_t first = threadIdx.x;
     for (std::uint32_t begin = 0; begin < num; begin += LongSpans::most * row_units) {
         const std::uint32_t end = min(num, begin + LongSpans::most * row_units);
+        bool has_longer = false;
         for (; first < end; first += batch * fill_threads) {
             uint4 unit[batch];
 #pragma unroll
@@ -400,14 +402,15 @@ __device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& long
                 if (slot < has_span) {
                     cells.take_unit(unit[u]);
                 } else if (slot == has_span) {
+                    has_longer = true;
                     longer.spans[atomicAdd(&longer.num, 1)] =
                         make_uint2((first + u * fill_threads) / row_units, unit[u].x >> 16 | unit[u].y << 16);
                 }
             }
         }
-        __syncthreads();
+        // Not asked of longer.num: the next round may be adding to it.
+        if (__syncthreads_or(has_longer ? 1 : 0) == 0) continue;
         const std::int32_t num_spans = longer.num;
-        if (num_spans == 0) continue;
         for (std::int32_t e = threadIdx.x / warp_threads; e < num_spans; e += fill_threads / warp_threads) {
             const uint2 span = longer.spans[e];
             const std::uint16_t* keys = tiles.spans + static_cast<std::int64_t>(span.x) * span_pitch;
