@@ -23,13 +23,15 @@ constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its c
 constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
+constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
 
 enum class Way { bins, slots, own, marks };
 
 /// Plain points of one cloud, in a grid whose bins are not too large for one block each.
 bool has_slots(const DensePlan& plan) {
     return !plan.has_features() && !plan.from_depth && plan.points.dtype == DType::f32 && plan.num_clouds == 1 &&
-           plan.num_points <= INT32_MAX && plan.grid.num_cells <= most_slot_bins * std::int64_t{most_slot_cells} &&
+           plan.num_points <= most_slot_points &&
+           plan.grid.num_cells <= most_slot_bins * std::int64_t{most_slot_cells} &&
            DeviceGrid<float>(plan.grid).is_quick;
 }
 
@@ -237,6 +239,14 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
     }
 }
 
+/// Counters of a bin have room beside two blocks of sort_slots only if all memory that can be shared is.
+template <class Kernel>
+void prefer_shared(Kernel* kernel) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+               "cudaFuncSetAttribute");
+}
+
 SlotTiles cut_slots(const DensePlan& plan, Cutter& cutter) {
     SlotTiles tiles{};
     const std::int64_t groups = (plan.num_points + part_points - 1) / part_points;
@@ -267,9 +277,17 @@ void by_slots(const DensePlan& plan, cudaStream_t stream) {
         const SlotArguments args{Places<PointReader<float>>(source, plan.grid), tiles, streams ? points.data : nullptr,
                                  static_cast<std::int32_t>(plan.num_points), plan.dropped};
         const std::int64_t bytes = tiles.num_tiles <= one_wave ? slot_bytes_of_two : slot_bytes_of_three;
-        allow_shared(sort_slots, bytes);
-        launch_overlapped(sort_slots, static_cast<unsigned>(tiles.num_tiles), slot_threads,
-                          static_cast<std::size_t>(bytes), stream, args, "voxelize: launching sort_slots");
+        const auto launch = [&](auto* kernel) {
+            allow_shared(kernel, bytes);
+            launch_overlapped(kernel, static_cast<unsigned>(tiles.num_tiles), slot_threads,
+                              static_cast<std::size_t>(bytes), stream, args, "voxelize: launching sort_slots");
+        };
+        if (has_marks_only(plan)) {
+            launch(&sort_slots<false>);
+        } else {
+            prefer_shared(&sort_slots<true>);
+            launch(&sort_slots<true>);
+        }
     }
     const FillArguments args{
         tiles, plan.grid.num_cells, plan.out, plan.out_dtype, plan.reduction == Reduction::occupancy, plan.counts};
@@ -284,7 +302,9 @@ void by_slots(const DensePlan& plan, cudaStream_t stream) {
         return many ? launch(&fill_from_slots<true, true>, counters / 32)
                     : launch(&fill_from_slots<true, false>, counters / 32);
     }
-    many ? launch(&fill_from_slots<false, true>, counters) : launch(&fill_from_slots<false, false>, counters);
+    if (many) return launch(&fill_from_slots<false, true>, counters);
+    prefer_shared(&fill_from_slots<false, false>);
+    launch(&fill_from_slots<false, false>, counters);
 }
 
 void by_own_bits(const DensePlan& plan, cudaStream_t stream) {

@@ -60,10 +60,6 @@ constexpr std::int64_t slot_bytes_of_three = sizeof(SlotMemory);
 constexpr std::int64_t slot_bytes_of_two = 78000;
 static_assert(3 * (slot_bytes_of_three + 1024) <= 228 * 1024 && slot_bytes_of_three <= slot_bytes_of_two);
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
 /// The points of a block's tile, in groups that warps take in turn.
 struct SlotTile {
     const SlotArguments& args;
@@ -98,26 +94,14 @@ struct SlotTile {
     __device__ __forceinline__ void ask(std::int32_t group) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (!streams(group)) return;
-        const std::uint32_t barrier = shared_address(&memory.barriers[group]);
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(part_bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(&memory.points[group * part_points])),
-                     "l"(from(group)), "r"(part_bytes), "r"(barrier)
-                     : "memory");
+        ask_for_part(&memory.points[group * part_points], from(group), &memory.barriers[group], read_once_policy());
 #endif
     }
 
     /// Returns when the points of a group are there, by all lanes of its warp.
     __device__ __forceinline__ void await(std::int32_t group) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (streams(group)) {
-            asm volatile(
-                "{\n .reg .pred done;\n waiting:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
-                " @done bra finished;\n bra waiting;\n finished:\n}" ::"r"(shared_address(&memory.barriers[group]))
-                : "memory");
-            return;
-        }
+        if (streams(group)) return await_barrier(&memory.barriers[group], 0);
 #endif
 #pragma unroll
         for (std::int32_t k = 0; k < part_points / warp_threads; ++k) {
@@ -272,9 +256,11 @@ static __device__ __noinline__ void write_spans(const SlotTiles& tiles, SlotMemo
     for (std::int32_t u = thread; u < num; u += slot_threads) to[u] = units[u];
 }
 
-/// A block has a tile. Two of them leave room for a block of fill_from_slots, which has to wait for them, and one of
-/// that for those of the next call: so registers are few.
-static __global__ __launch_bounds__(slot_threads, 4) void sort_slots(const __grid_constant__ SlotArguments args) {
+/// A block has a tile; `counts` only tells two kernels apart, for which different shares of memory are shared. Two of
+/// them leave room for a block of fill_from_slots, which has to wait for them, and one of that for those of the next
+/// call: so registers are few.
+template <bool counts>
+__global__ __launch_bounds__(slot_threads, 4) void sort_slots(const __grid_constant__ SlotArguments args) {
     extern __shared__ __align__(16) char slot_memory[];
     SlotMemory& memory = *reinterpret_cast<SlotMemory*>(slot_memory);
     const SlotTiles& tiles = args.tiles;
@@ -374,8 +360,33 @@ struct BinCells {
                 if (k + u * warp_threads < num) unit[u] = from[k + u * warp_threads];
             }
 #pragma unroll
-            for (std::uint32_t u = 0; u < batch; ++u) take_unit(unit[u]);
+            for (std::uint32_t u = 0; u < batch; ++u) {
+                if constexpr (marks) {
+                    mark_together(unit[u]);
+                } else {
+                    take_unit(unit[u]);
+                }
+            }
         }
+    }
+
+    /// Keys of a span are often of one word, where threads would wait for each other.
+    __device__ __forceinline__ void mark_together(const uint4& unit) const {
+        const std::uint32_t pairs[4] = {unit.x, unit.y, unit.z, unit.w};
+        std::uint32_t word = 0;
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            const std::uint32_t key = pairs[k / 2] >> (16 * (k % 2)) & 0xffffU;
+            if (key >= has_span) break;
+            if (key >> 5 != word && bits != 0) {
+                atomicOr(words + word, bits);
+                bits = 0;
+            }
+            word = key >> 5;
+            bits |= 1U << (key & 31);
+        }
+        if (bits != 0) atomicOr(words + word, bits);
     }
 };
 
