@@ -53,11 +53,12 @@ def test_a_million_points_have_the_bits_of_the_cpu(mode, cloud, rng):
     check(robocache.voxelize_pointcloud, given, mode=mode, return_info=True, deterministic=True)
 
 
+@pytest.mark.parametrize("num_cells", [128, 176], ids=["slots", "bins"])
 @pytest.mark.parametrize("cloud", CLOUDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("mode", GRID_DTYPES)
-def test_a_cloud_of_several_tiles_for_each_block_has_the_bits_of_the_cpu(mode, cloud, rng):
+def test_a_cloud_of_several_tiles_for_each_block_has_the_bits_of_the_cpu(mode, cloud, num_cells, rng):
     points = tensor(cloud(rng, 4_400_003).astype(np.float32))
-    given = {"points": points, "grid_min": (0, 0, 0), "voxel_size": 1 / 128, "grid_size": (128,) * 3}
+    given = {"points": points, "grid_min": (0, 0, 0), "voxel_size": 1 / num_cells, "grid_size": (num_cells,) * 3}
     for dtype in (None, "uint8"):
         check(robocache.voxelize_pointcloud, given, mode=mode, dtype=dtype, return_info=True)
 

@@ -7,6 +7,7 @@
 #include "ops/voxelize/cuda_counts.cuh"
 #include "ops/voxelize/cuda_depth.cuh"
 #include "ops/voxelize/cuda_features.cuh"
+#include "ops/voxelize/cuda_slots.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {
@@ -21,10 +22,21 @@ constexpr std::int64_t large_bin = 1 << 13;     // cells, from which on a block 
 constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its counters leave no room for another block
 constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
+constexpr std::int64_t one_wave = 256;          // tiles
+constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
 
-enum class Way { bins, own, marks };
+enum class Way { bins, slots, own, marks };
+
+/// Plain points of one cloud, in a grid whose bins are not too large for one block each.
+bool has_slots(const DensePlan& plan) {
+    return !plan.has_features() && !plan.from_depth && plan.points.dtype == DType::f32 && plan.num_clouds == 1 &&
+           plan.num_points <= most_slot_points &&
+           plan.grid.num_cells <= most_slot_bins * std::int64_t{most_slot_cells} &&
+           DeviceGrid<float>(plan.grid).is_quick;
+}
 
 Way way_of(const DensePlan& plan) {
+    if (has_slots(plan)) return Way::slots;
     if (plan.reduction != Reduction::occupancy || plan.wants_counts) return Way::bins;
     if (plan.from_depth) {
         const bool exact = plan.depth.width <= most_pixels && plan.depth.height <= most_pixels;
@@ -227,6 +239,74 @@ void by_bins(const DensePlan& plan, cudaStream_t stream) {
     }
 }
 
+/// Counters of a bin have room beside two blocks of sort_slots only if all memory that can be shared is.
+template <class Kernel>
+void prefer_shared(Kernel* kernel) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+               "cudaFuncSetAttribute");
+}
+
+SlotTiles cut_slots(const DensePlan& plan, Cutter& cutter) {
+    SlotTiles tiles{};
+    const std::int64_t groups = (plan.num_points + part_points - 1) / part_points;
+    tiles.groups = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>((groups + one_wave - 1) / one_wave, slot_warps, most_groups));
+    tiles.num_tiles = static_cast<std::int32_t>((groups + tiles.groups - 1) / tiles.groups);
+    const std::int64_t lots = (plan.grid.num_cells + 31) / 32;  // of 32 cells
+    const std::int64_t lots_of_bin = std::max<std::int64_t>(2, (lots + most_slot_bins - 1) / most_slot_bins);
+    tiles.num_bins = static_cast<std::int32_t>((lots + lots_of_bin - 1) / lots_of_bin);
+    tiles.bin_cells = static_cast<std::uint32_t>(32 * lots_of_bin);
+    tiles.to_bin = static_cast<std::uint32_t>(((std::int64_t{1} << 32) + lots_of_bin - 1) / lots_of_bin);
+    tiles.rows = cutter.take<uint4>(std::int64_t{tiles.num_tiles} * tiles.num_bins * row_units);
+    tiles.spans = cutter.take<std::uint16_t>(std::int64_t{tiles.num_tiles} * span_pitch);
+    return tiles;
+}
+
+void by_slots(const DensePlan& plan, cudaStream_t stream) {
+    Cutter cutter(plan.workspace.data);
+    const SlotTiles tiles = cut_slots(plan, cutter);
+    if (plan.dropped != nullptr) {
+        check_cuda(cudaMemsetAsync(plan.dropped, 0, 8, stream), "voxelize: clearing dropped");
+    }
+    if (tiles.num_tiles > 0) {
+        const PointReader<float> source{plan.points, plan.features, 1, plan.num_points};
+        const PointsPlan& points = plan.points;
+        const bool streams = points.row_stride == 12 && points.axis_stride == 4 &&
+                             reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0;
+        const SlotArguments args{Places<PointReader<float>>(source, plan.grid), tiles, streams ? points.data : nullptr,
+                                 static_cast<std::int32_t>(plan.num_points), plan.dropped};
+        const std::int64_t bytes = tiles.num_tiles <= one_wave ? slot_bytes_of_two : slot_bytes_of_three;
+        const auto launch = [&](auto* kernel) {
+            allow_shared(kernel, bytes);
+            launch_overlapped(kernel, static_cast<unsigned>(tiles.num_tiles), slot_threads,
+                              static_cast<std::size_t>(bytes), stream, args, "voxelize: launching sort_slots");
+        };
+        if (has_marks_only(plan)) {
+            launch(&sort_slots<false>);
+        } else {
+            prefer_shared(&sort_slots<true>);
+            launch(&sort_slots<true>);
+        }
+    }
+    const FillArguments args{
+        tiles, plan.grid.num_cells, plan.out, plan.out_dtype, plan.reduction == Reduction::occupancy, plan.counts};
+    const auto launch = [&](auto* kernel, std::int64_t bytes) {
+        allow_shared(kernel, bytes);
+        launch_overlapped(kernel, static_cast<unsigned>(tiles.num_bins), fill_threads, static_cast<std::size_t>(bytes),
+                          stream, args, "voxelize: launching fill_from_slots");
+    };
+    const bool many = tiles.num_tiles > one_wave;
+    const std::int64_t counters = tiles.bin_cells * std::int64_t{4};
+    if (has_marks_only(plan)) {
+        return many ? launch(&fill_from_slots<true, true>, counters / 32)
+                    : launch(&fill_from_slots<true, false>, counters / 32);
+    }
+    if (many) return launch(&fill_from_slots<false, true>, counters);
+    prefer_shared(&fill_from_slots<false, false>);
+    launch(&fill_from_slots<false, false>, counters);
+}
+
 void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
     with_points(plan, [&](const auto& source) {
         using Source = std::decay_t<decltype(source)>;
@@ -306,6 +386,7 @@ std::int64_t voxelize_cuda_workspace(const DensePlan& plan) {
         case Way::own: break;
         case Way::marks: (void)cut_marks(plan, cutter); break;
         case Way::bins: (void)cut_bins(plan, cutter); break;
+        case Way::slots: (void)cut_slots(plan, cutter); break;
     }
     return cutter.used();
 }
@@ -318,6 +399,7 @@ void voxelize_cuda(const DensePlan& plan, Stream stream) {
         case Way::own: return by_own_bits(plan, handle);
         case Way::marks: return by_marks(plan, handle);
         case Way::bins: return by_bins(plan, handle);
+        case Way::slots: return by_slots(plan, handle);
     }
 }
 

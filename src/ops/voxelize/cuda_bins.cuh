@@ -69,14 +69,6 @@ __device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uin
     return upto - mine + (warp == 0 ? 0 : sums[warp - 1]);
 }
 
-/// Four points of 12 bytes, side by side and aligned to 16.
-__device__ __forceinline__ void read_four(const char* from, float (*p)[3]) {
-    float4 all[3];
-#pragma unroll
-    for (int i = 0; i < 3; ++i) all[i] = __ldg(reinterpret_cast<const float4*>(from) + i);
-    split_four(all, p);
-}
-
 /// Where a thread's points are in their tile: 4 l ... 4 l + 3 of 128 that its warp takes at a time.
 template <int per_thread>
 __device__ __forceinline__ std::int32_t place_in_tile(int p) {

@@ -135,16 +135,14 @@ struct DeviceGrid {
         return find(p, cell) ? linear_index(shape, 0, cell) : dropped_point;
     }
 
-    /// The same for several points of a quick grid, whose rare cases are looked at together. Note [Fixed cells]: with
-    /// scale (2 roundings) and product the place is off by 3 roundings, the quotient by 1, the sum by one of a number
-    /// below 2^(e + 1): together less than 3 steps.
+    /// The same for several points of a quick grid, where their fractions are at least what is returned. Note [Fixed
+    /// cells]: with scale (2 roundings) and product the place is off by 3 roundings, the quotient by 1, the sum by one
+    /// of a number below 2^(e + 1): together less than 3 steps.
     template <int count>
-    __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
+    __device__ __forceinline__ std::uint32_t fixed_indices(const float (&p)[count][3], std::int32_t (&at)[count],
+                                                           std::uint32_t (&fraction)[count]) const {
         constexpr std::uint32_t steps = 3;
         const float from = fixed.whole_and(steps);
-        const std::uint32_t near = fixed.near(steps);
-        std::uint32_t fraction[count];
-        std::uint32_t nearest = 0xffffffffU;
 #pragma unroll
         for (int k = 0; k < count; ++k) {
             float place[3];
@@ -152,9 +150,19 @@ struct DeviceGrid {
             for (int a = 0; a < 3; ++a) place[a] = product_cut(p[k][a] - quick.origin[a], fixed.scale[a]);
             std::uint32_t index = 0;
             fixed.find(place, from, index, fraction[k]);
-            nearest = min(nearest, fraction[k]);
             at[k] = static_cast<std::int32_t>(index - fixed.first_index);
         }
+        return fixed.near(steps);
+    }
+
+    /// For all of them: rare cases are looked at together.
+    template <int count>
+    __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
+        std::uint32_t fraction[count];
+        const std::uint32_t near = fixed_indices(p, at, fraction);
+        std::uint32_t nearest = 0xffffffffU;
+#pragma unroll
+        for (int k = 0; k < count; ++k) nearest = min(nearest, fraction[k]);
         if (nearest >= near) return;
 #pragma unroll
         for (int k = 0; k < count; ++k) {

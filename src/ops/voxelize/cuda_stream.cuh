@@ -18,12 +18,52 @@ struct PointStream {
     std::int32_t tile_bytes;
 };
 
+__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/// Points are read once: they should leave the cache before the keys do.
+__device__ __forceinline__ std::uint64_t read_once_policy() {
+    std::uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/// Asks for a part: it will be in shared memory when the barrier, which one thread arrives at, is through.
+__device__ __forceinline__ void ask_for_part(void* to, const char* from, std::uint64_t* barrier, std::uint64_t policy) {
+    const std::uint32_t at = shared_address(barrier);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(part_bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(part_bytes), "r"(at), "l"(policy)
+        : "memory");
+}
+
+__device__ __forceinline__ void await_barrier(std::uint64_t* barrier, std::uint32_t phase) {
+    asm volatile(
+        "{\n .reg .pred done;\n waiting:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra finished;\n bra waiting;\n finished:\n}" ::"r"(shared_address(barrier)),
+        "r"(phase)
+        : "memory");
+}
+#endif
+
 /// 48 bytes are four points.
 __device__ __forceinline__ void split_four(const float4 (&all)[3], float (*p)[3]) {
     const float flat[12] = {all[0].x, all[0].y, all[0].z, all[0].w, all[1].x, all[1].y,
                             all[1].z, all[1].w, all[2].x, all[2].y, all[2].z, all[2].w};
 #pragma unroll
     for (int i = 0; i < 12; ++i) p[i / 3][i % 3] = flat[i];
+}
+
+/// Four points of 12 bytes, side by side and aligned to 16.
+__device__ __forceinline__ void read_four(const char* from, float (*p)[3]) {
+    float4 all[3];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) all[i] = __ldg(reinterpret_cast<const float4*>(from) + i);
+    split_four(all, p);
 }
 
 /// A warp's view of its share of the tiles that its block takes in turn.
@@ -69,8 +109,7 @@ public:
     __device__ void begin() {
         __syncwarp();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        // Points are read once: they should leave the cache before the keys do.
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once_));
+        read_once_ = read_once_policy();
 #endif
         for (int k = 0; k < ring_parts; ++k) fill(k);
     }
@@ -79,7 +118,7 @@ public:
     __device__ __forceinline__ void take(float (*p)[3]) {
         float4 all[3];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        await(barriers_ + slot_, phase_);
+        await_barrier(barriers_ + slot_, phase_);
         const char* from = parts_ + slot_ * part_bytes + threadIdx.x % 32 * 48;
 #pragma unroll
         for (int i = 0; i < 3; ++i) all[i] = reinterpret_cast<const float4*>(from)[i];
@@ -99,7 +138,7 @@ public:
     /// place.
     __device__ __forceinline__ void refill() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) await(barriers_ + ring_parts + slot_, phase_);
+        if (is_leader_ && left_ > 0) await_barrier(barriers_ + ring_parts + slot_, phase_);
         fill(slot_);
         if (++slot_ == ring_parts) {
             slot_ = 0;
@@ -109,22 +148,11 @@ public:
     }
 
 private:
-    __device__ static std::uint32_t shared_address(const void* p) {
-        return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-    }
-
     /// Asks for the next part, where there is one.
     __device__ __forceinline__ void fill(int slot) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (is_leader_ && left_ > 0) {
-            const std::uint32_t barrier = shared_address(barriers_ + slot);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(part_bytes)
-                         : "memory");
-            asm volatile(
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(parts_ + slot * part_bytes)),
-                "l"(from_), "r"(part_bytes), "r"(barrier), "l"(read_once_)
-                : "memory");
+            ask_for_part(parts_ + slot * part_bytes, from_, barriers_ + slot, read_once_);
             --left_;
             advance();
         }
@@ -137,16 +165,6 @@ private:
             part_ = 0;
             from_ += static_cast<std::int64_t>(gridDim.x) * stream_.tile_bytes - parts_of_tile_ * part_bytes;
         }
-    }
-
-    __device__ static __forceinline__ void await(std::uint64_t* barrier, std::uint32_t phase) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        asm volatile(
-            "{\n .reg .pred done;\n waiting:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-            " @done bra finished;\n bra waiting;\n finished:\n}" ::"r"(shared_address(barrier)),
-            "r"(phase)
-            : "memory");
-#endif
     }
 
     const PointStream& stream_;
