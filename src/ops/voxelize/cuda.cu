@@ -29,10 +29,10 @@ enum class Way { bins, slots, own, marks };
 
 /// Plain points of one cloud, in a grid whose bins are not too large for one block each.
 bool has_slots(const DensePlan& plan) {
+    const std::int64_t cells_of_slot_bin = std::min<std::int64_t>(most_slot_cells, most_shared() / 4 / 32 * 32);
     return !plan.has_features() && !plan.from_depth && plan.points.dtype == DType::f32 && plan.num_clouds == 1 &&
-           plan.num_points <= most_slot_points &&
-           plan.grid.num_cells <= most_slot_bins * std::int64_t{most_slot_cells} &&
-           DeviceGrid<float>(plan.grid).is_quick;
+           plan.num_points <= most_slot_points && slot_bytes_of_two <= most_shared() &&
+           plan.grid.num_cells <= most_slot_bins * cells_of_slot_bin && DeviceGrid<float>(plan.grid).is_quick;
 }
 
 Way way_of(const DensePlan& plan) {
@@ -43,7 +43,7 @@ Way way_of(const DensePlan& plan) {
         return exact && DeviceGrid<float>(plan.grid).is_quick ? Way::marks : Way::bins;
     }
     const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
-    return plan.num_clouds >= own_clouds && bytes <= own_bytes ? Way::own : Way::bins;
+    return plan.num_clouds >= own_clouds && bytes <= std::min(own_bytes, most_shared()) ? Way::own : Way::bins;
 }
 
 /// What the bins need in the workspace.
@@ -75,6 +75,7 @@ BinSpace cut_bins(const DensePlan& plan, Cutter& cutter) {
         return (plan.total_cells() + (std::int64_t{1} << tiles.bin_bits) - 1) >> tiles.bin_bits;
     };
     while (tiles.bin_bits < most_bits && num_bins() > most) ++tiles.bin_bits;
+    while (!has_marks_only(plan) && (std::int64_t{4} << tiles.bin_bits) > most_shared()) --tiles.bin_bits;
     space.num_bins = num_bins();
     tiles.bin_keys = static_cast<std::int32_t>(tiles.tile / std::max<std::int64_t>(num_bins(), 1));
     tiles.num_bins = static_cast<std::int32_t>(std::min<std::int64_t>(space.num_bins, max_bins));
@@ -121,7 +122,9 @@ void launch_sort(SortArguments<Source> args, cudaStream_t stream) {
     args.stream = stream_of(args);
     std::int64_t bytes =
         args.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored)) + (args.tiles.num_bins + 3) / 4 * 16;
-    if (per_thread == 16 && args.stream.num_tiles > 0) bytes += sort_threads / warp_threads * ring_parts * part_bytes;
+    constexpr std::int64_t ring_bytes = sort_threads / warp_threads * ring_parts * part_bytes;
+    if (per_thread == 16 && bytes + ring_bytes > most_shared()) args.stream = {nullptr, 0, 0};
+    if (per_thread == 16 && args.stream.num_tiles > 0) bytes += ring_bytes;
     constexpr auto kernel = sort_tiles<Source, per_thread, Stored>;
     allow_shared(kernel, bytes);
     const std::int64_t blocks =
@@ -381,6 +384,7 @@ void by_marks(const DensePlan& plan, cudaStream_t stream) {
 }  // namespace
 
 std::int64_t voxelize_cuda_workspace(const DensePlan& plan) {
+    const DeviceGuard guard(plan.device.index);
     Cutter cutter(nullptr);
     switch (way_of(plan)) {
         case Way::own: break;
