@@ -272,11 +272,11 @@ def test_many_windows_of_wide_rows(rng, stored, clock, outside, outside_valid, m
     rules = {"clock": clock, "outside": outside, "outside_valid": outside_valid, "max_gap": max_gap}
     # Beyond the first row, the last one, and both in short episodes; the last column in most of them altogether.
     columns = [Column(None, stored, stored, (32,), ON_ROWS, latency=t, **rules) for t in (0, -50 * MS, 3000 * MS)]
-    lengths = (4,) * 40 + (300, 0, 500, 1)
+    lengths = (4,) * 60 + (500, 0, 700, 1)
     for num_parts in (1, 3):
-        run(Case(rng, columns, device, num_parts, lengths), sizes=(300, 611))
+        run(Case(rng, columns, device, num_parts, lengths), sizes=(300, 1100))
     blends = [Column("linear", stored, stored, (32,), BETWEEN, scaled, **rules) for scaled in (False, True)]
-    run(Case(rng, blends, device, 3, lengths), sizes=(300, 611))
+    run(Case(rng, blends, device, 3, lengths), sizes=(300, 1100))
 
 
 @pytest.mark.parametrize("device", DEVICES)
