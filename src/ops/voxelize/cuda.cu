@@ -6,6 +6,7 @@
 #include "ops/voxelize/cuda_bits.cuh"
 #include "ops/voxelize/cuda_counts.cuh"
 #include "ops/voxelize/cuda_depth.cuh"
+#include "ops/voxelize/cuda_feature_bins.cuh"
 #include "ops/voxelize/cuda_features.cuh"
 #include "ops/voxelize/cuda_slots.cuh"
 
@@ -24,6 +25,7 @@ constexpr std::int64_t empty_cells = 4;         // or more for each point: most 
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
 constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
+constexpr unsigned left_blocks = 384;               // for bins that write_bins leaves
 
 enum class Way { bins, slots, own, marks };
 
@@ -153,10 +155,21 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
 
 template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    const std::int64_t left = args.num_cells - args.first_cell;
-    const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
-    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads * args.rounds),
-                      feature_threads, 0, stream, args, "voxelize: launching write_features");
+    const auto bins = static_cast<unsigned>(args.tiles.num_bins);
+    if (args.piece_cells == 0) {
+        const std::int64_t left = args.num_cells - args.first_cell;
+        const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
+        launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads), feature_threads, 0,
+                          stream, args, "voxelize: launching write_features");
+        return;
+    }
+    constexpr auto kernel = write_bins<In, sums, width>;
+    allow_shared(kernel, sizeof(BinShared));
+    launch_overlapped(kernel, bins, list_threads, sizeof(BinShared), stream, PointFeatures{args},
+                      "voxelize: launching write_bins");
+    const unsigned parts = (1U << args.tiles.bin_bits) / feature_threads;
+    launch_overlapped(write_left_bins<In, sums, width>, parts * std::min(bins, left_blocks / parts), feature_threads, 0,
+                      stream, args, "voxelize: launching write_left_bins");
 }
 
 template <class In>
@@ -177,6 +190,21 @@ void launch_features_of(const FeatureArguments& args, bool deterministic, cudaSt
     launch_features_as<In, Sums::plain, 1>(args, stream);
 }
 
+/// Cells that a warp of write_bins makes at once; 0 where bins are better listed.
+std::int32_t piece_cells(const DensePlan& plan, std::int64_t num_bins) {
+    const std::int64_t cell_bytes = plan.features.num_channels * size_bytes(plan.out_dtype);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(plan.out) % 16 == 0;
+    const bool few =
+        plan.total_cells() / empty_cells >= plan.num_points && plan.num_points <= num_bins * few_points / 2;
+    if (!few || !aligned || plan.from_depth || cell_bytes > most_cell_bytes || compute_capability() < 90 ||
+        std::int64_t{sizeof(BinShared)} > most_shared()) {
+        return 0;
+    }
+    std::int32_t cells = 8;
+    while (cells < most_piece_cells && 2 * cells * cell_bytes <= piece_bytes) cells *= 2;
+    return cells;
+}
+
 void launch_features(const DensePlan& plan, const BinSpace& space, const SortedTiles& tiles, std::int64_t first_cell,
                      cudaStream_t stream) {
     const FeatureArguments args{tiles,
@@ -194,11 +222,13 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                                 plan.out,
                                 plan.out_dtype == DType::f32,
                                 plan.counts,
-                                plan.total_cells() / empty_cells >= plan.num_points ? most_rounds : 1};
-    const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
-    allow_shared(list_points, bytes);
-    launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads, static_cast<std::size_t>(bytes),
-                      stream, args, "voxelize: launching list_points");
+                                piece_cells(plan, space.num_bins)};
+    if (args.piece_cells == 0) {
+        const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
+        allow_shared(list_points, bytes);
+        launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads,
+                          static_cast<std::size_t>(bytes), stream, args, "voxelize: launching list_points");
+    }
     switch (plan.features.dtype) {
         case DType::f16: return launch_features_of<Half>(args, plan.deterministic, stream);
         case DType::bf16: return launch_features_of<BFloat16>(args, plan.deterministic, stream);

@@ -1,7 +1,7 @@
 // Features of points, reduced cell by cell. One kernel has a block for each bin, which lists the points of its cells; a
-// second one goes through the grid as it lies in memory and writes it once: a warp has 128 cells, writes the empty
-// ones, and makes a few channels of the others with each of its threads. Cells with many points are made by a warp
-// together, those with very many by the block.
+// second one goes through the grid as it lies in memory and writes it once: a warp writes the empty ones of its cells,
+// and makes a few channels of the others with each of its threads. Cells with many points are made by a warp together,
+// those with very many by the block.
 #pragma once
 
 #include "ops/voxelize/cuda_counts.cuh"
@@ -12,7 +12,8 @@ constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp work
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
 constexpr int list_threads = 512;
 constexpr int feature_threads = 256;
-constexpr int most_rounds = 4;  // of 32 cells that a warp has at once
+constexpr std::uint32_t no_begin = 0xffffffffU;  // of a bin that write_bins has written
+constexpr int most_rounds = 4;                   // of 32 cells that a warp has at once
 constexpr int most_cells = most_rounds * warp_threads;
 
 enum class Sums { plain, fixed, extreme };
@@ -33,11 +34,18 @@ struct FeatureArguments {
     void* out;
     bool out_is_f32;
     std::int32_t* counts;
-    std::int32_t rounds;  // most_rounds where most cells are empty, 1 where a warp has enough to do with 32 of them
+    std::int32_t piece_cells;  // 0: all bins are listed; else those with few points are written by write_bins
 
     __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
         if (!from_depth) return features.data + static_cast<std::int64_t>(i) * features.strides[3];
         return features.data + pixel_offset(features.strides, pixel_at(depth, i));
+    }
+};
+
+/// The same for points, whose features are found without asking.
+struct PointFeatures : FeatureArguments {
+    __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
+        return features.data + static_cast<std::int64_t>(i) * features.strides[3];
     }
 };
 
@@ -96,8 +104,8 @@ struct Magnitude {
 };
 
 /// Channels [c, c + width) of a point's features.
-template <class In, int width>
-__device__ __forceinline__ void read_channels(const FeatureArguments& args, std::uint32_t point, std::int32_t c,
+template <class In, int width, class Arguments>
+__device__ __forceinline__ void read_channels(const Arguments& args, std::uint32_t point, std::int32_t c,
                                               float x[width]) {
     struct alignas(width * sizeof(In)) Some {
         In values[width];
@@ -120,8 +128,25 @@ __device__ __forceinline__ void write_away(Some* to, const Some& some) {
     }
 }
 
-template <class In, int width>
-__device__ __forceinline__ void write_channels(const FeatureArguments& args, std::int64_t at, const float x[width]) {
+/// Where cells go: straight to memory, or to a place in shared memory.
+struct ToMemory {
+    template <class Some>
+    __device__ static __forceinline__ void write(Some* to, const Some& some) {
+        write_away(to, some);
+    }
+};
+
+struct ToShared {
+    template <class Some>
+    __device__ static __forceinline__ void write(Some* to, const Some& some) {
+        *to = some;
+    }
+};
+
+/// `at`: elements from `out`, which has the type of args.out.
+template <class In, int width, class To>
+__device__ __forceinline__ void write_channels(const FeatureArguments& args, void* out, std::int64_t at,
+                                               const float x[width]) {
     if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
         if (!args.out_is_f32) {
             struct alignas(width * sizeof(In)) Some {
@@ -130,7 +155,7 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, std
             Some some;
 #pragma unroll
             for (int u = 0; u < width; ++u) some.values[u] = narrow<In>(x[u]);
-            write_away(reinterpret_cast<Some*>(static_cast<In*>(args.out) + at), some);
+            To::write(reinterpret_cast<Some*>(static_cast<In*>(out) + at), some);
             return;
         }
     }
@@ -140,14 +165,13 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, std
     Some some;
 #pragma unroll
     for (int u = 0; u < width; ++u) some.values[u] = x[u];
-    write_away(reinterpret_cast<Some*>(static_cast<float*>(args.out) + at), some);
+    To::write(reinterpret_cast<Some*>(static_cast<float*>(out) + at), some);
 }
 
 /// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
-template <class In, Sums sums, int width>
-__device__ __forceinline__ void reduce_channels(const FeatureArguments& args, const std::uint32_t* points,
-                                                std::uint32_t n, std::int32_t c, const float first[width],
-                                                float result[width]) {
+template <class In, Sums sums, int width, class Arguments>
+__device__ __forceinline__ void reduce_channels(const Arguments& args, const std::uint32_t* points, std::uint32_t n,
+                                                std::int32_t c, const float first[width], float result[width]) {
     float x[width];
     if constexpr (sums == Sums::fixed) {
         Magnitude magnitude[width];
@@ -226,10 +250,9 @@ struct FixedPart {
 };
 
 /// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several are on their way.
-template <class In, int width, class Body>
-__device__ __forceinline__ void for_points(const FeatureArguments& args, const std::uint32_t* points,
-                                           std::uint32_t first, std::uint32_t end, std::uint32_t step, std::int32_t c,
-                                           Body&& body) {
+template <class In, int width, class Arguments, class Body>
+__device__ __forceinline__ void for_points(const Arguments& args, const std::uint32_t* points, std::uint32_t first,
+                                           std::uint32_t end, std::uint32_t step, std::int32_t c, Body&& body) {
     constexpr int batch = 4;
     for (std::uint32_t k = first; k < end; k += batch * step) {
         std::uint32_t point[batch];
@@ -249,9 +272,9 @@ __device__ __forceinline__ void for_points(const FeatureArguments& args, const s
     }
 }
 
-template <class Group, class In, Sums sums, int width>
-__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
-                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
+template <class Group, class In, Sums sums, int width, class To, class Arguments>
+__device__ __forceinline__ void reduce_together(const Arguments& args, const std::uint32_t* points, std::uint32_t n,
+                                                void* out, std::int64_t out_cell, char* scratch) {
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
     const std::int32_t all_parts = num_channels / width;
     const std::int32_t thread = Group::thread();
@@ -296,27 +319,19 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
                 result[u] = merge_parts<Group>(channel[u], parts, scratch).result(n, args);
             }
         }
-        if (thread < parts) write_channels<In, width>(args, out_cell * num_channels + c, result);
+        if (thread < parts) write_channels<In, width, To>(args, out, out_cell * num_channels + c, result);
     }
 }
 
 // ---- the kernels ----------------------------------------------------------------------------------------------------
 
-/// One block lists the points of one bin, cell by cell.
-static __global__ __launch_bounds__(list_threads, 2) void list_points(const __grid_constant__ FeatureArguments args) {
-    extern __shared__ __align__(16) std::uint32_t ends[];  // of each cell in the bin's list of points
-    __shared__ std::uint32_t warp_sums[list_threads / warp_threads];
+/// Lists the points of a bin, cell by cell, by a block. `ends`: in shared memory, a zero for each cell.
+__device__ __forceinline__ void list_bin(const FeatureArguments& args, std::int32_t bin, std::uint32_t* ends,
+                                         std::uint32_t* warp_sums, LongSpans& longer) {
     __shared__ std::uint32_t base;
-    __shared__ LongSpans longer;
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t bin_cells = 1 << args.tiles.bin_bits;
     const auto mask = static_cast<std::uint32_t>(bin_cells - 1);
-    for (std::int32_t c = thread; c < bin_cells / 4; c += list_threads) {
-        reinterpret_cast<uint4*>(ends)[c] = make_uint4(0, 0, 0, 0);
-    }
-    __syncthreads();
-    wait_for_earlier_work();
-    const auto bin = static_cast<std::int32_t>(blockIdx.x);
     const std::int64_t in_pass = static_cast<std::int64_t>(bin) << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell - in_pass;
     const auto num = static_cast<std::int32_t>(left < bin_cells ? left : bin_cells);
@@ -363,6 +378,23 @@ static __global__ __launch_bounds__(list_threads, 2) void list_points(const __gr
     for (std::int32_t c = thread; c < bin_cells / 4; c += list_threads) {
         reinterpret_cast<uint4*>(args.ends + in_pass)[c] = reinterpret_cast<const uint4*>(ends)[c];
     }
+}
+
+__device__ __forceinline__ void clear_shared(void* memory, std::int32_t bytes) {
+    for (std::int32_t at = 16 * static_cast<std::int32_t>(threadIdx.x); at < bytes; at += 16 * list_threads) {
+        *reinterpret_cast<uint4*>(static_cast<char*>(memory) + at) = make_uint4(0, 0, 0, 0);
+    }
+}
+
+/// One block lists the points of one bin.
+static __global__ __launch_bounds__(list_threads, 2) void list_points(const __grid_constant__ FeatureArguments args) {
+    extern __shared__ __align__(16) std::uint32_t ends[];  // of each cell in the bin's list of points
+    __shared__ std::uint32_t warp_sums[list_threads / warp_threads];
+    __shared__ LongSpans longer;
+    clear_shared(ends, 4 << args.tiles.bin_bits);
+    __syncthreads();
+    wait_for_earlier_work();
+    list_bin(args, static_cast<std::int32_t>(blockIdx.x), ends, warp_sums, longer);
 }
 
 /// Where the points of a cell are in the list.
@@ -444,92 +476,88 @@ __device__ __forceinline__ void reduce_few(const FeatureArguments& args, const F
             if (cell[u].count == 0) continue;
             float result[width];
             reduce_channels<In, sums, width>(args, args.points + cell[u].begin, cell[u].count, c[u], x[u], result);
-            write_channels<In, width>(args, (out_cell + cell[u].cell) * num_channels + c[u], result);
+            write_channels<In, width, ToMemory>(args, args.out, (out_cell + cell[u].cell) * num_channels + c[u],
+                                                result);
         }
     }
 }
 
-/// A warp writes its cells; a block those of its warps. width: channels of a thread, 4 where memory allows.
+struct FeatureShared {
+    std::uint16_t crowded[feature_threads];  // cells of the block
+    std::int32_t num_crowded;
+    FewPoints few[feature_threads / warp_threads][warp_threads];
+    alignas(16) char scratch[feature_threads * 8];
+};
+
+/// A block writes cells of the pass from `first` on, one for each thread. width: channels of a thread, 4 where memory
+/// allows.
 template <class In, Sums sums, int width>
-__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
-    const __grid_constant__ FeatureArguments args) {
-    __shared__ std::uint16_t crowded[feature_threads * most_rounds];  // cells of the block
-    __shared__ std::int32_t num_crowded;
-    __shared__ FewPoints few[feature_threads / warp_threads][most_cells];
-    __shared__ __align__(16) char scratch[feature_threads * 8];
+__device__ __forceinline__ void write_block(const FeatureArguments& args, std::int64_t first, FeatureShared& shared) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
     const auto warp = static_cast<std::int32_t>(threadIdx.x / warp_threads);
     const std::int64_t in_pass = std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits;
     const std::int64_t left = args.num_cells - args.first_cell;
-    const std::int64_t num_cells = left < in_pass ? left : in_pass;
-    const std::int32_t warp_cells = args.rounds * warp_threads;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * feature_threads * args.rounds;  // of the block
-    const std::int64_t mine = first + warp * warp_cells;                                               // of the warp
+    const std::int64_t mine = first + warp * warp_threads;
+    const std::int64_t cells_left = (left < in_pass ? left : in_pass) - mine;
+    const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
     const std::int64_t out_cell = args.first_cell + mine;
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
-    if (threadIdx.x == 0) num_crowded = 0;
-    __syncthreads();
-    wait_for_earlier_work();
 
-    std::uint32_t end[most_rounds];
-#pragma unroll
-    for (int j = 0; j < most_rounds; ++j) {
-        const std::int64_t cell = mine + j * warp_threads + lane;
-        end[j] = j < args.rounds && cell < num_cells ? args.ends[cell] : 0;
-    }
-    std::uint32_t before = lane == 0 && mine < num_cells ? points_of(args, mine).begin : 0;
+    const std::uint32_t end = lane < num ? args.ends[mine + lane] : 0;
+    std::uint32_t begin = __shfl_up_sync(all_lanes, end, 1);
+    if (lane == 0 && num > 0) begin = points_of(args, mine).begin;
+    const std::uint32_t count = lane < num ? end - begin : 0;
+    const unsigned occupied = __ballot_sync(all_lanes, count != 0);
     const float empty = sums == Sums::extreme ? args.fill : 0.0F;
-    std::int32_t num_few = 0;
-#pragma unroll
-    for (int j = 0; j < most_rounds; ++j) {
-        if (j >= args.rounds) break;
-        const std::int64_t cells_left = num_cells - mine - j * warp_threads;
-        const auto num = static_cast<std::int32_t>(cells_left < warp_threads ? cells_left : warp_threads);
-        std::uint32_t begin = __shfl_up_sync(all_lanes, end[j], 1);
-        if (lane == 0) begin = before;
-        before = __shfl_sync(all_lanes, end[j], warp_threads - 1);  // for lane 0 of the next round
-        const std::uint32_t count = lane < num ? end[j] - begin : 0;
-        const unsigned occupied = __ballot_sync(all_lanes, count != 0);
-        const std::int64_t to = (out_cell + j * warp_threads) * num_channels;
-        if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
-            if (!args.out_is_f32) {
-                write_empty<In, width>(narrow<In>(empty), occupied, num, num_channels / width,
-                                       static_cast<In*>(args.out) + to);
-            }
+    const std::int64_t to = out_cell * num_channels;
+    if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
+        if (!args.out_is_f32) {
+            write_empty<In, width>(narrow<In>(empty), occupied, num, num_channels / width,
+                                   static_cast<In*>(args.out) + to);
         }
-        if (args.out_is_f32) {
-            write_empty<float, width>(empty, occupied, num, num_channels / width, static_cast<float*>(args.out) + to);
-        }
-        const bool is_few = count != 0 && count < warm_cell;
-        const unsigned all_few = __ballot_sync(all_lanes, is_few);
-        const auto cell = static_cast<std::uint16_t>(j * warp_threads + lane);
-        if (is_few) {
-            few[warp][num_few + __popc(all_few & ((1U << lane) - 1))] = {begin, static_cast<std::uint16_t>(count),
-                                                                         cell};
-        }
-        num_few += __popc(all_few);
-        if (count >= warm_cell) {
-            crowded[atomicAdd(&num_crowded, 1)] = static_cast<std::uint16_t>(warp * warp_cells + cell);
-        }
+    }
+    if (args.out_is_f32) {
+        write_empty<float, width>(empty, occupied, num, num_channels / width, static_cast<float*>(args.out) + to);
+    }
+    const bool is_few = count != 0 && count < warm_cell;
+    const unsigned all_few = __ballot_sync(all_lanes, is_few);
+    if (is_few) {
+        shared.few[warp][__popc(all_few & ((1U << lane) - 1))] = {begin, static_cast<std::uint16_t>(count),
+                                                                  static_cast<std::uint16_t>(lane)};
+    }
+    const std::int32_t num_few = __popc(all_few);
+    if (count >= warm_cell) {
+        shared.crowded[atomicAdd(&shared.num_crowded, 1)] = static_cast<std::uint16_t>(threadIdx.x);
     }
     __syncwarp();
-    reduce_few<In, sums, width>(args, few[warp], num_few, out_cell);
+    reduce_few<In, sums, width>(args, shared.few[warp], num_few, out_cell);
 
     __syncthreads();
-    char* scratch_of_warp = scratch + warp * warp_threads * 8;
-    for (std::int32_t k = warp; k < num_crowded; k += feature_threads / warp_threads) {
-        const Listed many = points_of(args, first + crowded[k]);
+    char* scratch_of_warp = shared.scratch + warp * warp_threads * 8;
+    for (std::int32_t k = warp; k < shared.num_crowded; k += feature_threads / warp_threads) {
+        const Listed many = points_of(args, first + shared.crowded[k]);
         if (many.count >= heavy_cell) continue;
-        reduce_together<Warp, In, sums, width>(args, args.points + many.begin, many.count,
-                                               args.first_cell + first + crowded[k], scratch_of_warp);
+        reduce_together<Warp, In, sums, width, ToMemory>(args, args.points + many.begin, many.count, args.out,
+                                                         args.first_cell + first + shared.crowded[k], scratch_of_warp);
     }
     __syncthreads();
-    for (std::int32_t k = 0; k < num_crowded; ++k) {
-        const Listed many = points_of(args, first + crowded[k]);
+    for (std::int32_t k = 0; k < shared.num_crowded; ++k) {
+        const Listed many = points_of(args, first + shared.crowded[k]);
         if (many.count < heavy_cell) continue;
-        reduce_together<Block, In, sums, width>(args, args.points + many.begin, many.count,
-                                                args.first_cell + first + crowded[k], scratch);
+        reduce_together<Block, In, sums, width, ToMemory>(args, args.points + many.begin, many.count, args.out,
+                                                          args.first_cell + first + shared.crowded[k], shared.scratch);
     }
+}
+
+/// A block for some cells.
+template <class In, Sums sums, int width>
+__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
+    const __grid_constant__ FeatureArguments args) {
+    __shared__ FeatureShared shared;
+    if (threadIdx.x == 0) shared.num_crowded = 0;
+    __syncthreads();
+    wait_for_earlier_work();
+    write_block<In, sums, width>(args, static_cast<std::int64_t>(blockIdx.x) * feature_threads, shared);
 }
 
 }  // namespace robocache::voxelize_detail
