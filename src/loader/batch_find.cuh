@@ -55,8 +55,19 @@ struct alignas(16) PlacedTarget {
     __device__ bool valid() const { return (part_and_valid & 1) != 0; }
 };
 
-/// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
-constexpr double whole = 6755399441055744.0;
+/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
+__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
+    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
+    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
+    rows.last_row = -1;
+    if (!(rows.period > 0) || rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far))
+        return;
+    const std::int64_t away = rows.anchor + column.latency - rows.first_time;
+    if (static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most) || !within(away, most)) return;
+    rows.away = static_cast<double>(away);
+    rows.last_row = static_cast<double>(rows.num_rows - 1);
+}
 
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
     std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
@@ -93,22 +104,8 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
                      static_cast<std::uint32_t>(episode.part)};
     const bool told = found.anchor_row >= 0 && episode.period > 0;
     found.anchor = told ? found.time_of(found.anchor_row) : anchor_time(anchors, e, number);
+    count_from_first_row(column, found);
     return found;
-}
-
-/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
-__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
-    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
-    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
-    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
-    if (!(rows.period > 0) || static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most)) return;
-    if (rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far)) return;
-    const auto away =
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(rows.anchor) + static_cast<std::uint64_t>(column.latency) -
-                                  static_cast<std::uint64_t>(rows.first_time));
-    if (!within(away, most)) return;
-    rows.away = static_cast<double>(away);
-    rows.last_row = static_cast<double>(rows.num_rows - 1);
 }
 
 /// Whether the moments of a window are as far apart as the rows of its episode and on them, or would be if the episode
@@ -237,6 +234,9 @@ __device__ inline align_detail::Sample sample_target(const DeviceColumn& column,
     rules.max_gap.ns = rows.max_gap;
     return sample_near(times, t, guessed_row(rows, t), column.method, rules);
 }
+
+/// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
+constexpr double whole = 6755399441055744.0;
 
 /// The usual target of an episode with a period: inside, and where multiplying says. Its rows' times are computed, not
 /// read; they are ns from the first row, with `whole` added.

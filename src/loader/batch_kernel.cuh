@@ -39,7 +39,7 @@ __device__ inline Task task_of(const DeviceColumn& column, std::int64_t count, s
 
 /// What a team knows of its samples.
 struct TeamSamples {
-    Task task;  // here too, for loops where registers are short
+    Task task;  // here too: registers are short where it is needed last
     SampleRows rows[max_task_samples];
     const char* runs[max_task_samples];
     std::uint32_t others[max_task_samples];  // samples that are no run
@@ -47,10 +47,9 @@ struct TeamSamples {
 };
 
 /// What move_others is told, by a whole warp: the samples of these lanes.
-__device__ inline void keep_others(const DeviceColumn& column, const Task& task, SampleRows& rows, std::uint32_t others,
-                                   std::uint32_t lane, TeamSamples& samples) {
+__device__ inline void keep_others(const Task& task, const SampleRows& rows, std::uint32_t others, std::uint32_t lane,
+                                   TeamSamples& samples) {
     if ((others >> lane & 1) != 0) {
-        count_from_first_row(column, rows);
         samples.rows[lane] = rows;
         samples.others[__popc(others & ((1U << lane) - 1))] = lane;
     }
@@ -70,7 +69,7 @@ __device__ inline void find_samples(const BatchTable& table, const DeviceColumn&
         samples.runs[lane] = find_run(column, rows);
         is_other = samples.runs[lane] == nullptr;
     }
-    keep_others(column, task, rows, __ballot_sync(0xffffffffU, is_other), lane, samples);
+    keep_others(task, rows, __ballot_sync(0xffffffffU, is_other), lane, samples);
 }
 
 /// Says that nothing of it is padding.
@@ -109,15 +108,14 @@ __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, c
 
 /// The samples that are no run.
 template <class Mover>
-__device__ __forceinline__ void move_others(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
+__device__ __forceinline__ void move_others(const DeviceColumn& column, const TeamSamples& samples,
                                             PlacedTarget* placed, const Team& team, Gate& gate) {
-    const Task& kept = samples.task;
+    const Task& task = samples.task;
     const std::uint32_t count = samples.num_others * task.num_targets;
     const std::uint32_t most = team.size * thread_targets;
+    const std::int64_t first_row = task.first_sample * column.num_targets;
     const bool pads = column.padding != nullptr && task.first_item == 0;
-    const auto write_padding = [&](const PlacedTarget& p) {
-        column.padding[kept.first_sample * column.num_targets + p.row] = !p.valid();
-    };
+    const auto write_padding = [&](const PlacedTarget& p) { column.padding[first_row + p.row] = !p.valid(); };
     const Walk walk(column, task.first_item, task.num_items, team);
     // A thread's next target: of this of the other samples, and which of its targets.
     std::uint32_t s = 0;
@@ -133,20 +131,20 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Ta
         Tile tile{placed,
                   count - begin < most ? count - begin : most,
                   Placed::mixed,
-                  column.out + kept.first_sample * column.num_targets * column.out_row_bytes,
+                  column.out + first_row * column.out_row_bytes,
                   static_cast<std::uint32_t>(column.out_row_bytes),
                   walk};
         bool rows = true;
         bool blends = true;
         for (std::uint32_t k = team.rank; k < tile.count; k += team.size) {
             const std::uint32_t sample = samples.others[s];
-            const std::uint32_t target = kept.first_target + j;
+            const std::uint32_t target = task.first_target + j;
             const PlacedTarget p =
                 place_target(column, samples.rows[sample], target, sample * column.num_targets + target);
             s += step_s;
             j += step_j;
-            if (j >= kept.num_targets) {
-                j -= kept.num_targets;
+            if (j >= task.num_targets) {
+                j -= task.num_targets;
                 ++s;
             }
             rows = rows && p.a != nullptr && p.b == nullptr;
@@ -191,7 +189,7 @@ __global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) vo
     Gate gate(table.steps.step == nullptr);
     if (samples.num_others < task.num_samples) copy_runs(column, task, samples, team, gate);
     PlacedTarget* placed = all_placed + warp * align_detail::warp_size * thread_targets;
-    move_others<Mover>(column, task, samples, placed, team, gate);
+    move_others<Mover>(column, samples, placed, team, gate);
 }
 
 }  // namespace robocache::loader_detail

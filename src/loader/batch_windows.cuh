@@ -198,9 +198,9 @@ __global__ __launch_bounds__(window_threads,
     const std::uint32_t others = __ballot_sync(~0U, is_other);
     if (others == 0) return;
     auto& moved = *reinterpret_cast<OtherSamples*>(shared);
-    keep_others(column, task, rows, others, lane, moved.samples);
+    keep_others(task, rows, others, lane, moved.samples);
     __syncwarp();
-    move_others<Mover>(column, task, moved.samples, moved.placed, Team{lane, window_threads}, gate);
+    move_others<Mover>(column, moved.samples, moved.placed, Team{lane, window_threads}, gate);
 #endif
 }
 
