@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/thread_pool.hpp"
+#include "loader/stream_lines.hpp"
 #include "ops/align/cpu_tile.hpp"
 
 namespace robocache::loader_detail {
@@ -35,6 +36,7 @@ public:
           host_(host),
           plan_(plan),
           kernels_(align_detail::best_kernels()),
+          stream_out_(best_stream_out(kernels_.stream_out)),
           scratch_(static_cast<std::size_t>(host.scratch_bytes)),
           valid_(new bool[static_cast<std::size_t>(host.most_targets)]) {
         for (std::size_t c = 0; c < plan.columns.size(); ++c) {
@@ -180,7 +182,7 @@ private:
             if (lane.of_rows != nullptr) {
                 lane.of_rows->apply(from, out + to * bytes, count * plan_.columns[c].num_channels);
             } else if (past_caches_) {
-                kernels_.stream_out(from, count * bytes, out + to * bytes);
+                stream_out_(from, count * bytes, out + to * bytes);
             } else {
                 std::memcpy(out + to * bytes, from, static_cast<std::size_t>(count * bytes));
             }
@@ -239,6 +241,7 @@ private:
     const HostBatch& host_;
     const BatchPlan& plan_;
     const align_detail::CpuKernels& kernels_;
+    StreamOut stream_out_;
     std::vector<Output> outputs_;
     std::vector<char> scratch_;      // of a tile that is scaled
     std::unique_ptr<bool[]> valid_;  // where nobody asks for the padding
