@@ -61,6 +61,7 @@ private:
     TablePlan table_{};                         // the first
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts
+    std::vector<bool> in_host_memory_;          // all of them
 };
 
 }  // namespace robocache::loader_detail
