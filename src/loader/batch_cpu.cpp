@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t samples_at_once = 64;        // of one thread: found one after the other, then written
 constexpr std::int64_t samples_ahead = 16;          // their rows are on the way while one is written
+constexpr std::int64_t streamed_ahead = 32;         // the same past the caches, where writing takes less of them
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
@@ -58,9 +59,10 @@ public:
         for (Sample& sample : samples) find(sample);
         for (Sample& sample : samples) locate(sample);
         const std::int64_t count = end - begin;
-        for (std::int64_t i = 0; i < std::min(samples_ahead, count); ++i) fetch_rows(samples_[i]);
+        const std::int64_t ahead = past_caches_ ? streamed_ahead : samples_ahead;
+        for (std::int64_t i = 0; i < std::min(ahead, count); ++i) fetch_rows(samples_[i]);
         for (std::int64_t i = 0; i < count; ++i) {
-            if (i + samples_ahead < count) fetch_rows(samples_[i + samples_ahead]);
+            if (i + ahead < count) fetch_rows(samples_[i + ahead]);
             write(begin + i, samples_[i]);
         }
         if (past_caches_) align_detail::stream_fence();
