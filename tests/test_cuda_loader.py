@@ -5,7 +5,7 @@ import torch
 from cuda_tools import DEVICE, assert_same_bits, assert_same_values, needs_cuda
 from loader_calls import CASES, MIXED, MORE, QUATERNION
 from loader_cases import SPECS, make_cache
-from robocache import Loader, Mixture, Window
+from robocache import Loader, Mixture, StreamSpec, Window
 from robocache.loader._store import TIERS
 
 pytestmark = needs_cuda
@@ -112,6 +112,18 @@ def test_batches_so_large_that_every_warp_has_samples_of_its_own(tmp_path, tier)
         want = Loader(cache, 50_000, tier="memory", **options)
         got = Loader(cache, 50_000, tier=tier, device=DEVICE, **options)
         assert_same_batches(got, want, [(0, 0), (0, 1)])
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tier", ["gpu", "pinned"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_wide_windows_that_are_copied_in_bulk_or_sorted_by_place(tmp_path, dtype, tier):
+    specs = {"state": StreamSpec("state", dtype, (32,), rate_hz=100.0)}
+    cache = make_cache(tmp_path / "wide", episodes=90, specs=specs, shard_bytes=1 << 26, seconds=(0.1, 9))
+    options = {"windows": {"state": Window(past=0.02, future=0.14, rate_hz=100)}, "seed": 4}
+    want = Loader(cache, 33_000, tier="memory", **options)
+    got = Loader(cache, 33_000, tier=tier, device=DEVICE, **options)
+    assert_same_batches(got, want, [(0, 0), (0, 1)])
 
 
 @pytest.mark.parametrize("tier", TIERS)

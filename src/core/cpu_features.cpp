@@ -28,6 +28,15 @@ bool has_x86_64_v3() noexcept {
     return supported;
 }
 
+bool has_avx512() noexcept {
+#ifdef ROBOCACHE_X86_64_V3
+    static const bool supported = has_x86_64_v3() && __builtin_cpu_supports("avx512f") != 0;
+    return supported;
+#else
+    return false;
+#endif
+}
+
 const char* cpu_instruction_set() noexcept {
     return has_x86_64_v3() ? "x86-64-v3" : "baseline";
 }

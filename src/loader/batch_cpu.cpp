@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/thread_pool.hpp"
+#include "loader/stream_lines.hpp"
 #include "ops/align/cpu_tile.hpp"
 
 namespace robocache::loader_detail {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::int64_t samples_at_once = 64;        // of one thread: found one after the other, then written
 constexpr std::int64_t samples_ahead = 16;          // their rows are on the way while one is written
+constexpr std::int64_t streamed_ahead = 32;         // the same past the caches, where writing takes less of them
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
@@ -35,6 +37,7 @@ public:
           host_(host),
           plan_(plan),
           kernels_(align_detail::best_kernels()),
+          stream_out_(best_stream_out(kernels_.stream_out)),
           scratch_(static_cast<std::size_t>(host.scratch_bytes)),
           valid_(new bool[static_cast<std::size_t>(host.most_targets)]) {
         for (std::size_t c = 0; c < plan.columns.size(); ++c) {
@@ -56,9 +59,10 @@ public:
         for (Sample& sample : samples) find(sample);
         for (Sample& sample : samples) locate(sample);
         const std::int64_t count = end - begin;
-        for (std::int64_t i = 0; i < std::min(samples_ahead, count); ++i) fetch_rows(samples_[i]);
+        const std::int64_t ahead = past_caches_ ? streamed_ahead : samples_ahead;
+        for (std::int64_t i = 0; i < std::min(ahead, count); ++i) fetch_rows(samples_[i]);
         for (std::int64_t i = 0; i < count; ++i) {
-            if (i + samples_ahead < count) fetch_rows(samples_[i + samples_ahead]);
+            if (i + ahead < count) fetch_rows(samples_[i + ahead]);
             write(begin + i, samples_[i]);
         }
         if (past_caches_) align_detail::stream_fence();
@@ -180,7 +184,7 @@ private:
             if (lane.of_rows != nullptr) {
                 lane.of_rows->apply(from, out + to * bytes, count * plan_.columns[c].num_channels);
             } else if (past_caches_) {
-                kernels_.stream_out(from, count * bytes, out + to * bytes);
+                stream_out_(from, count * bytes, out + to * bytes);
             } else {
                 std::memcpy(out + to * bytes, from, static_cast<std::size_t>(count * bytes));
             }
@@ -239,6 +243,7 @@ private:
     const HostBatch& host_;
     const BatchPlan& plan_;
     const align_detail::CpuKernels& kernels_;
+    StreamOut stream_out_;
     std::vector<Output> outputs_;
     std::vector<char> scratch_;      // of a tile that is scaled
     std::unique_ptr<bool[]> valid_;  // where nobody asks for the padding

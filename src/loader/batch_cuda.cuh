@@ -62,6 +62,7 @@ private:
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts
     std::vector<bool> mostly_runs_;             // windows that lie on rows in GPU memory, of most episodes
+    std::vector<bool> in_host_memory_;          // all of them
 };
 
 }  // namespace robocache::loader_detail

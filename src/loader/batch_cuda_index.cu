@@ -326,7 +326,9 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
             column.format.in = s.values_dtype;
             columns_.push_back(column);
             in_alignments_.push_back(16);
+            in_host_memory_.push_back(true);
         }
+        if (!plan.rows[i].in_host_memory) in_host_memory_[i % num_columns] = false;
         if (s.num_rows == 0) continue;
         std::uint64_t& alignment = in_alignments_[i % num_columns];
         alignment =
