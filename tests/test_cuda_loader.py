@@ -118,7 +118,7 @@ def test_batches_so_large_that_every_warp_has_samples_of_its_own(tmp_path, tier)
 @pytest.mark.parametrize("tier", ["gpu", "pinned"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_wide_windows_that_are_copied_in_bulk_or_sorted_by_place(tmp_path, dtype, tier):
-    specs = {"state": StreamSpec("state", dtype, (32,), rate_hz=100.0)}
+    specs = {"state": StreamSpec("state", dtype, (32,), rate_hz=100.0), "small": SPECS["small"]}
     cache = make_cache(tmp_path / "wide", episodes=90, specs=specs, shard_bytes=1 << 26, seconds=(0.1, 9))
     options = {"windows": {"state": Window(past=0.02, future=0.14, rate_hz=100)}, "seed": 4}
     want = Loader(cache, 33_000, tier="memory", **options)

@@ -25,7 +25,6 @@ constexpr std::int64_t empty_cells = 4;         // or more for each point: most 
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
 constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
-constexpr unsigned left_blocks = 384;               // for bins that write_bins leaves
 
 enum class Way { bins, slots, own, marks };
 
@@ -124,9 +123,11 @@ void launch_sort(SortArguments<Source> args, cudaStream_t stream) {
     args.stream = stream_of(args);
     std::int64_t bytes =
         args.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored)) + (args.tiles.num_bins + 3) / 4 * 16;
-    constexpr std::int64_t ring_bytes = sort_threads / warp_threads * ring_parts * part_bytes;
-    if (per_thread == 16 && bytes + ring_bytes > most_shared()) args.stream = {nullptr, 0, 0};
-    if (per_thread == 16 && args.stream.num_tiles > 0) bytes += ring_bytes;
+    if constexpr (per_thread == 16) {
+        constexpr std::int64_t ring_bytes = sort_threads / warp_threads * ring_parts * part_bytes;
+        if (bytes + ring_bytes > most_shared()) args.stream = {nullptr, 0, 0};
+        if (args.stream.num_tiles > 0) bytes += ring_bytes;
+    }
     constexpr auto kernel = sort_tiles<Source, per_thread, Stored>;
     allow_shared(kernel, bytes);
     const std::int64_t blocks =
@@ -151,43 +152,6 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
     if (cells >= huge_bin) return launch(&count_bins<huge_bin_threads>, huge_bin_threads, cells * 4);
     if (large) return launch(&count_bins<large_bin_threads>, large_bin_threads, cells * 4);
     launch(&count_bins<bin_threads>, bin_threads, cells * 4);
-}
-
-template <class In, Sums sums, int width>
-void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    const auto bins = static_cast<unsigned>(args.tiles.num_bins);
-    if (args.piece_cells == 0) {
-        const std::int64_t left = args.num_cells - args.first_cell;
-        const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
-        launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads), feature_threads, 0,
-                          stream, args, "voxelize: launching write_features");
-        return;
-    }
-    constexpr auto kernel = write_bins<In, sums, width>;
-    allow_shared(kernel, sizeof(BinShared));
-    launch_overlapped(kernel, bins, list_threads, sizeof(BinShared), stream, PointFeatures{args},
-                      "voxelize: launching write_bins");
-    const unsigned parts = (1U << args.tiles.bin_bits) / feature_threads;
-    launch_overlapped(write_left_bins<In, sums, width>, parts * std::min(bins, left_blocks / parts), feature_threads, 0,
-                      stream, args, "voxelize: launching write_left_bins");
-}
-
-template <class In>
-void launch_features_of(const FeatureArguments& args, bool deterministic, cudaStream_t stream) {
-    const FeaturesPlan& f = args.features;
-    std::int64_t steps = f.num_channels % 4 * static_cast<std::int64_t>(sizeof(In));
-    steps |= static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(f.data));
-    for (const std::int64_t stride : f.strides) steps |= stride;
-    const std::int64_t out_bytes = args.out_is_f32 ? 4 : static_cast<std::int64_t>(sizeof(In));
-    const bool by_four = f.channel_stride == sizeof(In) && steps % (4 * static_cast<std::int64_t>(sizeof(In))) == 0 &&
-                         reinterpret_cast<std::uintptr_t>(args.out) % static_cast<std::uintptr_t>(4 * out_bytes) == 0;
-    const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
-    if (extreme && by_four) return launch_features_as<In, Sums::extreme, 4>(args, stream);
-    if (extreme) return launch_features_as<In, Sums::extreme, 1>(args, stream);
-    if (deterministic && by_four) return launch_features_as<In, Sums::fixed, 4>(args, stream);
-    if (deterministic) return launch_features_as<In, Sums::fixed, 1>(args, stream);
-    if (by_four) return launch_features_as<In, Sums::plain, 4>(args, stream);
-    launch_features_as<In, Sums::plain, 1>(args, stream);
 }
 
 /// Cells that a warp of write_bins makes at once; 0 where bins are better listed.
@@ -230,10 +194,10 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                           static_cast<std::size_t>(bytes), stream, args, "voxelize: launching list_points");
     }
     switch (plan.features.dtype) {
-        case DType::f16: return launch_features_of<Half>(args, plan.deterministic, stream);
-        case DType::bf16: return launch_features_of<BFloat16>(args, plan.deterministic, stream);
-        case DType::u8: return launch_features_of<std::uint8_t>(args, plan.deterministic, stream);
-        default: return launch_features_of<float>(args, plan.deterministic, stream);
+        case DType::f16: return launch_features_f16(args, plan.deterministic, stream);
+        case DType::bf16: return launch_features_bf16(args, plan.deterministic, stream);
+        case DType::u8: return launch_features_u8(args, plan.deterministic, stream);
+        default: return launch_features_f32(args, plan.deterministic, stream);
     }
 }
 

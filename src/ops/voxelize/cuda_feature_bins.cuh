@@ -106,7 +106,7 @@ __device__ __forceinline__ bool list_few(const FeatureArguments& args, std::int3
 }
 
 /// In global memory, for write_left_bins.
-static __device__ __noinline__ void list_many(const FeatureArguments& args, std::int32_t bin, BinShared& shared) {
+inline __device__ __noinline__ void list_many(const FeatureArguments& args, std::int32_t bin, BinShared& shared) {
     clear_shared(shared.ends, 4 << args.tiles.bin_bits);
     __syncthreads();
     list_bin(args, bin, shared.ends, shared.warp_sums, shared.longer);
@@ -240,8 +240,8 @@ __device__ __forceinline__ void write_few_counts(const BinList& list, std::int32
 /// One block writes one bin, or lists it and leaves it to write_left_bins.
 template <class In, Sums sums, int width>
 __global__ __launch_bounds__(list_threads, 2) void write_bins(const __grid_constant__ PointFeatures args) {
-    extern __shared__ __align__(128) char shared_memory[];
-    auto& shared = *reinterpret_cast<BinShared*>(shared_memory);
+    extern __shared__ __align__(128) char bin_memory[];
+    auto& shared = *reinterpret_cast<BinShared*>(bin_memory);
     BinList& list = shared.list;
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     list.bits[thread] = 0;
@@ -306,5 +306,11 @@ __global__ __launch_bounds__(feature_threads, 3) void write_left_bins(const __gr
         write_block<In, sums, width>(args, begin + blockIdx.x % parts * feature_threads, shared);
     }
 }
+
+/// Launches write_bins and write_left_bins, or write_features; for features of each type.
+void launch_features_f32(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_f16(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_bf16(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_u8(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
 
 }  // namespace robocache::voxelize_detail
