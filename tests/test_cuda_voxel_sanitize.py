@@ -59,6 +59,15 @@ def test_points_that_stream_through_a_ring_under_the_sanitizer(mode, rng):
     check(robocache.voxelize_pointcloud, given, mode=mode, return_info=True)
 
 
+@pytest.mark.parametrize("mode", OF_FEATURES)
+def test_large_and_mostly_empty_grids_under_the_sanitizer(mode, rng):
+    points = rng.uniform(-0.05, 1.05, (30_000, 3)).astype(np.float32)
+    points[20_000:] *= 0.05  # crowded
+    given = {"points": tensor(points), "features": tensor(features_of(rng, len(points), 3, FEATURES[0])),
+             "grid_min": (0, 0, 0), "voxel_size": 1 / 103, "grid_size": (103,) * 3}  # fmt: skip
+    check(robocache.voxelize_pointcloud, given, mode=mode, deterministic=True, return_info=True)
+
+
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "unbounded"])
 def test_voxels_under_the_sanitizer(bounded, rng):
     for mode in OF_FEATURES:

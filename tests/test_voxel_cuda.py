@@ -86,6 +86,20 @@ def test_points_on_and_beside_faces_have_the_cells_of_the_cpu(origin, size):
         check(robocache.voxelize_pointcloud, given, mode="count", return_info=True)
 
 
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fdtype", FEATURES, ids=str)
+def test_features_in_large_and_mostly_empty_grids_have_the_bits_of_the_cpu(fdtype, cloud, rng):
+    """Bins with few points, with too many for one block's list, and with crowded cells; the last bin is not a whole."""
+    for mode in OF_FEATURES:
+        width, num_points = int(some(rng, WIDTHS[:10])), int(some(rng, (1, 3000, 200_001)))
+        given = {"points": tensor(cloud(rng, num_points).astype(np.float32)), "grid_min": (0, 0, 0),
+                 "features": tensor(features_of(rng, num_points, width, fdtype)),
+                 "voxel_size": (1 / 101, 1 / 103, 1 / 107), "grid_size": (101, 103, 107)}  # fmt: skip
+        dtype = some(rng, (None, "float32"))
+        check(robocache.voxelize_pointcloud, given, f"{mode} {width} {num_points}", mode=mode, dtype=dtype, fill=1.5,
+              return_info=True, deterministic=True)  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_of_many_clouds_has_the_bits_of_the_cpu(mode, rng):
     lengths = rng.integers(0, 3000, 128)

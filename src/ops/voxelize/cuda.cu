@@ -22,6 +22,7 @@ constexpr std::int64_t enough_bins = 256;       // fewer leave multiprocessors w
 constexpr std::int64_t large_bin = 1 << 13;     // cells, from which on a block has more threads
 constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its counters leave no room for another block
 constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
+constexpr std::int64_t large_grid = 1 << 20;    // cells, from which on a kernel for mostly empty grids was measured
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
 constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
@@ -158,8 +159,8 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
 std::int32_t piece_cells(const DensePlan& plan, std::int64_t num_bins) {
     const std::int64_t cell_bytes = plan.features.num_channels * size_bytes(plan.out_dtype);
     const bool aligned = reinterpret_cast<std::uintptr_t>(plan.out) % 16 == 0;
-    const bool few =
-        plan.total_cells() / empty_cells >= plan.num_points && plan.num_points <= num_bins * few_points / 2;
+    const bool few = plan.total_cells() >= large_grid && plan.total_cells() / empty_cells >= plan.num_points &&
+                     plan.num_points <= num_bins * few_points / 2;
     if (!few || !aligned || plan.from_depth || cell_bytes > most_cell_bytes || compute_capability() < 90 ||
         std::int64_t{sizeof(BinShared)} > most_shared()) {
         return 0;

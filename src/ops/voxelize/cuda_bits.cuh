@@ -2,7 +2,7 @@
 // Then the bits are written out as cells.
 #pragma once
 
-#include "ops/voxelize/cuda_stream.cuh"
+#include "ops/voxelize/cuda_places.cuh"
 
 namespace robocache::voxelize_detail {
 
@@ -76,123 +76,6 @@ struct OwnArguments {
     std::int64_t* dropped;
 };
 
-/// Points [begin, end), as the offsets of a cloud say.
-struct PointRange {
-    std::int64_t begin;
-    std::int64_t end;
-
-    __device__ bool is(const PointRange& other) const { return begin == other.begin && end == other.end; }
-};
-
-/// May be called before earlier work has finished, and then again: it reads past the first-level cache, which would
-/// keep what was there before. Whatever the offsets are, the range is inside the points.
-__device__ __forceinline__ PointRange range_of(const Clouds& clouds, std::int64_t cloud) {
-    std::int64_t ends[2] = {0, clouds.num_points};
-    if (clouds.offsets == nullptr) return {ends[0], ends[1]};
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-        std::int64_t at;
-        asm volatile("ld.global.cg.s64 %0, [%1];"
-                     : "=l"(at)
-                     : "l"(clouds.offsets + (cloud + e) * clouds.stride)
-                     : "memory");
-        ends[e] = at < 0 ? 0 : (at > clouds.num_points ? clouds.num_points : at);
-    }
-    return {ends[0], ends[1]};
-}
-
-/// Asks the second-level cache for points without gaps, by all threads of the block; what it is asked for decides
-/// nothing.
-__device__ __forceinline__ void ask_for_points(const PointsPlan& points, const PointRange& range) {
-    constexpr int line = 128;
-    const std::int64_t end = range.end * points.row_stride;
-    for (std::int64_t at = range.begin * points.row_stride + line * threadIdx.x; at < end; at += line * own_threads) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(points.data + at));
-    }
-}
-
-constexpr int own_batch = 8;  // points of a thread that are on their way at once
-
-/// Whether points are f32 without gaps, and begin at a multiple of 16 bytes.
-__device__ __forceinline__ bool is_wide(const Places<PointReader<float>>& places, std::int64_t begin) {
-    const PointsPlan& points = places.source.points;
-    return places.grid.is_quick && points.row_stride == 12 && points.axis_stride == 4 &&
-           (reinterpret_cast<std::uintptr_t>(points.data) + begin * 12) % 16 == 0;
-}
-
-/// A thread's points of a batch that begins at `first`: two times four. Volatile: the loads are to be on their way
-/// before it is known whether they are the right ones.
-__device__ __forceinline__ void read_batch(const Places<PointReader<float>>& places, std::int64_t first,
-                                           std::int64_t end, float (&p)[own_batch][3]) {
-#pragma unroll
-    for (int f = 0; f < own_batch; f += 4) {
-        const std::int64_t i = first + f * own_threads;
-        if (i + 4 <= end) {
-            float4 all[3];
-            const char* from = places.source.points.data + i * 12;
-#pragma unroll
-            for (int q = 0; q < 3; ++q) {
-                asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                             : "=f"(all[q].x), "=f"(all[q].y), "=f"(all[q].z), "=f"(all[q].w)
-                             : "l"(from + 16 * q));
-            }
-            split_four(all, p + f);
-            continue;
-        }
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            if (i + k < end) (void)places.source.read(i + k, p[f + k]);
-        }
-    }
-}
-
-/// Calls body(cell) for a thread's points of a batch; cells are negative outside.
-template <class Body>
-__device__ __forceinline__ void take_batch(const Places<PointReader<float>>& places, std::int64_t first,
-                                           std::int64_t end, const float (&p)[own_batch][3], Body&& body) {
-    std::int32_t cell[own_batch];
-    places.grid.quick_indices(p, cell);
-#pragma unroll
-    for (int k = 0; k < own_batch; ++k) {
-        if (first + k / 4 * 4 * own_threads + k % 4 < end) body(cell[k]);
-    }
-}
-
-/// Calls body(cell) for the points of a cloud, by all threads of the block. `early` is what its range was before
-/// earlier work had finished: the first points are read from there, and taken if that is what it is.
-template <class T, class Body>
-__device__ __forceinline__ void for_points(const Places<PointReader<T>>& places, const Clouds& clouds,
-                                           std::int64_t cloud, const PointRange& early, Body&& body) {
-    if constexpr (__is_same(T, float)) {
-        const std::int64_t mine = 4 * static_cast<std::int64_t>(threadIdx.x);
-        float p[own_batch][3] = {};
-        if (is_wide(places, early.begin)) read_batch(places, early.begin + mine, early.end, p);
-        const PointRange range = range_of(clouds, cloud);
-        if (is_wide(places, range.begin)) {  // asked of what is certain: threads may have seen different ranges early
-            if (!range.is(early)) read_batch(places, range.begin + mine, range.end, p);
-            take_batch(places, range.begin + mine, range.end, p, body);
-            for (std::int64_t i = range.begin + mine + own_batch * own_threads; i < range.end;
-                 i += own_batch * own_threads) {
-                read_batch(places, i, range.end, p);
-                take_batch(places, i, range.end, p, body);
-            }
-            return;
-        }
-    }
-    const PointRange range = range_of(clouds, cloud);
-    for (std::int64_t i = range.begin + threadIdx.x; i < range.end; i += own_batch * own_threads) {
-        typename PointReader<T>::Scalar p[own_batch][3] = {};
-#pragma unroll
-        for (int k = 0; k < own_batch; ++k) {
-            if (i + k * own_threads < range.end) (void)places.source.read(i + k * own_threads, p[k]);
-        }
-#pragma unroll
-        for (int k = 0; k < own_batch; ++k) {
-            if (i + k * own_threads < range.end) body(places.grid.index(p[k]));
-        }
-    }
-}
-
 /// Every block of a cloud looks at all its points, and marks and writes its own part of the cells.
 template <class T>
 __global__ __launch_bounds__(own_threads) void mark_own_cells(
@@ -204,21 +87,40 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     for (std::int32_t w = thread; w < args.words; w += own_threads) own_bits[w] = 0;
     if (thread == 0) num_dropped = 0;
     __syncthreads();
+    wait_for_earlier_work();
     const std::int64_t cloud = blockIdx.x / args.parts;
     const std::int64_t part = blockIdx.x - cloud * args.parts;
-    const PointRange early = range_of(args.clouds, cloud);
-    const PointsPlan& points = places.source.points;
-    if (points.row_stride == 3 * sizeof(T) && points.axis_stride == sizeof(T)) ask_for_points(points, early);
-    wait_for_earlier_work();
     const std::int64_t first = part * args.words * 32;  // cell
     const std::int64_t left = places.grid.num_cells - first;
     const std::int64_t num = left < args.words * 32 ? left : args.words * 32;
+    const std::int64_t begin = args.clouds.begin(cloud);
+    const std::int64_t end = args.clouds.begin(cloud + 1);
     std::uint32_t dropped = 0;
-    for_points(places, args.clouds, cloud, early, [&](std::int64_t cell) {
-        if (cell < 0) ++dropped;
-        const auto mine = static_cast<std::uint64_t>(cell - first);
-        if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
-    });
+    constexpr int batch = 8;  // points on their way at once
+    for (std::int64_t i = begin + thread; i < end; i += batch * own_threads) {
+        typename PointReader<T>::Scalar p[batch][3] = {};
+#pragma unroll
+        for (int k = 0; k < batch; ++k) {
+            if (i + k * own_threads < end) (void)places.source.read(i + k * own_threads, p[k]);
+        }
+        const auto mark = [&](int k, std::int64_t cell) {
+            if (i + k * own_threads >= end) return;
+            if (cell < 0) ++dropped;
+            const auto mine = static_cast<std::uint64_t>(cell - first);
+            if (mine < static_cast<std::uint64_t>(num)) atomicOr(&own_bits[mine >> 5], 1U << (mine & 31));
+        };
+        if constexpr (sizeof(p[0][0]) == 4) {
+            if (places.grid.is_quick) {
+                std::int32_t cell[batch];
+                places.grid.quick_indices(p, cell);
+#pragma unroll
+                for (int k = 0; k < batch; ++k) mark(k, cell[k]);
+                continue;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < batch; ++k) mark(k, places.grid.index(p[k]));
+    }
     if (args.dropped != nullptr && dropped != 0) atomicAdd(&num_dropped, static_cast<unsigned long long>(dropped));
     __syncthreads();
     write_cells_as(
@@ -229,7 +131,8 @@ __global__ __launch_bounds__(own_threads) void mark_own_cells(
     }
 }
 
-// ---- a global grid of bits ------------------------------------------------------------------------------------------
+// ---- a global grid of bits
+// -------------------------------------------------------------------------------------------
 
 struct WriteArguments {
     const std::uint32_t* bits;
