@@ -58,8 +58,9 @@ test-python: build/.wheel
 # cannot be read (a package is missing) fails too, after the others have run.
 test-gpu: test-gpu-python test-gpu-cpp
 
+# In shards side by side; then, alone, what measures the memory of the whole GPU or needs most of it.
 test-gpu-python: build/.wheel
-	ROBOCACHE_REQUIRE_CUDA=1 $(PYTHON) -m pytest -q --continue-on-collection-errors
+	ROBOCACHE_REQUIRE_CUDA=1 tools/test_gpu.sh $(PYTHON)
 
 test-gpu-cpp: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda --target cuda_smoke
@@ -95,9 +96,9 @@ fuzz: $(READY)
 
 # Each tool over the tests marked sanitize, and only our kernels; initcheck watches all, because what PyTorch's kernels
 # write would look unwritten. What a bulk copy writes looks unwritten to it but for the first 32 bytes, so copies to the
-# host are not looked at; and synccheck has to be told how many barriers a block has, it counts those in a loop once. Without PyTorch's cache, and with padding between allocations, an array ends where it ends.
-# Errors of calls that PyTorch tries and handles are left to PyTorch. A tool that finds nothing proves little, so two of
-# them must find a planted fault first.
+# host are not looked at. synccheck is told how many barriers a block has: it counts those of a loop once. Without
+# PyTorch's cache, and with padding between allocations, an array ends where it ends. Errors of calls that PyTorch tries
+# and handles are left to PyTorch. A tool that finds nothing proves little, so two must find a planted fault first.
 COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
     --target-processes all
 OURS := --kernel-name kernel_substring=robocache

@@ -207,6 +207,7 @@ def held_now(batches):
     return torch.cuda.memory_allocated(), -torch.cuda.mem_get_info()[0]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("tier", TIERS)
 def test_gpu_memory_stays_where_it_was(cache, tier):
     loader = Loader(cache, 6, WINDOWS, tier=tier, device="cuda", **OPTIONS)

@@ -240,6 +240,7 @@ def test_a_call_allocates_its_outputs_and_nothing_else(face):
     assert stats["requested_bytes.all.peak"] - before == got.nbytes + dropped
 
 
+@pytest.mark.alone
 @faces
 def test_many_calls_take_no_memory_that_pytorch_does_not_know_of(face):
     feed = Feed()

@@ -278,6 +278,7 @@ def test_a_call_returns_before_the_work_ahead_of_it_is_done(face):
         assert_same_bits(mine, theirs)
 
 
+@pytest.mark.alone
 def test_many_calls_take_no_memory_that_pytorch_does_not_know_of():
     feed = Feed()
     feed.write(1)
