@@ -4,11 +4,10 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 
 #include "core/cuda_check.hpp"
+#include "core/cuda_device.hpp"
 
 namespace robocache {
 
@@ -27,23 +26,6 @@ __device__ __forceinline__ void wait_for_earlier_work() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-}
-
-/// The compute capability of the current device, 90 for 9.0.
-inline int compute_capability() {
-    static std::array<std::atomic<int>, 64> known{};
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    const auto slot = static_cast<std::size_t>(device);
-    if (slot < known.size()) {
-        if (const int value = known[slot].load(std::memory_order_relaxed); value != 0) return value;
-    }
-    int major = 0;
-    int minor = 0;
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-    if (slot < known.size()) known[slot].store(10 * major + minor, std::memory_order_relaxed);
-    return 10 * major + minor;
 }
 
 /// Launches a kernel that calls wait_for_earlier_work. `what` names it in errors.

@@ -83,6 +83,18 @@ __device__ inline void clear_padding(bool* begin, std::uint32_t count, const Tea
     if (tail + team.rank < count) begin[tail + team.rank] = false;
 }
 
+/// Calls body<bytes>() for the width of an item.
+template <class Body>
+__device__ __forceinline__ void with_bytes(int bytes, const Body& body) {
+    switch (bytes) {
+        case 16: body.template operator()<16>(); break;
+        case 8: body.template operator()<8>(); break;
+        case 4: body.template operator()<4>(); break;
+        case 2: body.template operator()<2>(); break;
+        default: body.template operator()<1>(); break;
+    }
+}
+
 __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
                                  const Team& team, Gate& gate) {
     const std::int64_t first = task.first_sample * column.num_targets;
@@ -90,13 +102,7 @@ __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, c
     const auto copy = [&]<int bytes>() {
         copy_runs<bytes>(samples.runs, task.num_samples, column.by_run_items, out, team, gate);
     };
-    switch (column.format.in_bytes) {
-        case 16: copy.template operator()<16>(); break;
-        case 8: copy.template operator()<8>(); break;
-        case 4: copy.template operator()<4>(); break;
-        case 2: copy.template operator()<2>(); break;
-        default: copy.template operator()<1>(); break;
-    }
+    with_bytes(column.format.in_bytes, copy);
     if (column.padding == nullptr) return;
     gate.pass();
     if (samples.num_others == 0)

@@ -95,13 +95,7 @@ __device__ inline void copy_sorted(const DeviceColumn& column, const Task& task,
     const auto copy = [&]<int bytes>() {
         copy_sorted<bytes>(sorted, task.num_samples, column.by_run_items, out, gate);
     };
-    switch (column.format.in_bytes) {
-        case 16: copy.template operator()<16>(); break;
-        case 8: copy.template operator()<8>(); break;
-        case 4: copy.template operator()<4>(); break;
-        case 2: copy.template operator()<2>(); break;
-        default: copy.template operator()<1>(); break;
-    }
+    with_bytes(column.format.in_bytes, copy);
     gate.pass();
     if (column.padding == nullptr) return;
     for (std::uint32_t k = threadIdx.x; k < task.num_samples * column.num_targets; k += batch_threads) {

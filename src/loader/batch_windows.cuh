@@ -4,6 +4,7 @@
 // batch is written.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "loader/batch_kernel.cuh"
 
 namespace robocache::loader_detail {
@@ -19,10 +20,6 @@ struct OtherSamples {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-__device__ inline std::uint32_t shared_address(const void* p) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
 /// Bytes that bulk copies bring into shared memory; used once.
 class Arrivals {
 public:
@@ -30,46 +27,18 @@ public:
 
     /// By one lane, before all other calls.
     __device__ void begin() const {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier_) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        init_barrier(barrier_, 1);
+        publish_barriers();
+        show_to_copies();
     }
     /// By one lane.
-    __device__ void expect(std::uint32_t bytes) const {
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier_), "r"(bytes) : "memory");
-    }
-    __device__ void ask(void* to, const void* from, std::uint32_t bytes) const {
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(to)),
-                     "l"(from), "r"(bytes), "r"(barrier_)
-                     : "memory");
-    }
-    __device__ void wait() const {
-        std::uint32_t done = 0;
-        while (done == 0) {
-            asm volatile(
-                "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n selp.u32 %0, 1, 0, p;\n}"
-                : "=r"(done)
-                : "r"(barrier_)
-                : "memory");
-        }
-    }
+    __device__ void expect(std::uint32_t bytes) const { arrive_and_expect(barrier_, bytes); }
+    __device__ void ask(void* to, const void* from, std::uint32_t bytes) const { copy_in(to, from, bytes, barrier_); }
+    __device__ void wait() const { await_barrier(barrier_, 0); }
 
 private:
     std::uint32_t barrier_;
 };
-
-__device__ inline void write_bulk(void* to, const void* from, std::uint32_t bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-                 "r"(bytes)
-                 : "memory");
-}
-
-/// Until what this thread wrote in bulk is in global memory.
-__device__ inline void wait_for_writes() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
 
 /// A warp's windows in shared memory, a lane for each.
 struct Windows {
@@ -106,7 +75,7 @@ struct Windows {
             hold_ends(shared + static_cast<std::uint32_t>(s) * window_bytes, __shfl_sync(~0U, window.head, s),
                       __shfl_sync(~0U, window.count, s));
         }
-        if (edges != 0) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (edges != 0) show_to_copies();
         __syncwarp();
     }
 
@@ -129,9 +98,9 @@ struct Windows {
     __device__ void write(const Task& task) const {
         char* out = column.out + task.first_sample * window_bytes;
         if (is_whole(task)) {
-            if (lane == 0) write_bulk(out, shared, task.num_samples * window_bytes);
+            if (lane == 0) copy_out(out, shared, task.num_samples * window_bytes);
         } else if ((windows >> lane & 1) != 0) {
-            write_bulk(out + lane * window_bytes, shared + lane * window_bytes, window_bytes);
+            copy_out(out + lane * window_bytes, shared + lane * window_bytes, window_bytes);
         }
     }
 
@@ -192,7 +161,8 @@ __global__ __launch_bounds__(window_threads,
         gate.pass();
         windows.write(task);
         if (column.padding != nullptr) windows.write_padding(task, rows, window);
-        wait_for_writes();
+        commit_copies();
+        await_written();
     }
     const bool is_other = lane < task.num_samples && window.count == 0;
     const std::uint32_t others = __ballot_sync(~0U, is_other);

@@ -6,6 +6,7 @@
 // too early decides nothing.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_rows.cuh"
 
@@ -191,7 +192,7 @@ __device__ __forceinline__ void prefetch_rows(const RowsStream<Time>& s, const R
     if (before != 0) from += row > 0 && s.row_bytes >= 16 ? -before : 16 - before;
     if (after != 0) end += row + count < episode.count && s.row_bytes >= 16 ? 16 - after : -after;
     if (from >= end) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(static_cast<std::uint32_t>(end - from)));
+    prefetch(from, static_cast<std::uint32_t>(end - from));
 #endif
 }
 

@@ -6,6 +6,7 @@
 // search and warps that move share a multiprocessor without waiting for each other.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_place.cuh"
 #include "ops/align/cuda_words.cuh"
@@ -207,7 +208,7 @@ __device__ __forceinline__ std::int32_t fetch_times(const Time* from, std::int32
     const std::int32_t power = count <= 1 ? count : 1 << (32 - __clz(count - 1));
     for (std::int32_t i = lane; i < power; i += warp_size) {
         if (i < count) {
-            const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared + i));
+            const auto to = shared_address(shared + i);
             asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from + i),
                          "n"(static_cast<int>(sizeof(Time)))
                          : "memory");

@@ -3,6 +3,7 @@
 // lane has two targets; those of 2-byte elements are side by side, so that pairs of elements are whole words.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "core/cuda_overlap.cuh"
 #include "ops/align/cuda_rows.cuh"
 
@@ -35,10 +36,6 @@ __device__ __forceinline__ ShortTarget short_target(const Sample& sample) {
             static_cast<float>(sample.weight), sample.kind, sample.valid};
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* p) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
 /// Bytes of an array, and the whole words of 16 bytes around them.
 struct Piece {
     const char* from;
@@ -64,11 +61,7 @@ __device__ __forceinline__ void fetch_words(const Piece& piece, int lane, char* 
 }
 #else
 __device__ __forceinline__ void fetch_words(const Piece& piece, unsigned barrier, char* to) {
-    if (piece.whole == 0) return;
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(piece.from - piece.head), "r"(piece.whole), "r"(barrier)
-                 : "memory");
+    if (piece.whole != 0) copy_in(to, piece.from - piece.head, piece.whole, barrier);
 }
 #endif
 
@@ -95,24 +88,14 @@ __device__ __forceinline__ void fetch_both(const Piece& a, const Piece& b, int l
 #else
     const unsigned address = shared_address(barrier);
     if (lane == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(a.whole + b.whole)
-                     : "memory");
+        init_barrier(address, 1);
+        publish_barriers();
+        arrive_and_expect(address, a.whole + b.whole);
         fetch_words(a, address, to_a);
         fetch_words(b, address, to_b);
     }
     __syncwarp();
-    unsigned done = 0;
-    while (done == 0) {
-        asm volatile(
-            "{\n\t.reg .pred p;\n\t"
-            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n\t"
-            "selp.u32 %0, 1, 0, p;\n\t}"
-            : "=r"(done)
-            : "r"(address)
-            : "memory");
-    }
+    await_barrier(address, 0);
 #endif
 }
 

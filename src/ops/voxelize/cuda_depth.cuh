@@ -1,6 +1,7 @@
 // Occupancy of depth images: a global grid of bits, marked by blocks that stay inside one image.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "ops/voxelize/cuda_places.cuh"
 
 namespace robocache::voxelize_detail {
@@ -182,8 +183,7 @@ struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
 /// often.
 class Queue {
 public:
-    __device__ explicit Queue(const std::uint32_t* column)
-        : begin_(static_cast<std::uint32_t>(__cvta_generic_to_shared(column))), end_(begin_) {}
+    __device__ explicit Queue(const std::uint32_t* column) : begin_(shared_address(column)), end_(begin_) {}
 
     __device__ __forceinline__ void push(std::uint32_t what) {
         asm volatile("st.shared.u32 [%0], %1;" ::"r"(end_), "r"(what) : "memory");

@@ -4,6 +4,7 @@
 // crowded cells, are listed in global memory, for write_left_bins.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "ops/voxelize/cuda_features.cuh"
 
 namespace robocache::voxelize_detail {
@@ -194,20 +195,15 @@ private:
 };
 
 /// Copies a piece to global memory; what is left of 16 bytes at the end of a grid by hand.
-__device__ __forceinline__ void copy_out(char* to, const char* piece, std::int32_t bytes) {
+__device__ __forceinline__ void write_piece(char* to, const char* piece, std::int32_t bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
     const std::int32_t whole = bytes / 16 * 16;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    show_to_copies();
     __syncwarp();
     if (lane == 0 && whole > 0) {
-        const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(piece));
-        std::uint64_t read_never;
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_never));
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to),
-                     "r"(from), "r"(whole), "l"(read_never)
-                     : "memory");
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        copy_out(to, piece, static_cast<std::uint32_t>(whole), used_once_policy());
+        commit_copies();
     }
     if (2 * lane < bytes - whole) {
         reinterpret_cast<std::uint16_t*>(to + whole)[lane] =
@@ -221,9 +217,9 @@ template <bool written>
 __device__ __forceinline__ void wait_for_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if constexpr (written) {
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        await_written();
     } else {
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        await_read();
     }
 #endif
 }
@@ -279,7 +275,7 @@ __global__ __launch_bounds__(list_threads, 2) void write_bins(const __grid_const
         }
         __syncwarp();
         cells.finish(piece);
-        copy_out(static_cast<char*>(args.out) + (first_cell + first) * cell_bytes, piece, bytes);
+        write_piece(static_cast<char*>(args.out) + (first_cell + first) * cell_bytes, piece, bytes);
     }
     if (lane == 0) wait_for_copies<true>();
 }

@@ -3,10 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 
+#include "core/cuda_device.hpp"
 #include "core/cuda_overlap.cuh"
 #include "ops/voxelize/source.hpp"
 
@@ -250,28 +249,10 @@ struct Places {
     }
 };
 
-/// Of the current device; asked for once.
-template <cudaDeviceAttr attribute>
-std::int64_t device_attribute() {
-    static std::array<std::atomic<int>, 64> known{};
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    const auto slot = static_cast<std::size_t>(device);
-    int value = slot < known.size() ? known[slot].load(std::memory_order_relaxed) : 0;
-    if (value != 0) return value;
-    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-    if (slot < known.size()) known[slot].store(value, std::memory_order_relaxed);
-    return value;
-}
-
-inline std::int64_t num_multiprocessors() {
-    return device_attribute<cudaDevAttrMultiProcessorCount>();
-}
-
 /// Bytes of dynamic shared memory that a kernel with at most 6 KiB of its own may have: 226 KB on an H200, 93 KB on
 /// GPUs of compute capability 12.0.
 inline std::int64_t most_shared() {
-    return device_attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>() - 6 * 1024;
+    return shared_of_block() - 6 * 1024;
 }
 
 /// Blocks of `threads` for `items`, one each.

@@ -4,6 +4,7 @@
 // instead, and its row says where.
 #pragma once
 
+#include "core/cuda_bulk.cuh"
 #include "ops/voxelize/cuda_bins.cuh"
 #include "ops/voxelize/cuda_counts.cuh"
 
@@ -86,22 +87,21 @@ struct SlotTile {
     /// May be called before earlier work has finished: what the cache is asked for decides nothing.
     __device__ __forceinline__ void ask_ahead(std::int32_t group) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (!streams(group)) return;
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from(group)), "r"(part_bytes) : "memory");
+        if (streams(group)) prefetch(from(group), part_bytes);
 #endif
     }
 
     __device__ __forceinline__ void ask(std::int32_t group) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (!streams(group)) return;
-        ask_for_part(&memory.points[group * part_points], from(group), &memory.barriers[group], read_once_policy());
+        ask_for_part(&memory.points[group * part_points], from(group), &memory.barriers[group], used_once_policy());
 #endif
     }
 
     /// Returns when the points of a group are there, by all lanes of its warp.
     __device__ __forceinline__ void await(std::int32_t group) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (streams(group)) return await_barrier(&memory.barriers[group], 0);
+        if (streams(group)) return await_barrier(shared_address(&memory.barriers[group]), 0);
 #endif
 #pragma unroll
         for (std::int32_t k = 0; k < part_points / warp_threads; ++k) {
@@ -275,9 +275,8 @@ __global__ __launch_bounds__(slot_threads, 4) void sort_slots(const __grid_const
     if (thread <= most_slot_bins) memory.sizes[thread] = thread < most_slot_bins ? 0 : 1U << 31;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread < tile.groups) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&memory.barriers[thread]))
-                     : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        init_barrier(shared_address(&memory.barriers[thread]), 1);
+        publish_barriers();
     }
 #endif
     if (lane == 0) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/cuda_bulk.cuh"
 #include "ops/voxelize/cuda_places.cuh"
 
 namespace robocache::voxelize_detail {
@@ -18,35 +19,12 @@ struct PointStream {
     std::int32_t tile_bytes;
 };
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/// Points are read once: they should leave the cache before the keys do.
-__device__ __forceinline__ std::uint64_t read_once_policy() {
-    std::uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 /// Asks for a part: it will be in shared memory when the barrier, which one thread arrives at, is through.
 __device__ __forceinline__ void ask_for_part(void* to, const char* from, std::uint64_t* barrier, std::uint64_t policy) {
     const std::uint32_t at = shared_address(barrier);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(part_bytes) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(shared_address(to)),
-        "l"(from), "r"(part_bytes), "r"(at), "l"(policy)
-        : "memory");
-}
-
-__device__ __forceinline__ void await_barrier(std::uint64_t* barrier, std::uint32_t phase) {
-    asm volatile(
-        "{\n .reg .pred done;\n waiting:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        " @done bra finished;\n bra waiting;\n finished:\n}" ::"r"(shared_address(barrier)),
-        "r"(phase)
-        : "memory");
+    arrive_and_expect(at, part_bytes);
+    copy_in(to, from, part_bytes, at, policy);
 }
 #endif
 
@@ -86,12 +64,11 @@ public:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (is_leader_ && left_ > 0) {
             for (int k = 0; k < ring_parts; ++k) {
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barriers_ + k)) : "memory");
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" ::"r"(shared_address(barriers_ + ring_parts + k))
-                             : "memory");
+                init_barrier(shared_address(barriers_ + k), 1);
+                init_barrier(shared_address(barriers_ + ring_parts + k), 32);
             }
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            publish_barriers();
+            show_to_copies();
         }
 #endif
     }
@@ -99,17 +76,14 @@ public:
     /// May be called before earlier work has finished: what the cache is asked for decides nothing.
     __device__ void ask_ahead() const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) {
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from_), "r"(parts_of_tile_ * part_bytes)
-                         : "memory");
-        }
+        if (is_leader_ && left_ > 0) prefetch(from_, parts_of_tile_ * part_bytes);
 #endif
     }
 
     __device__ void begin() {
         __syncwarp();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        read_once_ = read_once_policy();
+        read_once_ = used_once_policy();  // so that keys stay in the cache
 #endif
         for (int k = 0; k < ring_parts; ++k) fill(k);
     }
@@ -118,13 +92,12 @@ public:
     __device__ __forceinline__ void take(float (*p)[3]) {
         float4 all[3];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        await_barrier(barriers_ + slot_, phase_);
+        await_barrier(shared_address(barriers_ + slot_), phase_);
         const char* from = parts_ + slot_ * part_bytes + threadIdx.x % 32 * 48;
 #pragma unroll
         for (int i = 0; i < 3; ++i) all[i] = reinterpret_cast<const float4*>(from)[i];
         // A copy does not wait behind reads that are still on their way: it may begin when they are known to be done.
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barriers_ + ring_parts + slot_))
-                     : "memory");
+        arrive(shared_address(barriers_ + ring_parts + slot_));
 #else
         const char* from = from_ + threadIdx.x % 32 * 48;
 #pragma unroll
@@ -138,7 +111,7 @@ public:
     /// place.
     __device__ __forceinline__ void refill() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) await_barrier(barriers_ + ring_parts + slot_, phase_);
+        if (is_leader_ && left_ > 0) await_barrier(shared_address(barriers_ + ring_parts + slot_), phase_);
         fill(slot_);
         if (++slot_ == ring_parts) {
             slot_ = 0;
