@@ -51,8 +51,9 @@ test: test-cpp test-python
 test-cpp: $(READY)
 	cmake --preset cpu --log-level=WARNING && cmake --build --preset cpu && ctest --preset cpu -j 2
 
+# SHARDS=2: in two processes side by side, which print what failed when they are through.
 test-python: build/.wheel
-	$(PYTHON) -m pytest -q
+	$(if $(SHARDS),ROBOCACHE_SHARDS=$(SHARDS) tools/test_shards.sh $(PYTHON),$(PYTHON) -m pytest -q)
 
 # On a machine with a GPU: the same tests, and those of the CUDA backend fail where they would be skipped. A file that
 # cannot be read (a package is missing) fails too, after the others have run.
@@ -60,7 +61,7 @@ test-gpu: test-gpu-python test-gpu-cpp
 
 # In shards side by side; then, alone, what measures the memory of the whole GPU or needs most of it.
 test-gpu-python: build/.wheel
-	ROBOCACHE_REQUIRE_CUDA=1 tools/test_gpu.sh $(PYTHON)
+	ROBOCACHE_REQUIRE_CUDA=1 tools/test_shards.sh $(PYTHON)
 
 test-gpu-cpp: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda --target cuda_smoke

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import robocache
 from arrays import BACKENDS, GPU_KINDS, KINDS, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
+from shards import shard, shared_module
 
 hypothesis.configuration.set_hypothesis_home_dir(pathlib.Path(tempfile.gettempdir(), "robocache-hypothesis"))
 hypothesis.settings.register_profile(
@@ -32,11 +33,10 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With ROBOCACHE_SHARD="2/14" every 14th test from number 2 on: tools/test_gpu.sh runs all shards side by side."""
+    """With ROBOCACHE_SHARD="2/14" a fourteenth of the tests: tools/test_shards.sh runs all shards side by side."""
     if "ROBOCACHE_SHARD" in os.environ:
-        first, step = map(int, os.environ["ROBOCACHE_SHARD"].split("/"))
-        mine = items[first::step]
-        config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % step != first])
+        mine = shard(items, shared_module, *map(int, os.environ["ROBOCACHE_SHARD"].split("/")))
+        config.hook.pytest_deselected(items=list(set(items) - set(mine)))
         items[:] = mine
 
 
