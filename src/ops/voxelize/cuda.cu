@@ -8,7 +8,7 @@
 #include "ops/voxelize/cuda_depth.cuh"
 #include "ops/voxelize/cuda_feature_bins.cuh"
 #include "ops/voxelize/cuda_features.cuh"
-#include "ops/voxelize/cuda_slots.cuh"
+#include "ops/voxelize/cuda_slot_fill.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {

@@ -1,0 +1,155 @@
+// Times of an episode: their distances, and the search for the rows around a target. A part of kernel.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "core/numeric.hpp"
+#include "robocache/align.hpp"
+
+namespace robocache::align_detail {
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+/// The type in which the distance of two times is exact (int64) or as given (floating).
+template <class Time>
+struct GapOf {
+    using type = Time;
+};
+template <>
+struct GapOf<std::int64_t> {
+    using type = std::uint64_t;
+};
+template <class Time>
+using Gap = typename GapOf<Time>::type;
+
+template <class Time>
+ROBOCACHE_HD Time add_time(Time a, Time b) {
+    return a + b;
+}
+
+template <>
+ROBOCACHE_HD std::int64_t add_time(std::int64_t a, std::int64_t b) {
+    const auto sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+    const bool overflow = ((a ^ sum) & (b ^ sum)) < 0;
+    return overflow ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+/// later - earlier, for later >= earlier.
+template <class Time>
+ROBOCACHE_HD Gap<Time> distance(Time earlier, Time later) {
+    return static_cast<Gap<Time>>(later) - static_cast<Gap<Time>>(earlier);
+}
+
+template <class Time>
+ROBOCACHE_HD Time duration_as(const Duration& duration) {
+    return static_cast<Time>(duration.seconds);
+}
+
+template <>
+ROBOCACHE_HD std::int64_t duration_as<std::int64_t>(const Duration& duration) {
+    return duration.ns;
+}
+
+ROBOCACHE_HD bool within(std::uint64_t gap, const Duration& limit) {
+    return gap <= static_cast<std::uint64_t>(limit.ns);
+}
+
+ROBOCACHE_HD bool within(double gap, const Duration& limit) {
+    return gap <= limit.seconds;
+}
+
+ROBOCACHE_HD bool within(float gap, const Duration& limit) {
+    return gap <= static_cast<float>(limit.seconds);  // 0.1 seconds between float32 times are 0.1F
+}
+
+// ---- search ---------------------------------------------------------------------------------------------------------
+
+/// The times of one episode. Every function below stays inside [0, count) whatever the times are.
+template <class Time>
+struct EpisodeTimes {
+    const Time* data;
+    std::int64_t stride;
+    std::int64_t count;
+
+    ROBOCACHE_HD Time operator[](std::int64_t row) const { return data[row * stride]; }
+};
+
+/// The number of rows in [lo, hi) + lo whose time is <= t: the first row after t.
+template <class Time>
+ROBOCACHE_HD std::int64_t first_after(const EpisodeTimes<Time>& times, std::int64_t lo, std::int64_t hi, Time t) {
+    while (lo < hi) {
+        const std::int64_t middle = lo + (hi - lo) / 2;
+        if (times[middle] <= t) {
+            lo = middle + 1;
+        } else {
+            hi = middle;
+        }
+    }
+    return lo;
+}
+
+/// The first row whose time is not before `edge`.
+template <class Time, class Edge>
+ROBOCACHE_HD std::int64_t first_not_before(const EpisodeTimes<Time>& times, Edge edge) {
+    std::int64_t lo = 0;
+    std::int64_t hi = times.count;
+    while (lo < hi) {
+        const std::int64_t middle = lo + (hi - lo) / 2;
+        if (static_cast<Edge>(times[middle]) < edge) {
+            lo = middle + 1;
+        } else {
+            hi = middle;
+        }
+    }
+    return lo;
+}
+
+/// The last row with time <= t, or -1. `hint` (-1 ... count-1) is where a nearby target was found.
+template <class Time>
+ROBOCACHE_HD std::int64_t last_at_or_before(const EpisodeTimes<Time>& times, Time t, std::int64_t hint) {
+    if (hint >= 0 && times[hint] > t) return first_after(times, 0, hint, t) - 1;
+    std::int64_t known = hint;  // times[known] <= t, or -1
+    for (std::int64_t step = 1;; step *= 2) {
+        const std::int64_t probe = known + step;
+        if (probe >= times.count) return first_after(times, known + 1, times.count, t) - 1;
+        if (!(times[probe] <= t)) return first_after(times, known + 1, probe, t) - 1;
+        known = probe;
+    }
+}
+
+/// The last row that has the time of `row`: where times repeat, the last one stands for all.
+template <class Time>
+ROBOCACHE_HD std::int64_t last_of_same_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    if (row + 1 >= times.count || times[row + 1] != times[row]) return row;
+    return first_after(times, row + 1, times.count, times[row]) - 1;
+}
+
+/// The row that stands for the next later time after `row`, or -1.
+template <class Time>
+ROBOCACHE_HD std::int64_t next_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    return row + 1 < times.count ? last_of_same_time(times, row + 1) : -1;
+}
+
+/// The row that stands for the time before that of `row`, or -1.
+template <class Time>
+ROBOCACHE_HD std::int64_t previous_time(const EpisodeTimes<Time>& times, std::int64_t row) {
+    if (row > 0 && times[row - 1] < times[row]) return row - 1;
+    return first_not_before(times, times[row]) - 1;
+}
+
+/// Where a target lies among the rows of a (not empty) episode.
+struct Neighbours {
+    std::int64_t left;   // last row with time <= t, or -1
+    std::int64_t right;  // the next later time's row, or -1
+    bool exact;
+
+    ROBOCACHE_HD bool outside() const { return left < 0 || (right < 0 && !exact); }
+};
+
+/// `left` is last_at_or_before(times, t, any hint).
+template <class Time>
+ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
+    return {left, next_time(times, left), left >= 0 && times[left] == t};
+}
+
+}  // namespace robocache::align_detail
