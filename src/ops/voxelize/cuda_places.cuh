@@ -211,14 +211,7 @@ struct OnDevice<DepthReader<Raw>> {
     static constexpr bool is_depth = true;
 
     __device__ static __forceinline__ bool read(const DepthReader<Raw>& source, std::int64_t i, float p[3]) {
-        const DepthPlan& depth = source.depth;
-        const Pixel at = pixel_at(depth, i);
-        const Raw raw = *reinterpret_cast<const Raw*>(depth.data + pixel_offset(depth.strides, at));
-        const float metres = depth_of(raw, depth.unit);
-        if (!is_measured(metres, depth.max_depth)) return false;
-        point_of_pixel(camera_of(depth, at.cloud, at.view), static_cast<float>(at.u), static_cast<float>(at.v), metres,
-                       p);
-        return true;
+        return read_pixel<Raw>(source.depth, pixel_at(source.depth, i), p);
     }
     __device__ static __forceinline__ std::int64_t cloud_of(const DepthReader<Raw>& source, std::int64_t i) {
         return source.num_clouds == 1 ? 0 : pixel_at(source.depth, i).cloud;

@@ -118,7 +118,17 @@ ROBOCACHE_HD std::int64_t pixel_offset(const std::int64_t strides[4], const Pixe
     return at.cloud * strides[0] + at.view * strides[1] + at.v * strides[2] + at.u * strides[3];
 }
 
-/// Raw: float or std::uint16_t. Reads the camera anew for each pixel; kernels that stay inside an image know better.
+/// The point of a pixel; false where nothing was measured. Raw: float or std::uint16_t.
+template <class Raw>
+ROBOCACHE_HD bool read_pixel(const DepthPlan& depth, const Pixel& at, float p[3]) {
+    const Raw raw = *reinterpret_cast<const Raw*>(depth.data + pixel_offset(depth.strides, at));
+    const float metres = depth_of(raw, depth.unit);
+    if (!is_measured(metres, depth.max_depth)) return false;
+    point_of_pixel(camera_of(depth, at.cloud, at.view), static_cast<float>(at.u), static_cast<float>(at.v), metres, p);
+    return true;
+}
+
+/// Reads the camera anew for each pixel; kernels that stay inside an image know better.
 template <class Raw>
 struct DepthReader {
     using Scalar = float;
@@ -128,15 +138,7 @@ struct DepthReader {
     std::int64_t num_clouds;
     std::int64_t num_points;
 
-    ROBOCACHE_HD bool read(std::int64_t i, float p[3]) const {
-        const Pixel at = pixel_of(depth, i);
-        const Raw raw = *reinterpret_cast<const Raw*>(depth.data + pixel_offset(depth.strides, at));
-        const float metres = depth_of(raw, depth.unit);
-        if (!is_measured(metres, depth.max_depth)) return false;
-        point_of_pixel(camera_of(depth, at.cloud, at.view), static_cast<float>(at.u), static_cast<float>(at.v), metres,
-                       p);
-        return true;
-    }
+    ROBOCACHE_HD bool read(std::int64_t i, float p[3]) const { return read_pixel<Raw>(depth, pixel_of(depth, i), p); }
     ROBOCACHE_HD std::int64_t cloud_of(std::int64_t i) const { return pixel_of(depth, i).cloud; }
     ROBOCACHE_HD const char* features_of(std::int64_t i) const {
         return features.data + pixel_offset(features.strides, pixel_of(depth, i));
