@@ -40,6 +40,8 @@ private:
     return bits & (~bits + 1);
 }
 
+struct BatchLayout;
+
 class CudaBatch final : public BatchBackend {
 public:
     CudaBatch(const BatchPlan& plan, Stream stream);
@@ -52,6 +54,11 @@ public:
     }
 
 private:
+    void write_tables(const BatchPlan& plan, BatchLayout& layout);
+    void write_rows(const BatchPlan& plan, BatchLayout& layout);
+    void describe_column(const BatchPlan& plan, const BatchLayout& layout, std::size_t c);
+    void learn_from_episodes(const BatchPlan& plan, const BatchLayout& layout, std::size_t c);
+
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       Stream stream) const;
     DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const;

@@ -1,12 +1,12 @@
 // What a BatchReader keeps on the GPU: where each episode's rows are, which episode an anchor is in.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <numeric>
 #include <string>
+#include <vector>
 
 #include "core/cuda_check.hpp"
 #include "loader/batch_cuda.cuh"
+#include "loader/batch_cuda_layout.cuh"
 
 namespace robocache::loader_detail {
 namespace {
@@ -68,40 +68,8 @@ __global__ void robocache_index_anchors(const TablePlan table, Bucket* buckets, 
 using align_detail::Divisor;
 using align_detail::StreamPlan;
 
-/// Host memory that becomes device memory in one copy.
-class Image {
-public:
-    /// Room for `count` of T; returns where it begins.
-    template <class T>
-    std::size_t reserve(std::size_t count) {
-        constexpr std::size_t alignment = 256;
-        bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment);
-        const std::size_t at = bytes_.size();
-        bytes_.resize(at + std::max<std::size_t>(count, 1) * sizeof(T));
-        return at;
-    }
-    template <class T>
-    std::size_t add(const std::vector<T>& items) {
-        const std::size_t at = reserve<T>(items.size());
-        if (!items.empty()) std::memcpy(bytes_.data() + at, items.data(), items.size() * sizeof(T));
-        return at;
-    }
-    template <class T>
-    void write(std::size_t at, const T& item) {
-        std::memcpy(bytes_.data() + at, &item, sizeof(T));
-    }
-    [[nodiscard]] const std::vector<char>& bytes() const { return bytes_; }
-
-private:
-    std::vector<char> bytes_;
-};
-
 bool is_computed(DType dtype) {
     return is_floating(dtype) || dtype == DType::u8 || dtype == DType::u16;
-}
-
-[[noreturn]] void refuse(std::size_t column, const std::string& why) {
-    throw Unsupported("BatchReader: columns[" + std::to_string(column) + "] on CUDA: " + why);
 }
 
 void require_support(const BatchPlan& plan) {
@@ -129,55 +97,34 @@ void require_support(const BatchPlan& plan) {
     }
 }
 
-/// From row to row, in every part.
-std::int64_t row_bytes(const BatchPlan& plan, std::size_t c) {
-    std::int64_t bytes = 0;
-    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
-        const StreamPlan& s = plan.rows_of(p, c).stream;
-        if (s.num_rows < 2) continue;
-        if (bytes != 0 && bytes != s.value_row_stride) refuse(c, "parts whose rows are not equally far apart");
-        bytes = s.value_row_stride;
-    }
-    if (bytes != 0) return bytes;
-    return plan.columns[c].num_channels * size_bytes(plan.rows_of(0, c).stream.values_dtype);
-}
-
-/// How many pairs of offset and scale are kept of every part: all channels as often as it takes to fill items of up to
-/// 8 elements, and as other parts that tell more of them.
-std::size_t num_pairs(const BatchPlan& plan, std::size_t c) {
-    std::size_t count = 8;
-    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
-        count = std::lcm(count, std::max<std::size_t>(plan.rows_of(p, c).offset.size(), 1));
-    }
-    return count;
-}
-
-/// Them in the type that the kernel computes in.
-template <class Compute>
-std::vector<Compute> pairs_of(const RowsPlan& rows, std::size_t count) {
-    std::vector<Compute> pairs;
-    if (rows.offset.empty()) return pairs;
-    for (std::size_t i = 0; i < count; ++i) {
-        pairs.push_back(static_cast<Compute>(rows.offset[i % rows.offset.size()]));
-        pairs.push_back(static_cast<Compute>(rows.scale[i % rows.scale.size()]));
-    }
-    return pairs;
-}
-
-bool same_times(const BatchPlan& plan, std::size_t a, std::size_t b) {
-    for (std::int64_t p = 0; p < plan.num_parts; ++p) {
-        const StreamPlan& x = plan.rows_of(p, a).stream;
-        const StreamPlan& y = plan.rows_of(p, b).stream;
-        if (x.times != y.times || x.offsets != y.offsets || x.num_rows != y.num_rows ||
-            x.num_episodes != y.num_episodes) {
-            return false;
-        }
-    }
-    return true;
-}
-
 unsigned blocks_of(std::size_t count, unsigned threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
+constexpr unsigned index_threads = 256;
+
+void index_anchors(const std::vector<TablePlan>& tables, const Buffer& memory, const BatchLayout& layout,
+                   cudaStream_t stream) {
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+        TablePlan bare = tables[i];
+        bare.buckets = nullptr;
+        const std::int64_t count = num_buckets(bare);
+        robocache_index_anchors<<<blocks_of(static_cast<std::size_t>(count), index_threads), index_threads, 0,
+                                  stream>>>(bare, memory.at<Bucket>(layout.buckets[i]), count);
+        check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_anchors");
+    }
+}
+
+void index_episodes(std::size_t num_episodes, const Buffer& memory, const BatchLayout& layout, cudaStream_t stream) {
+    const std::size_t num_columns = layout.episodes.size();
+    for (std::size_t c = 0; c < num_columns; ++c) {
+        if (!layout.is_first[c]) continue;
+        const IndexJob job{memory.at<PartOffsets>(layout.offsets) + c, static_cast<std::int64_t>(num_columns),
+                           memory.at<std::int64_t>(layout.part), memory.at<std::int64_t>(layout.local),
+                           memory.at<EpisodeIndex>(layout.episodes[c])};
+        robocache_index_episodes<<<static_cast<unsigned>(num_episodes), index_threads, 0, stream>>>(job);
+        check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_episodes");
+    }
 }
 
 bool anchors_are_rows(const BatchPlan& plan, std::size_t c) {
@@ -196,18 +143,6 @@ std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency
         steps.push_back(static_cast<std::int32_t>(std::clamp(rows, -1e9, 1e9)));
     }
     return steps;
-}
-
-/// DeviceColumn::near_deltas.
-std::vector<double> near_deltas(const BatchPlan& plan, std::size_t c) {
-    constexpr std::int64_t most = std::int64_t{1} << 50;
-    const auto is_near = [](std::int64_t t) { return t <= most && t >= -most; };
-    const bool counted = is_near(plan.rows[c].stream.latency.ns) && row_bytes(plan, c) <= INT32_MAX;
-    std::vector<double> deltas;
-    for (const std::int64_t delta : plan.columns[c].deltas) {
-        deltas.push_back(counted && is_near(delta) ? static_cast<double>(delta) : std::nan(""));
-    }
-    return deltas;
 }
 
 /// How far apart the moments of a column are, where they are equally far apart; else 0.
@@ -266,132 +201,85 @@ CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
     require_support(plan);
     const DeviceGuard guard(plan.device.index);
     const auto queue = static_cast<cudaStream_t>(stream.handle);
-    const std::size_t num_columns = plan.columns.size();
-    const std::size_t num_episodes = plan.part.size();
-    Image image;
-    const std::size_t part_at = image.add(plan.part);
-    const std::size_t local_at = image.add(plan.local);
-    const std::size_t tables_at = image.reserve<TablePlan>(plan.tables.size());
-    const std::size_t rows_at = image.reserve<PartRows>(plan.rows.size());
-    const std::size_t offsets_at = image.reserve<PartOffsets>(plan.rows.size());
-    std::vector<std::size_t> deltas_at;
-    for (const ColumnPlan& column : plan.columns) deltas_at.push_back(image.add(column.deltas));
-    std::vector<std::size_t> near_deltas_at;
-    for (std::size_t c = 0; c < num_columns; ++c) near_deltas_at.push_back(image.add(near_deltas(plan, c)));
-    std::vector<std::size_t> scales_at;
-    for (std::size_t i = 0; i < plan.rows.size(); ++i) {
-        const bool in_double = plan.columns[i % num_columns].written == DType::f64;
-        const std::size_t count = num_pairs(plan, i % num_columns);
-        scales_at.push_back(in_double ? image.add(pairs_of<double>(plan.rows[i], count))
-                                      : image.add(pairs_of<float>(plan.rows[i], count)));
-    }
-    // What the device makes itself lies behind.
-    std::vector<std::size_t> buckets_at;
-    std::size_t size = image.bytes().size();
-    const auto behind = [&size](std::size_t bytes) {
-        size = (size + 255) / 256 * 256;
-        const std::size_t at = size;
-        size += bytes;
-        return at;
-    };
-    for (const TablePlan& table : plan.tables) {
-        buckets_at.push_back(behind(static_cast<std::size_t>(num_buckets(table)) * sizeof(Bucket)));
-    }
-    std::vector<std::size_t> steps_at;
-    for (const ColumnPlan& column : plan.columns) {
-        steps_at.push_back(behind(column.deltas.size() * sizeof(std::int32_t)));
-    }
-    std::vector<std::size_t> episodes_at;
-    for (std::size_t c = 0; c < num_columns; ++c) {
-        std::size_t like = 0;
-        while (like < c && !same_times(plan, like, c)) ++like;
-        episodes_at.push_back(like < c ? episodes_at[like] : behind(num_episodes * sizeof(EpisodeIndex)));
-    }
-    memory_ = std::make_unique<Buffer>(size, plan.device.index);
+    BatchLayout layout(plan);
+    memory_ = std::make_unique<Buffer>(layout.bytes, plan.device.index);
+    write_tables(plan, layout);
+    write_rows(plan, layout);
+    for (std::size_t c = 0; c < columns_.size(); ++c) describe_column(plan, layout, c);
+    check_cuda(cudaMemcpyAsync(memory_->at<char>(0), layout.image.bytes().data(), layout.image.bytes().size(),
+                               cudaMemcpyHostToDevice, queue),
+               "BatchReader: cudaMemcpyAsync");
+    index_anchors(plan.tables, *memory_, layout, queue);
+    index_episodes(plan.part.size(), *memory_, layout, queue);
+    // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.
+    check_cuda(cudaStreamSynchronize(queue), "BatchReader: cudaStreamSynchronize");
+    for (std::size_t c = 0; c < columns_.size(); ++c) learn_from_episodes(plan, layout, c);
+}
 
-    std::vector<TablePlan> tables = plan.tables;
-    for (std::size_t i = 0; i < tables.size(); ++i) {
-        tables[i].buckets = memory_->at<Bucket>(buckets_at[i]);
-        image.write(tables_at + i * sizeof(TablePlan), tables[i]);
+void CudaBatch::write_tables(const BatchPlan& plan, BatchLayout& layout) {
+    for (std::size_t i = 0; i < plan.tables.size(); ++i) {
+        TablePlan table = plan.tables[i];
+        table.buckets = memory_->at<Bucket>(layout.buckets[i]);
+        layout.image.write(layout.tables + i * sizeof(TablePlan), table);
+        if (i == 0) table_ = table;
     }
+    tables_ = memory_->at<TablePlan>(layout.tables);
+}
+
+void CudaBatch::write_rows(const BatchPlan& plan, BatchLayout& layout) {
+    const std::size_t num_columns = plan.columns.size();
+    in_alignments_.assign(num_columns, 16);
+    in_host_memory_.assign(num_columns, true);
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+        const std::size_t c = i % num_columns;
         const StreamPlan& s = plan.rows[i].stream;
         const auto* times = reinterpret_cast<const std::int64_t*>(s.times);
-        const PartRows rows{s.values, times, memory_->at<char>(scales_at[i]), s.max_gap.ns};
-        image.write(rows_at + i * sizeof(PartRows), rows);
-        image.write(offsets_at + i * sizeof(PartOffsets), PartOffsets{times, s.offsets, s.num_episodes, s.num_rows});
+        const PartRows rows{s.values, times, memory_->at<char>(layout.scales[i]), s.max_gap.ns};
+        layout.image.write(layout.rows + i * sizeof(PartRows), rows);
+        layout.image.write(layout.offsets + i * sizeof(PartOffsets),
+                           PartOffsets{times, s.offsets, s.num_episodes, s.num_rows});
         if (i < num_columns) {
             DeviceColumn column{};
             column.rows = rows;
-            column.format.in = s.values_dtype;
             columns_.push_back(column);
-            in_alignments_.push_back(16);
-            in_host_memory_.push_back(true);
         }
-        if (!plan.rows[i].in_host_memory) in_host_memory_[i % num_columns] = false;
+        if (!plan.rows[i].in_host_memory) in_host_memory_[c] = false;
         if (s.num_rows == 0) continue;
-        std::uint64_t& alignment = in_alignments_[i % num_columns];
-        alignment =
-            std::min(alignment, common_alignment({reinterpret_cast<std::uintptr_t>(s.values),
-                                                  static_cast<std::uint64_t>(row_bytes(plan, i % num_columns))}));
+        const std::uint64_t alignment = common_alignment(
+            {reinterpret_cast<std::uintptr_t>(s.values), static_cast<std::uint64_t>(row_bytes(plan, c))});
+        in_alignments_[c] = std::min(in_alignments_[c], alignment);
     }
-    table_ = tables[0];
-    tables_ = memory_->at<TablePlan>(tables_at);
-    check_cuda(cudaMemcpyAsync(memory_->at<char>(0), image.bytes().data(), image.bytes().size(), cudaMemcpyHostToDevice,
-                               queue),
-               "BatchReader: cudaMemcpyAsync");
+}
 
-    constexpr unsigned threads = 256;
-    for (std::size_t i = 0; i < tables.size(); ++i) {
-        TablePlan bare = tables[i];
-        bare.buckets = nullptr;
-        const std::int64_t count = num_buckets(bare);
-        robocache_index_anchors<<<blocks_of(static_cast<std::size_t>(count), threads), threads, 0, queue>>>(
-            bare, memory_->at<Bucket>(buckets_at[i]), count);
-        check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_anchors");
-    }
-    for (std::size_t c = 0; c < num_columns; ++c) {
-        const StreamPlan& s = plan.rows[c].stream;
-        DeviceColumn& column = columns_[c];
-        column.parts = plan.num_parts == 1 ? nullptr : memory_->at<PartRows>(rows_at) + c;
-        column.parts_step = static_cast<std::int64_t>(num_columns);
-        column.episodes = memory_->at<EpisodeIndex>(episodes_at[c]);
-        column.deltas = memory_->at<std::int64_t>(deltas_at[c]);
-        column.near_deltas = memory_->at<double>(near_deltas_at[c]);
-        column.latency = s.latency.ns;
-        column.value_row_bytes = row_bytes(plan, c);
-        column.run_step = run_step(plan.columns[c], s.latency.ns);
-        if (column.run_step > 0) column.run_first = plan.columns[c].deltas[0] + s.latency.ns;
-        column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
-        column.method = s.ranges[0].method;
-        column.by_channels = Divisor(static_cast<std::uint32_t>(num_pairs(plan, c)));
-        column.num_targets = static_cast<std::uint32_t>(plan.columns[c].num_targets());
-        if (std::find(episodes_at.begin(), episodes_at.begin() + static_cast<std::ptrdiff_t>(c), episodes_at[c]) !=
-            episodes_at.begin() + static_cast<std::ptrdiff_t>(c)) {
-            continue;
-        }
-        const IndexJob job{memory_->at<PartOffsets>(offsets_at) + c, static_cast<std::int64_t>(num_columns),
-                           memory_->at<std::int64_t>(part_at), memory_->at<std::int64_t>(local_at),
-                           memory_->at<EpisodeIndex>(episodes_at[c])};
-        robocache_index_episodes<<<static_cast<unsigned>(num_episodes), threads, 0, queue>>>(job);
-        check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_episodes");
-    }
-    // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.
-    check_cuda(cudaStreamSynchronize(queue), "BatchReader: cudaStreamSynchronize");
-    std::vector<std::int32_t> steps;
-    for (std::size_t c = 0; c < num_columns; ++c) {
-        const std::int64_t latency = plan.rows[c].stream.latency.ns;
-        const std::vector<EpisodeIndex> episodes = first_episodes(columns_[c], num_episodes);
-        mostly_runs_.push_back(are_mostly_runs(columns_[c], episodes) && are_in_gpu_memory(plan, c));
-        const double rate = usual_rate(episodes);
-        if (!(rate > 0)) continue;
-        if (!anchors_are_rows(plan, c)) continue;
-        steps = row_steps(plan.columns[c], latency, rate);
-        auto* target = memory_->at<std::int32_t>(steps_at[c]);
-        check_cuda(cudaMemcpy(target, steps.data(), steps.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
-                   "BatchReader: cudaMemcpy");
-        columns_[c].row_steps = target;
-    }
+void CudaBatch::describe_column(const BatchPlan& plan, const BatchLayout& layout, std::size_t c) {
+    const StreamPlan& s = plan.rows[c].stream;
+    DeviceColumn& column = columns_[c];
+    column.format.in = s.values_dtype;
+    column.parts = plan.num_parts == 1 ? nullptr : memory_->at<PartRows>(layout.rows) + c;
+    column.parts_step = static_cast<std::int64_t>(plan.columns.size());
+    column.episodes = memory_->at<EpisodeIndex>(layout.episodes[c]);
+    column.deltas = memory_->at<std::int64_t>(layout.deltas[c]);
+    column.near_deltas = memory_->at<double>(layout.near_deltas[c]);
+    column.latency = s.latency.ns;
+    column.value_row_bytes = row_bytes(plan, c);
+    column.run_step = run_step(plan.columns[c], s.latency.ns);
+    if (column.run_step > 0) column.run_first = plan.columns[c].deltas[0] + s.latency.ns;
+    column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
+    column.method = s.ranges[0].method;
+    column.by_channels = Divisor(static_cast<std::uint32_t>(num_pairs(plan, c)));
+    column.num_targets = static_cast<std::uint32_t>(plan.columns[c].num_targets());
+}
+
+void CudaBatch::learn_from_episodes(const BatchPlan& plan, const BatchLayout& layout, std::size_t c) {
+    const std::vector<EpisodeIndex> episodes = first_episodes(columns_[c], plan.part.size());
+    mostly_runs_.push_back(are_mostly_runs(columns_[c], episodes) && are_in_gpu_memory(plan, c));
+    const double rate = usual_rate(episodes);
+    if (!(rate > 0) || !anchors_are_rows(plan, c)) return;
+    const std::vector<std::int32_t> steps = row_steps(plan.columns[c], plan.rows[c].stream.latency.ns, rate);
+    auto* target = memory_->at<std::int32_t>(layout.steps[c]);
+    check_cuda(cudaMemcpy(target, steps.data(), steps.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+               "BatchReader: cudaMemcpy");
+    columns_[c].row_steps = target;
 }
 
 std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream stream) {
