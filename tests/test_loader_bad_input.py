@@ -67,6 +67,13 @@ BAD = {
         ValueError,
         "stream 'state' must have rows in the kept episodes, got none",
     ),
+    "a list of windows": ({"windows": ["state"]}, ValueError, "windows must be a dict of streams, got ['state']"),
+    "one normalisation": ({"normalise": "unit"}, ValueError, "normalise must be a dict of streams, got 'unit'"),
+    "a rate of anchors in words": ({"anchor_hz": "a"}, ValueError, "anchor_hz must be a number, got 'a'"),
+    "a budget in words": ({"budget_bytes": "5"}, ValueError, "budget_bytes must be a whole number, got '5'"),
+    "a number of episodes": ({"episodes": 3}, ValueError, "episodes must be numbers of episodes, got 3"),
+    "a mask of episodes": ({"episodes": [False, True]}, ValueError, "must be numbers of episodes, got [False, True]"),
+    "a share of an episode": ({"episodes": [1.7]}, ValueError, "episodes must be numbers of episodes, got [1.7]"),
     "an episode that is not there": ({"episodes": [5]}, ValueError, "episodes must be from 0 to 4, got 5"),
     "no episode": ({"episodes": lambda _: False}, ValueError, "must keep at least one of 5 episodes, got none"),
     "an unknown split": (
@@ -146,6 +153,22 @@ BAD_WINDOWS = {
     "deltas and a rate": ({"deltas": [0], "rate_hz": 5}, "deltas take the place of past, future and rate_hz, got both"),
     "a negative gap": ({"max_gap": -1}, "max_gap must be 0 or more seconds, got -1"),
     "an infinite latency": ({"latency": float("inf")}, "latency must be finite, got inf"),
+    "an infinite gap": ({"max_gap": float("inf")}, "max_gap must be 0 or more seconds, got inf"),
+    "a delta beyond int64": ({"deltas": [1e11]}, "deltas must be at most 4e+09 seconds, got 100000000000.0"),
+    "a delta alone": ({"deltas": 0.1}, "deltas must be a list of seconds, got 0.1"),
+    "text": ({"past": "0.1", "rate_hz": 10}, "past must be a number, got '0.1'"),
+    "nanoseconds": (
+        {"past": 100_000_000, "rate_hz": 20},
+        "past and future must hold at most 1048576 moments at rate_hz=20, got past=100000000 and future=0.0 seconds",
+    ),
+    "moments that go back where neighbours matter": (
+        {"deltas": [0, 0.1, 0.05], "method": "mean"},
+        "deltas must not decrease with method 'mean', got [0, 0.1, 0.05]",
+    ),
+    "the same in a range of channels": (
+        {"deltas": [0.1, 0], "method": [(0, 1, "linear"), (1, 3, "max")]},
+        "deltas must not decrease with method [(0, 1, 'linear'), (1, 3, 'max')], got [0.1, 0]",
+    ),
 }
 
 
@@ -157,6 +180,11 @@ def test_bad_windows_are_refused(what):
     assert str(raised.value) == f"Window: {message}"
 
 
+def test_moments_may_go_back_where_neighbours_do_not_matter(cache):
+    windows = {"state": Window(deltas=[0.02, 0, 0.01], method="linear")}
+    assert Loader(cache, 2, windows).batch(0)["state"].shape[1] == 3
+
+
 def test_bad_mixtures_are_refused(cache, tmp_path):
     bad = {
         "weights must be 2, one for each cache, got 3": lambda: Mixture([cache, cache], [1, 2, 3]),
@@ -164,9 +192,11 @@ def test_bad_mixtures_are_refused(cache, tmp_path):
         "sources must be 1 to 64 caches, got 65": lambda: Mixture([(cache, 1)] * 65),
         "sources[1] must be (cache, weight), got Cache": lambda: Mixture([(cache, 1), cache]),
         "sources[0] must be a Cache, got str": lambda: Mixture([("x", 1)]),
-        "the weight of sources[1] must be above 0, got 0": lambda: Mixture([(cache, 1), (cache, 0)]),
-        "the weight of sources[0] must be above 0, got nan": lambda: Mixture([(cache, float("nan"))]),
-        "epoch_size must be at least 1, got 0": lambda: Mixture([(cache, 1)], epoch_size=0),
+        "the weight of sources[1] must be above 0 and finite, got 0": lambda: Mixture([(cache, 1), (cache, 0)]),
+        "the weight of sources[0] must be above 0 and finite, got nan": lambda: Mixture([(cache, float("nan"))]),
+        "the weight of sources[0] must be a number, got '1'": lambda: Mixture([(cache, "1")]),
+        "epoch_size must be from 1 to 4611686018427387904, got 0": lambda: Mixture([(cache, 1)], epoch_size=0),
+        "epoch_size must be a whole number, got 1000.0": lambda: Mixture([(cache, 1)], epoch_size=1e3),
     }
     for message, call in bad.items():
         with pytest.raises(ValueError) as raised:
@@ -191,6 +221,31 @@ def test_channels_without_statistics_are_named(tmp_path):
     writer.add(robocache.Episode(0, {"state": robocache.EpisodeStream(spec, rows, np.arange(3))}))
     with pytest.raises(ValueError, match="has no mean of channel 1 of stream 'state'"):
         Loader(writer.commit(), 1, STATE, normalise={"state": "mean_std"})
+
+
+def test_caches_of_a_mixture_cannot_be_read_in_order(cache):
+    with pytest.raises(ValueError, match="shuffle must be True for a Mixture"):
+        Loader(Mixture([cache, cache], [1, 1]), 4, STATE, shuffle=False)
+    Loader(Mixture([(cache, 1)]), 4, STATE, shuffle=False)
+
+
+def test_streams_that_would_hide_something_of_a_batch_are_refused(tmp_path):
+    specs = {name: robocache.StreamSpec(name, "float32", (1,)) for name in ("arm", "arm_is_pad", "episode_index")}
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    rows, times = np.zeros((3, 1), np.float32), np.arange(3)
+    writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(s, rows, times) for n, s in specs.items()}))
+    cache = writer.commit()
+    with pytest.raises(ValueError, match="stream 'arm_is_pad' has the name that the padding of 'arm' has in a batch"):
+        Loader(cache, 1, {"arm": Window(), "arm_is_pad": Window()})
+    with pytest.raises(ValueError, match="stream 'episode_index' has the name that return_index has in a batch"):
+        Loader(cache, 1, {"episode_index": Window()}, return_index=True)
+    assert [*Loader(cache, 1, {"episode_index": Window()}).batch(0)] == ["episode_index", "episode_index_is_pad"]
+
+
+def test_epochs_of_a_batch_are_whole_numbers(cache):
+    for epoch in (2.5, -1, 2**70):
+        with pytest.raises(ValueError, match="Loader: epoch must be"):
+            Loader(cache, 4, STATE).batch(0, epoch)
 
 
 def test_steps_that_are_not_there_are_an_index_error(cache):

@@ -47,6 +47,7 @@ public:
     [[nodiscard]] const std::filesystem::path& folder() const;
     [[nodiscard]] std::uint32_t generation() const;
     [[nodiscard]] const std::string& fingerprint() const;
+    [[nodiscard]] std::uint32_t checksum() const;       ///< of all rows, as the manifest tells it: reads none
     [[nodiscard]] const std::string& metadata() const;  ///< a JSON object
     [[nodiscard]] const std::vector<CacheStream>& streams() const;
     /// Throws InvalidArgument where there is no stream of that name.

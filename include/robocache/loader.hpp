@@ -24,12 +24,13 @@ struct AnchorTable {
     std::int64_t quota = 1;        ///< samples out of every block of a mixture, whose size is the sum of all quotas
 };
 
-/// Which order. One table: every epoch is a permutation of its anchors. Several: blocks in which each table has its
-/// quota, at shuffled places; a table goes through its anchors again and again, each time in another order.
+/// Which order. One table: every epoch is a permutation of its anchors. Several, or one whose epoch has another size
+/// than the table: blocks in which each table has its quota, at shuffled places; a table goes through its anchors again
+/// and again, each time in another order, and an epoch goes on where the last one ended.
 struct SampleOrder {
     std::uint64_t seed = 0;
     std::int64_t epoch = 0;
-    std::int64_t epoch_size = 0;  ///< mixtures: positions of an epoch
+    std::int64_t epoch_size = 0;  ///< positions of an epoch; 0 for one table: its anchors
     bool shuffle = true;          ///< false: ascending
 };
 

@@ -91,6 +91,7 @@ void bind_reader(nb::module_& m) {
             nb::arg("folder"))
         .def_prop_ro("generation", &CacheReader::generation)
         .def_prop_ro("fingerprint", &CacheReader::fingerprint)
+        .def_prop_ro("checksum", &CacheReader::checksum)
         .def_prop_ro("metadata", &CacheReader::metadata)
         .def_prop_ro("streams", &stream_tuples)
         .def_prop_ro("num_episodes", &CacheReader::num_episodes)

@@ -107,6 +107,10 @@ class Cache:
         """Of the source and of the options it was ingested with."""
         return self._reader.fingerprint
 
+    def _identity(self) -> str:
+        """The fingerprint; where the writer was told none, the checksum of the rows."""
+        return self.fingerprint() or f"rows {self._reader.checksum:08x}"
+
     def __len__(self) -> int:
         return self._reader.num_episodes
 
@@ -140,15 +144,15 @@ class Cache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same version, or is an error where that has been replaced."""
-        return _reopened, (self.path, self.generation, self.fingerprint())
+        return _reopened, (self.path, self.generation, self._identity())
 
     def __repr__(self) -> str:
         return f"Cache({str(self.path)!r}, {len(self)} episodes, {len(self.specs)} streams, {self.size_bytes} bytes)"
 
 
-def _reopened(path: Path, generation: int, fingerprint: str) -> Cache:
+def _reopened(path: Path, generation: int, identity: str) -> Cache:
     cache = Cache(path)
-    if (cache.generation, cache.fingerprint()) != (generation, fingerprint):
+    if (cache.generation, cache._identity()) != (generation, identity):
         raise _core.FormatError(f"{path}: generation {generation} is gone; there is {cache.generation} now")
     return cache
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -123,7 +124,13 @@ def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = 
 
 
 def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
-    numbers = [int(i) for i in episodes]
+    try:
+        given = list(episodes)
+        if any(isinstance(i, bool | np.bool_) for i in given):
+            raise TypeError
+        numbers = [operator.index(i) for i in given]
+    except TypeError:
+        raise ValueError(f"{op}: episodes must be numbers of episodes, got {episodes!r}") from None
     for i in numbers:
         if not 0 <= i < count:
             raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")

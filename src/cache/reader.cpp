@@ -85,6 +85,15 @@ const std::string& CacheReader::fingerprint() const {
     return impl_->manifest.fingerprint;
 }
 
+std::uint32_t CacheReader::checksum() const {
+    std::vector<std::uint32_t> all;
+    for (const ShardEntry& shard : impl_->manifest.shards) {
+        all.push_back(static_cast<std::uint32_t>(shard.num_episodes));
+        all.insert(all.end(), shard.blocks.begin(), shard.blocks.end());
+    }
+    return crc32c({reinterpret_cast<const char*>(all.data()), all.size() * sizeof(std::uint32_t)});
+}
+
 const std::string& CacheReader::metadata() const {
     return impl_->manifest.metadata;
 }

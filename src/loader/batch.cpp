@@ -301,7 +301,7 @@ void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::s
     require_device(op, "step", steps.step, plan.device);
     call.first_position = static_cast<std::uint64_t>(steps.first);
     call.steps = {static_cast<const std::int64_t*>(steps.step.data), steps.num_steps, steps.stride,
-                  plan.order.num_tables > 1 ? order.epoch_size : 0};
+                  call.order.num_tables > 1 ? order.epoch_size : 0};
     if (plan.device.type != DeviceType::cuda && *call.steps.step < 0) {  // on a GPU it counts as 0
         fail(op, "step", "be 0 or above", std::to_string(*call.steps.step));
     }

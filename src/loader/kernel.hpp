@@ -151,7 +151,7 @@ ROBOCACHE_HD Anchor anchor_at(const TablePlan& table, std::uint64_t number) {
 
 /// The order that positions are in. `tables` is told separately: some kernels have it elsewhere.
 struct OrderPlan {
-    std::int64_t num_tables;
+    std::int64_t num_tables;  // 1: positions begin anew in every epoch; else a mixture, one of a single table too
     std::uint64_t block_size;
     std::uint64_t seed;
     std::uint64_t key;  // of the only table, in this epoch

@@ -110,6 +110,8 @@ std::uint64_t set_order(std::string_view op, const SampleOrder& order, std::int6
         fail(op, "first_position", "be 0 or above", std::to_string(first_position));
     }
     std::int64_t first = first_position;
+    // An epoch that is no pass through the only table: a mixture of one, whose block is all its own.
+    if (plan.num_tables == 1 && order.epoch_size > 0 && order.epoch_size != num_anchors) plan.num_tables = 2;
     if (plan.num_tables > 1) {
         first += first_of_epoch(op, order, first_position + count);
     } else if (first_position + count > num_anchors) {

@@ -155,6 +155,19 @@ TEST_F(CacheTest, ResumingKeepsFinishedShardsOfTheSameSourceOnly) {
     EXPECT_EQ(names_in(folder), names_of(CacheReader(folder)));
 }
 
+TEST_F(CacheTest, TheChecksumIsThatOfTheRowsAlone) {
+    const std::vector<CacheStream> streams = some_streams();
+    const auto checksum = [&](std::uint32_t seed, std::string fingerprint) {
+        CacheWriter writer(folder, streams, {.fingerprint = std::move(fingerprint)});
+        writer.add(0, make_episode(streams, seed).rows);
+        writer.commit();
+        return CacheReader(folder).checksum();
+    };
+    const std::uint32_t first = checksum(10, "a");
+    EXPECT_EQ(checksum(10, "b"), first);
+    EXPECT_NE(checksum(11, "a"), first);
+}
+
 TEST_F(CacheTest, OneWriterAtATime) {
     CacheWriter first(folder, some_streams());
     EXPECT_THROW(CacheWriter(folder, some_streams()), FormatError);

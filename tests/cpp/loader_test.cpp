@@ -183,6 +183,24 @@ TEST(SampleAnchors, AMixtureDrawsItsQuotasOutOfEveryBlockAndCountsOnThroughEpoch
     EXPECT_EQ(per_table, (Integers{50, 110}));  // ten blocks
 }
 
+TEST(SampleAnchors, ATableWhoseEpochHasAnotherSizeIsGoneThroughAgainAndAgain) {
+    const std::int64_t count = 10;
+    for (const std::int64_t epoch_size : {3, 7, 25}) {
+        Integers all;
+        for (std::int64_t epoch = 0; epoch < 40; ++epoch) {
+            const Drawn drawn = draw(count, {5, epoch, epoch_size}, 0, epoch_size);
+            all.insert(all.end(), drawn.anchor.begin(), drawn.anchor.end());
+        }
+        for (std::int64_t position = 0; position < 40 * epoch_size; ++position) {
+            const auto turn = static_cast<std::uint64_t>(position / count);
+            const std::uint64_t expected =
+                permute(static_cast<std::uint64_t>(position % count), count, key(5, turn, 1));
+            EXPECT_EQ(static_cast<std::uint64_t>(all[static_cast<std::size_t>(position)]), expected);
+        }
+    }
+    EXPECT_EQ(draw(count, {5, 3, count}).anchor, draw(count, {5, 3}).anchor);
+}
+
 TEST(SampleAnchors, WhatBreaksTheContractIsNamedAndNothingIsWritten) {
     const Integers prefix{0, 4};
     const Integers times{0, 1, 2, 3};

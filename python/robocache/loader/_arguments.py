@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +12,12 @@ from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
 from ._mixture import Mixture
+from ._numbers import number, whole
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
+
+INDEX = ("source_index", "episode_index", "anchor_ns")
+"""What ``return_index`` adds to a batch."""
 
 
 def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
@@ -42,17 +45,7 @@ def device_of(torch: Any, device: Any) -> Any:
             f"Loader: device {str(device)!r} needs a GPU that PyTorch sees (torch.cuda.is_available() is False); take "
             "device='cpu', or see robocache.print_installation_info()"
         )
-    return found
-
-
-def whole(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"Loader: {name} must be a whole number, got {value!r}") from None
-    if not least <= number <= most:
-        raise ValueError(f"Loader: {name} must be from {least} to {most}, got {number}")
-    return number
+    return torch.device("cpu") if found.type == "cpu" else found  # there is one, whatever its number
 
 
 def rank_of(torch: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -85,21 +78,37 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
     return specs
 
 
+def require_mapping(name: str, given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"Loader: {name} must be a dict of streams, got {given!r}")
+
+
+def require_own_names(keys: list[Key], return_index: bool) -> None:
+    """No two things of a batch under one name."""
+    names = [key.name for key in keys]
+    others = {f"{key.name}_is_pad": f"the padding of {key.name!r}" for key in keys if key.timed}
+    if return_index:
+        others |= {name: "return_index" for name in INDEX}
+    for name in names:
+        if name in others:
+            raise ValueError(f"Loader: stream {name!r} has the name that {others[name]} has in a batch")
+
+
 def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
     for key in keys:
-        deltas = key.window.deltas_ns
+        span = key.window.span_ns
         lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
         longest = max((int(x.max()) for x in lasts if len(x)), default=None)
         if longest is None:
             raise ValueError(f"Loader: stream {key.name!r} must have rows in the kept episodes, got none")
-        if max(deltas) - min(deltas) > longest:
+        if span > longest:
             raise ValueError(
                 f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
-                f"{longest / 1e9:g} s, got {(max(deltas) - min(deltas)) / 1e9:g} s"
+                f"{longest / 1e9:g} s, got {span / 1e9:g} s"
             )
 
 
-def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str]) -> dict[str, str]:
+def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], ways: Mapping[str, str]) -> dict[str, str]:
     """``{stream: dtype of the batch}`` where that was asked for."""
     if dtype is None:
         return {}
@@ -108,7 +117,7 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str]) -> 
             raise ValueError(f"Loader: dtype names {unknown[0]!r}, which is no key of the batch: {', '.join(names)}")
         asked = {name: dtype_name(x) for name, x in dtype.items()}
     else:
-        asked = {name: dtype_name(dtype) for name in names if specs[name].dtype in FLOATS}
+        asked = {name: dtype_name(dtype) for name in names if specs[name].dtype in FLOATS or name in ways}
     for name, found in asked.items():
         if found not in FLOATS:
             given = dtype[name] if isinstance(dtype, Mapping) else dtype
@@ -119,7 +128,7 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str]) -> 
 def anchor_stream(
     asked: str | None, hz: float | None, names: list[str], specs: Mapping[str, StreamSpec], caches: list[Cache]
 ) -> str:
-    if hz is not None and not (hz > 0 and math.isfinite(hz)):
+    if hz is not None and not 0 < number("Loader", "anchor_hz", hz) < math.inf:
         raise ValueError(f"Loader: anchor_hz must be above 0, got {hz}")
     if asked is None:
         vectors = [name for name in (*names, *specs) if specs[name].kind == "vector"]
@@ -148,7 +157,7 @@ def fingerprint_of(
     """Of everything that decides which sample is at which position, but for seed and epoch."""
     digest = hashlib.sha256(f"{shuffle} {num_samples} {quotas}".encode())
     for selection, table in zip(selections, tables, strict=True):
-        digest.update(f"\n{selection.cache.fingerprint()} {table.period_ns} ".encode())
+        digest.update(f"\n{selection.cache._identity()} {table.period_ns} ".encode())
         for array in (selection.kept, table.prefix, table.times):
             digest.update(array.tobytes())
     return digest.hexdigest()

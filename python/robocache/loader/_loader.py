@@ -8,6 +8,7 @@ from typing import Any
 
 from .._cache import Cache
 from ._arguments import (
+    INDEX,
     anchor_stream,
     caches_of,
     device_of,
@@ -15,21 +16,23 @@ from ._arguments import (
     fingerprint_of,
     import_torch,
     rank_of,
+    require_mapping,
+    require_own_names,
     require_windows_fit,
     shared_specs,
     steps_of,
-    whole,
 )
 from ._batch import BatchReader, Order, columns_of
 from ._clouds import Clouds, number_clouds, points_bytes
 from ._mixture import Mixture
+from ._numbers import whole
 from ._ring import Ring
 from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
 from ._store import choose_tier, open_store, resident_bytes
 from ._window import Window, keys_of
-from ._workers import given_arguments, reduced, worker_share
+from ._workers import given_arguments, in_worker, reduced, worker_share
 
 Batch = dict[str, Any]
 
@@ -90,8 +93,15 @@ class Loader:
     ) -> None:
         self._arguments = given_arguments(locals())
         torch = import_torch()
+        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
+            require_mapping(name, given)
         mixture = source if isinstance(source, Mixture) else None
         caches = caches_of(source, episodes)
+        if len(caches) > 1 and not shuffle:
+            raise ValueError(
+                "Loader: shuffle must be True for a Mixture, whose caches share blocks of 65536 samples, got False; to "
+                "read caches in order take a Loader for each"
+            )
         self.batch_size = whole("batch_size", batch_size, 1)
         self.seed = whole("seed", seed, 0, 2**64 - 1)
         self.rank, self.world_size = rank_of(torch, rank, world_size)
@@ -106,14 +116,15 @@ class Loader:
         specs = shared_specs(caches, asked if windows is not None else None)
         keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
         names = [key.name for key in keys]
+        require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
         ways = check_ways(normalise or {}, names)
         read_as = number_clouds(keys, selections, specs, ways, dtype)
-        columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names))
+        columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
         tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
-        quotas = [1] if mixture is None else mixture.quotas()
+        quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
         self.num_samples = self.num_anchors if mixture is None else mixture.epoch_size or self.num_anchors
@@ -121,7 +132,8 @@ class Loader:
         self.num_steps = steps_of(self.num_samples, self.world_size * self.batch_size, self.drop_last)
 
         needed = resident_bytes(selections, names) + points_bytes(keys, selections)
-        self.tier = choose_tier(tier, self.device, needed, budget_bytes)
+        budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
+        self.tier = choose_tier(tier, self.device, needed, budget)
 
         def reader_of(tier: str) -> BatchReader:
             store = open_store(selections, names, tier, needed, self.device)
@@ -147,6 +159,7 @@ class Loader:
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
         self._epoch, self._step, self._resumed = 0, 0, False
+        self._begun_by_worker = False
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -167,6 +180,7 @@ class Loader:
         epoch = whole("epoch", epoch, 0, 2**62)
         if epoch != self._epoch or self._finished:
             self._epoch, self._step, self._resumed = epoch, 0, False
+            self._begun_by_worker = False
 
     def positions(self, step: int) -> tuple[int, int]:
         """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
@@ -191,7 +205,7 @@ class Loader:
         step = operator.index(step)
         if not 0 <= step < self.num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self.num_steps}), got {step}")
-        epoch = self._epoch if epoch is None else epoch
+        epoch = self._epoch if epoch is None else whole("epoch", epoch, 0, 2**62)
         return self._indexed(self._read(step, epoch), step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
@@ -226,8 +240,7 @@ class Loader:
             episode, anchor = self._reader.anchors_at(self._order(epoch), begin, end - begin)
             torch = self._reader.torch
             found = torch.tensor([self._episodes[e] for e in episode.tolist()], dtype=torch.int64).view(-1, 2)
-            batch["source_index"], batch["episode_index"] = found[:, 0], found[:, 1]
-            batch["anchor_ns"] = anchor.cpu()
+            batch |= dict(zip(INDEX, (found[:, 0], found[:, 1], anchor.cpu()), strict=True))
         return batch
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
@@ -245,19 +258,22 @@ class Loader:
 
         In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once.
         """
-        if self._finished:
-            self._epoch += 1
+        worker, workers = worker_share()
+        if self._finished or self._begun_by_worker:
+            self._epoch, self._step = self._epoch + 1, 0
         if not self._resumed:
             self._step = 0
         self._resumed = False
+        # Workers that live on go to the next epoch together, however far each had come when the last was left.
+        self._begun_by_worker = in_worker()
         epoch, step = self._epoch, self._step
-        worker, workers = worker_share()
         for batch in self._batches(range(step + worker, self.num_steps, workers), epoch):
             self._indexed(batch, step + worker, epoch)
             step = min(step + workers, self.num_steps)
             self._epoch, self._step = epoch, step
             yield batch
         self._epoch, self._step = epoch + 1, 0
+        self._begun_by_worker = False
 
     def state_dict(self) -> dict[str, Any]:
         """What ``load_state_dict`` needs to go on after the batch that was given last: small, and plain JSON."""
@@ -275,6 +291,7 @@ class Loader:
         """Goes on where another loader of the same data was, on any number of ranks with the same batch in all."""
         check_state(state, self.state_dict(), self.num_steps)
         self._epoch, self._step, self._resumed = int(state["epoch"]), int(state["step"]), True
+        self._begun_by_worker = False
 
     def as_dataset(self) -> Any:
         """An ``IterableDataset`` of whole batches, where code insists on a ``DataLoader(dataset, batch_size=None)``."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._cache import Cache
+from ._numbers import number, whole
 
 BLOCK = 65536
 """Positions among which every cache has its share exactly."""
@@ -43,18 +44,17 @@ class Mixture:
         for i, (cache, weight) in enumerate(pairs):
             if not isinstance(cache, Cache):
                 raise ValueError(f"Mixture: sources[{i}] must be a Cache, got {type(cache).__name__}")
-            if not (isinstance(weight, int | float) and weight > 0 and math.isfinite(weight)):
-                raise ValueError(f"Mixture: the weight of sources[{i}] must be above 0, got {weight}")
-        if epoch_size is not None and epoch_size < 1:
-            raise ValueError(f"Mixture: epoch_size must be at least 1, got {epoch_size}")
+            if not 0 < number("Mixture", f"the weight of sources[{i}]", weight) < math.inf:
+                raise ValueError(f"Mixture: the weight of sources[{i}] must be above 0 and finite, got {weight}")
         self.caches: list[Cache] = [cache for cache, _ in pairs]
         self.weights = [float(weight) for _, weight in pairs]
-        self.epoch_size = epoch_size
+        self.epoch_size = None if epoch_size is None else whole("epoch_size", epoch_size, 1, 2**62, "Mixture")
 
     def quotas(self) -> list[int]:
         """Samples of each cache in every block: whole, at least 1 each; remainders go to the largest."""
-        total = math.fsum(self.weights)
-        shares = [weight / total * BLOCK for weight in self.weights]
+        unit = 1.0 if max(self.weights) < 1e300 else 1e300  # so that the sum is finite
+        total = math.fsum(weight / unit for weight in self.weights)
+        shares = [weight / unit / total * BLOCK for weight in self.weights]
         quotas = [max(1, math.floor(share)) for share in shares]
         for i in sorted(range(len(shares)), key=lambda i: quotas[i] - shares[i])[: max(0, BLOCK - sum(quotas))]:
             quotas[i] += 1

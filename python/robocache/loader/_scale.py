@@ -39,6 +39,9 @@ def scale_of(cache: Cache, name: str, way: str) -> tuple[Float64, Float64]:
         return np.zeros(channels), np.full(channels, 1 / (255 if spec.dtype == "uint8" else 65535))
     if way == "mean_std":
         offset, width = (column(cache, name, which) for which in ("mean", "std"))
+        low, high = (column(cache, name, which) for which in RANGES["min_max"])
+        # The mean of equal numbers may be off by a rounding, and so their deviation.
+        offset, width = np.where(low == high, low, offset), np.where(low == high, 0.0, width)
     else:
         low, high = (column(cache, name, which) for which in RANGES[way])
         offset, width = low + (high - low) / 2, (high - low) / 2

@@ -156,8 +156,8 @@ def kept_episodes(cache: Cache, episodes: Episodes, split: Split) -> Int64:
 
 def in_split(cache: Cache, kept: Int64, split: Split) -> NDArray[np.bool_]:
     """By a hash of the number of the episode in its source: other episodes, earlier or later, change nothing."""
-    share = split[1] if isinstance(split, tuple | list) and len(split) == 2 else None
-    if split is None or split[0] not in ("train", "validation") or not isinstance(share, int | float):
+    share: Any = split[1] if isinstance(split, tuple | list) and len(split) == 2 else None
+    if split is None or split[0] not in ("train", "validation") or not is_number(share):
         raise ValueError(f"Loader: split must be ('train', share) or ('validation', share), got {split!r}")
     if not 0 < share < 1:
         raise ValueError(f"Loader: the share of split must be between 0 and 1, got {share}")
@@ -167,6 +167,10 @@ def in_split(cache: Cache, kept: Int64, split: Split) -> NDArray[np.bool_]:
     train: NDArray[np.bool_] = place < share
     validation: NDArray[np.bool_] = 1.0 - place <= share
     return train if split[0] == "train" else validation
+
+
+def is_number(x: Any) -> bool:
+    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
 
 
 def hashed(numbers: Int64) -> NDArray[np.float64]:
@@ -191,6 +195,14 @@ class Anchors:
         return int(self.prefix[-1])
 
 
+def steps_within(span: Int64, period: float) -> Int64:
+    """The last k whose moment, k periods rounded to a nanosecond as ``anchor_time`` does it, is within the span."""
+    steps = np.floor(span / period)
+    steps += np.rint((steps + 1) * period) <= span
+    steps -= np.rint(steps * period) > span
+    return np.maximum(steps, 0).astype(np.int64)
+
+
 def anchors_of(selection: Selection, name: str, hz: float | None) -> Anchors:
     """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode."""
     counts = selection.counts(name)
@@ -203,7 +215,7 @@ def anchors_of(selection: Selection, name: str, hz: float | None) -> Anchors:
         first, last = selection.ends(name)
         times = np.zeros(len(counts), np.int64)
         times[counts > 0] = first
-        counts[counts > 0] = np.floor((last - first) / period).astype(np.int64) + 1
+        counts[counts > 0] = steps_within(last - first, period) + 1
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
         raise ValueError(f"Loader: anchors {name!r} must have rows in the kept episodes, got none")

@@ -43,7 +43,8 @@ def as_tensor(array: Any, dtype: str | None = None) -> Any:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        tensor = torch.from_numpy(array)
+        # Not `ulonglong`, which is the same but unknown to PyTorch.
+        tensor = torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 

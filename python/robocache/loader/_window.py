@@ -9,7 +9,11 @@ from typing import Any
 
 from .._episode import StreamSpec
 from .._types import Method, Outside
+from ._numbers import number
 from ._voxels import Voxels
+
+MOST_SECONDS = 4e9  # in nanoseconds that is below 2^62
+MOST_MOMENTS = 2**20
 
 
 def nanoseconds(seconds: float) -> int:
@@ -45,19 +49,31 @@ class Window:
         if self.deltas is not None:
             if self.past or self.future or self.rate_hz is not None:
                 raise ValueError("Window: deltas take the place of past, future and rate_hz, got both")
-            if len(self.deltas) == 0:
+            try:
+                deltas = list(self.deltas)
+            except TypeError:
+                raise ValueError(f"Window: deltas must be a list of seconds, got {self.deltas!r}") from None
+            if not deltas:
                 raise ValueError("Window: deltas must not be empty, got []")
-            for delta in self.deltas:
-                _require("deltas", delta, math.isfinite(delta), "be finite")
-        _require("past", self.past, self.past >= 0 and math.isfinite(self.past), "be 0 or more seconds")
-        _require("future", self.future, self.future >= 0 and math.isfinite(self.future), "be 0 or more seconds")
+            for delta in deltas:
+                _require_seconds("deltas", delta, -math.inf, "be finite")
+            if uses_windows(self.method) and deltas != sorted(deltas):
+                raise ValueError(f"Window: deltas must not decrease with method {self.method!r}, got {deltas}")
+        _require_seconds("past", self.past, 0, "be 0 or more seconds")
+        _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.rate_hz is not None:
-            _require("rate_hz", self.rate_hz, self.rate_hz > 0 and math.isfinite(self.rate_hz), "be above 0")
+            _require("rate_hz", self.rate_hz, 0 < number("Window", "rate_hz", self.rate_hz) < math.inf, "be above 0")
+            moments = (self.past + self.future) * self.rate_hz
+            if moments > MOST_MOMENTS:
+                raise ValueError(
+                    f"Window: past and future must hold at most {MOST_MOMENTS} moments at rate_hz={self.rate_hz}, got "
+                    f"past={self.past} and future={self.future} seconds"
+                )
         elif self.past or self.future:
             raise ValueError(f"Window: rate_hz must be given with past={self.past} and future={self.future}, got None")
-        _require("latency", self.latency, math.isfinite(self.latency), "be finite")
+        _require_seconds("latency", self.latency, -math.inf, "be finite")
         if self.max_gap is not None:
-            _require("max_gap", self.max_gap, self.max_gap >= 0, "be 0 or more seconds")
+            _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
 
     @property
     def deltas_ns(self) -> tuple[int, ...]:
@@ -68,6 +84,24 @@ class Window:
         # 0.3 * 10 is 2.9999999999999996: a step that is missing by less than a millionth is there.
         before, after = (math.floor(seconds * rate + 1e-6) for seconds in (self.past, self.future))
         return tuple(round(k * 1e9 / rate) for k in range(-before, after + 1))
+
+    @property
+    def span_ns(self) -> int:
+        """From the first moment to the last."""
+        deltas = self.deltas_ns
+        return max(deltas) - min(deltas)
+
+
+def uses_windows(method: Method) -> bool:
+    """Whether what is written for a moment depends on its neighbours among the moments."""
+    names = [method] if isinstance(method, str) else [part[-1] for part in method or ()]
+    return any(name in ("mean", "min", "max") for name in names)
+
+
+def _require_seconds(name: str, value: Any, least: float, rule: str) -> None:
+    seconds = number("Window", name, value)
+    _require(name, value, least <= seconds < math.inf and seconds > -math.inf, rule)
+    _require(name, value, abs(seconds) <= MOST_SECONDS, f"be at most {MOST_SECONDS:g} seconds")
 
 
 def _require(name: str, value: float, holds: bool, rule: str) -> None:
