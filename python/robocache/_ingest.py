@@ -73,7 +73,8 @@ def ingest(
     if image_size is not None:
         asked["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
-    fingerprint = hashlib.sha256(to_json([opened.fingerprint(), asked, kept]).encode()).hexdigest()
+    decides = [opened.fingerprint(), getattr(opened, "open_options", "{}"), asked, kept]
+    fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest()
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)

@@ -36,6 +36,8 @@ class BaseSource(ABC):
     """An opened dataset. A format gives the specs, the number of episodes, and the rows of each."""
 
     format = ""
+    open_options = "{}"
+    """What the user gave to ``robocache.open``, as JSON with sorted keys: with the files, it decides what is read."""
 
     def __init__(
         self,
