@@ -1,4 +1,4 @@
-"""Values and rows that do not fit what a file declares: an error, or told, never another value in silence."""
+"""Values, rows and times that do not fit what a file declares: an error, or told, never another value in silence."""
 
 import json
 
@@ -172,3 +172,62 @@ def test_an_array_that_only_a_later_step_has_is_an_error(tmp_path):
     assert len(source.episode(0).streams["actions"]) == 2
     with pytest.raises(FormatError, match=r"calvin: .*episode_0000002\.npz: extra is not in the first step"):
         source.episode(1)
+
+
+# ---- zarr ------------------------------------------------------------------------------------------------------------
+
+
+def zarr(root, ends=(4,), **arrays):
+    package = pytest.importorskip("zarr", minversion="3", reason="zarr arrays are written with zarr")
+    group = package.open_group(str(root / "x.zarr"), mode="w", zarr_format=2)
+    for name, array in {"state": np.arange(4.0).reshape(4, 1), **arrays}.items():
+        group.create_array(f"data/{name}", data=np.asarray(array))
+    group.create_array("meta/episode_ends", data=np.array(ends))
+    return root / "x.zarr"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "times", "unit"),
+    [
+        ("int64", [1, 2, 1_700_000_000_000_000, 4], "s"),
+        ("int64", [1, 2, 9_223_372_037, 4], "s"),
+        ("int64", [1, 2, -9_223_372_037, 4], "s"),
+        ("uint64", [1, 2, 2**63, 4], "ns"),
+        ("uint64", [1, 2, 2**64 - 1, 4], "us"),
+    ],
+)
+def test_an_integer_time_beyond_int64_nanoseconds_is_a_nan_time(tmp_path, dtype, times, unit):
+    path = zarr(tmp_path, timestamp=np.array(times, dtype))
+    with pytest.raises(
+        FormatError, match=rf"stream state, row 2: the time is {times[2]}, beyond int64 nanoseconds; re"
+    ):
+        robocache.open(path, time_unit=unit).episode(0)
+    episode = robocache.open(path, time_unit=unit, repair={"nan_time": "drop"}).episode(0)
+    np.testing.assert_array_equal(episode.streams["state"].values[:, 0], [0, 1, 3])
+    unit_ns = {"s": 10**9, "us": 1000, "ns": 1}[unit]
+    np.testing.assert_array_equal(episode.streams["state"].times, [unit_ns, 2 * unit_ns, 4 * unit_ns])
+    assert episode.meta["repairs"] == {"state": {"nan_time": 1}}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "uint64"])
+def test_integer_times_to_the_last_nanosecond(tmp_path, dtype):
+    last = min(np.iinfo(dtype).max, 2**63 - 1)
+    path = zarr(tmp_path, timestamp=np.array([0, 1, 2, last], dtype))
+    found = robocache.open(path, time_unit="ns", repair={"clock_jump": "keep"}).episode(0).streams["state"]
+    assert found.times.tolist() == [0, 1, 2, last]
+
+
+def test_a_timestamp_that_is_not_there_is_an_error_also_with_a_rate(tmp_path):
+    path = zarr(tmp_path, robot_time=[0.0, 5.0, 6.0, 7.0])
+    for name in ("robot_tme", "timestamp"):
+        with pytest.raises(ValueError, match=rf"open: timestamp must be one of .*robot_time.* of .*, got '{name}'"):
+            robocache.open(path, rate_hz=10, timestamp=name)
+    assert robocache.open(path, timestamp="robot_time").episode(0).streams["state"].times[1] == 5 * 10**9
+    assert robocache.open(path, rate_hz=10).episode(0).streams["state"].times[1] == 10**8
+    assert robocache.open(path, rate_hz=10, timestamp=None).metadata["times_from"] is None
+
+
+def test_rows_after_the_last_episode_are_listed(tmp_path):
+    source = robocache.open(zarr(tmp_path, ends=[1, 3], long=np.zeros((9, 2))), rate_hz=10)
+    assert [len(episode.streams["state"]) for episode in source] == [1, 2]
+    assert sorted(source.metadata["left_out"]) == ["long[3:9]", "state[3:4]"]
