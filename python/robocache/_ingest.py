@@ -19,9 +19,15 @@ from ._resize import ImageSize, resize, resized_spec
 from ._statistics import bfloat16_to_float32, float_to_bfloat16
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+WIDER = {
+    **{"float16": ("float32", "float64"), "bfloat16": ("float32", "float64")},
+    **{"float32": ("float64",), "float64": ()},
+}
+"""The floats that hold every value of one."""
 
 Streams = Iterable[str] | Mapping[str, str] | None
 Episodes = Iterable[int] | Callable[[Episode], bool] | None
+Dtype = str | Mapping[str, str] | None
 Progress = Callable[[int, int], None]
 
 
@@ -30,7 +36,7 @@ def ingest(
     out: str | os.PathLike[str],
     *,
     streams: Streams = None,
-    dtype: str | Mapping[str, str] | None = None,
+    dtype: Dtype = None,
     image_size: ImageSize = None,
     episodes: Episodes = None,
     shard_bytes: int = SHARD_BYTES,
@@ -74,7 +80,8 @@ def ingest(
     if image_size is not None:
         asked["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
-    fingerprint = hashlib.sha256(to_json([opened.fingerprint(), asked, kept]).encode()).hexdigest()
+    decides = [opened.fingerprint(), getattr(opened, "open_options", "{}"), asked, kept]
+    fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest()
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
@@ -82,7 +89,9 @@ def ingest(
     for done in range(begin, len(positions)):
         episode = opened.episode(positions[done])
         if not callable(episodes) or episodes(episode):
-            writer.add(convert(episode, chosen, opened.specs, specs), positions[done])
+            if streams is None:
+                check_all_known(episode, chosen, opened)
+            writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
         if progress is not None:
             progress(done + 1, len(positions))
     told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
@@ -139,15 +148,35 @@ def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> l
     return numbers
 
 
-def stored_spec(spec: StreamSpec, name: str, dtype: str | Mapping[str, str] | None) -> StreamSpec:
-    wanted = dtype.get(name) if isinstance(dtype, Mapping) else dtype if spec.dtype in FLOATS else None
+def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source) -> None:
+    """The streams of a cache are set when an ingest begins: one that turns up later must not be lost in silence."""
+    for name in episode.streams:
+        if name not in chosen:
+            label = getattr(source, "label", None)
+            where = label(episode.index) if callable(label) else f"{source.path}: episode {episode.index}"
+            raise FormatError(
+                f"ingest: {where} has the stream {name!r}, which is not among those of the source when it is opened; "
+                f"streams= that names those to keep leaves it out"
+            )
+
+
+def asked_dtype(spec: StreamSpec, name: str, dtype: Dtype) -> str | None:
+    return dtype.get(name) if isinstance(dtype, Mapping) else dtype if spec.dtype in FLOATS else None
+
+
+def stored_spec(spec: StreamSpec, name: str, dtype: Dtype) -> StreamSpec:
+    wanted = asked_dtype(spec, name, dtype)
     if wanted is not None and (wanted not in FLOATS or spec.dtype not in FLOATS):
         raise ValueError(f"ingest: dtype of {name} must stay {spec.dtype} or be one float of another, got {wanted!r}")
     return dataclasses.replace(spec, name=name, dtype=wanted or spec.dtype)
 
 
 def convert(
-    episode: Episode, chosen: Mapping[str, str], had: Mapping[str, StreamSpec], specs: Mapping[str, StreamSpec]
+    episode: Episode,
+    chosen: Mapping[str, str],
+    had: Mapping[str, StreamSpec],
+    specs: Mapping[str, StreamSpec],
+    dtype: Dtype = None,
 ) -> Episode:
     """The chosen streams under their new names, in the dtypes and sizes they are stored in."""
     streams = {}
@@ -155,26 +184,29 @@ def convert(
         stream = episode.streams.get(old)
         if stream is None:
             continue
-        spec = specs[new]
+        spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
         if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
-            raise FormatError(
-                f"ingest: episode {episode.index}: stream {old!r} must have rows of shape {had[old].shape}, "
-                f"got {stream.spec.shape}"
-            )
-        values = cast(stream.values, stream.spec.dtype, spec.dtype)
+            raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
+        have, asked = stream.spec.dtype, asked_dtype(spec, new, dtype) is not None
+        if have != spec.dtype and (have not in FLOATS or not (asked or spec.dtype in WIDER[have])):
+            go_on = "; dtype= sets one for all" if have in FLOATS and spec.dtype in FLOATS else ""
+            raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {have}{go_on}")
+        values = cast(stream.values, have, spec.dtype, where)
         if spec.shape != had[old].shape:
             values = resize(values, spec)
         streams[new] = EpisodeStream(spec, values, stream.times, stream.offsets)
     return Episode(episode.index, streams, episode.task, episode.meta)
 
 
-def cast(values: Any, have: str, want: str) -> Any:
+def cast(values: Any, have: str, want: str, where: str) -> Any:
+    """One float as another. A number that is too large for it is an error: infinity is another number."""
     if have == want:
         return values
-    if have not in FLOATS or want not in FLOATS:
-        raise FormatError(f"ingest: a stream declared as {want} came as {have}")
     wide = bfloat16_to_float32(values) if have == "bfloat16" else values
-    if want == "bfloat16":
-        return float_to_bfloat16(wide)
     with np.errstate(over="ignore"):
-        return wide.astype(want)
+        stored = float_to_bfloat16(wide) if want == "bfloat16" else wide.astype(want)
+    over = (stored & 0x7FFF) == 0x7F80 if want == "bfloat16" else np.isinf(stored)
+    if over.any() and (over := over & np.isfinite(wide)).any():
+        at = np.unravel_index(int(over.argmax()), over.shape)
+        raise FormatError(f"{where}, row {at[0]}: the value {wide[at]} is too large for {want}")
+    return stored

@@ -7,12 +7,15 @@ What is read and what is lost: ``docs/formats.md``.
 from __future__ import annotations
 
 import importlib
+import json
+from collections.abc import Mapping, Set
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .._core import FormatError
 from .._episode import Source
+from ._source import BaseSource
 
 FORMATS = {
     "robocache": "a cache: a folder with manifest.json and shards",
@@ -61,7 +64,15 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     source: Source = _module(found).open(where, **options)
+    if isinstance(source, BaseSource):
+        source.open_options = json.dumps(options, sort_keys=True, default=_plain)
     return source
+
+
+def _plain(option: Any) -> Any:
+    if isinstance(option, Mapping):
+        return dict(option)
+    return sorted(option) if isinstance(option, Set) else str(option)
 
 
 def _module(name: str) -> Any:

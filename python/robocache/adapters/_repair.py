@@ -87,10 +87,10 @@ class Repairer:
         values: NDArray[Any],
         times: NDArray[Any],
         offsets: NDArray[np.int64] | None = None,
-        unit_ns: int = SECOND_NS,
+        unit_ns: int | None = None,
         made: bool = False,
     ) -> EpisodeStream:
-        """``times``: int64 nanoseconds, or floats of ``unit_ns`` nanoseconds each; ``made`` here, so in order."""
+        """``times``: of ``unit_ns`` nanoseconds, see ``Rows``; ``made`` here, so int64 nanoseconds in order."""
         rows = _Rows(values, times, offsets)
         if not made:
             self._drop_unusable_times(spec.name, rows, unit_ns)
@@ -99,15 +99,19 @@ class Repairer:
         self._drop_nan_values(spec, rows)
         return EpisodeStream(spec, rows.values, rows.times, rows.offsets)
 
-    def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int) -> None:
-        if rows.times.dtype.kind == "f":
+    def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int | None) -> None:
+        floats = rows.times.dtype.kind == "f"
+        unit_ns = unit_ns or (SECOND_NS if floats else 1)
+        if floats:
             bad = ~(np.abs(rows.times.astype(np.float64) * (unit_ns / SECOND_NS)) < LATEST_S)
-            if bad.any():
-                row = int(bad.argmax())
-                what = f"row {row}: the time is {rows.times[row]}"
-                self.ask("nan_time", name, int(bad.sum()), what)
-                rows.keep(~bad)
-            rows.times = seconds_to_ns(rows.times, unit_ns)
+        else:
+            bad = (rows.times > (2**63 - 1) // unit_ns) | (rows.times < -(2**63 // unit_ns))
+        if bad.any():
+            row = int(bad.argmax())
+            what = f"row {row}: the time is {rows.times[row]}" + ("" if floats else ", beyond int64 nanoseconds")
+            self.ask("nan_time", name, int(bad.sum()), what)
+            rows.keep(~bad)
+        rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
         negative = rows.times < 0
         if negative.any():
             row = int(negative.argmax())

@@ -16,18 +16,18 @@ from .._core import FormatError
 from .._episode import JSON, Episode, EpisodeStream, StreamSpec
 from ._paths import Limits, Tree
 from ._repair import Repairer, checked_policies
-from ._times import SECOND_NS
 
 
 @dataclass
 class Rows:
-    """The rows of a stream as a file has them. ``times``: int64 nanoseconds or floats of ``unit_ns`` nanoseconds."""
+    """The rows of a stream as a file has them. ``times``: of ``unit_ns`` nanoseconds; unless given integers are
+    nanoseconds and floats seconds."""
 
     spec: StreamSpec
     values: NDArray[Any]
     times: NDArray[Any]
     offsets: NDArray[np.int64] | None = None
-    unit_ns: int = SECOND_NS
+    unit_ns: int | None = None
     made: bool = False
     """The times were made here, from a rate: there is nothing to check in them."""
 
@@ -36,6 +36,8 @@ class BaseSource(ABC):
     """An opened dataset. A format gives the specs, the number of episodes, and the rows of each."""
 
     format = ""
+    open_options = "{}"
+    """What the user gave to ``robocache.open``, as JSON with sorted keys: with the files, it decides what is read."""
 
     def __init__(
         self,

@@ -154,6 +154,8 @@ class Calvin(BaseSource):
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
         with _opened(path) as archive:
             members = {member.filename: member for member in archive.infolist()}
+            if new := [name for name in members if name.removesuffix(".npy") not in rows]:
+                raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
             for name, row in rows.items():
                 member = members.get(f"{name}.npy")
                 where = f"calvin: {path}: {name}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .._core import FormatError
 from .._episode import DTYPES, JSON, StreamSpec
 from . import _lerobot_meta as meta_files
+from ._declared import as_declared, flat_values
 from ._images import decode_picture, picture_size
 from ._lerobot_meta import Placed
 from ._lerobot_video import read_video
@@ -195,19 +196,15 @@ class LeRobot(BaseSource):
                 at = f"{where}, stream {spec.name}, row {row}"
                 values[row] = decode_picture(self._picture(column[row].as_py(), at), spec.shape, "lerobot", at)
             return values
-        if column.null_count:
-            row = next(i for i, ok in enumerate(column.is_valid().to_pylist()) if not ok)
-            raise FormatError(f"{where}, stream {spec.name}, row {row}: the value is null")
-        while hasattr(column, "flatten") and hasattr(column.type, "value_type"):
-            column = column.flatten()
-        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        values = flat_values(column, f"{where}, stream {spec.name}")
         if values.dtype.name not in DTYPES:
             raise FormatError(f"{where}, stream {spec.name}: a column of {column.type} where {spec.dtype} is declared")
         if values.size * spec.numpy_dtype.itemsize != num_bytes((table.num_rows,), spec.row_bytes):
             raise FormatError(
                 f"{where}, stream {spec.name}: {values.size} values for {table.num_rows} rows of shape {spec.shape}"
             )
-        return np.asarray(values, spec.numpy_dtype).reshape(int(table.num_rows), *spec.shape)
+        values = values.reshape(int(table.num_rows), *spec.shape)
+        return as_declared(values, spec.dtype, f"{where}, stream {spec.name}")
 
     def _picture(self, cell: Any, where: str) -> bytes:
         if isinstance(cell, dict):

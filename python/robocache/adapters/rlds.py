@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import JSON, StreamSpec
+from ._declared import as_declared
 from ._images import decode_picture, picture_size
 from ._open_x_rates import open_x_rate
 from ._paths import Limits, load_json
@@ -99,8 +100,6 @@ class Rlds(BaseSource):
                 encoded = example.get(leaf.key)
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
                     shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.limits)
-                elif None in shape:
-                    continue
             if None in shape:
                 self.metadata["left_out"].append(leaf.name)
                 continue
@@ -127,7 +126,7 @@ class Rlds(BaseSource):
         texts: dict[str, str] = {}
         for leaf in self._leaves:
             value = example.get(leaf.key, [])
-            if leaf.name in self.specs:
+            if leaf.in_steps and leaf.name in self.specs:
                 spec = self.specs[leaf.name]
                 values = self._values(leaf, spec, value, num_rows, repairer.where)
                 rows.append(Rows(spec, values, times.copy(), made=True))
@@ -144,7 +143,7 @@ class Rlds(BaseSource):
         """Rows of each stream must agree; ``length: trim`` cuts to the shortest."""
         counts = {}
         for leaf in self._leaves:
-            if leaf.name not in self.specs:
+            if not leaf.in_steps or leaf.name not in self.specs:
                 continue
             if leaf.key not in example:
                 raise FormatError(f"{repairer.where}: there is no {leaf.key}, which features.json declares")
@@ -177,7 +176,7 @@ class Rlds(BaseSource):
         if isinstance(value, list):
             raise FormatError(f"{at}: bytes where numbers are declared")
         size = num_rows * int(np.prod(spec.shape, dtype=np.int64))
-        return value[:size].astype(spec.numpy_dtype).reshape(num_rows, *spec.shape)
+        return as_declared(value[:size].reshape(num_rows, *spec.shape), spec.dtype, at)
 
     def _place(self, index: int) -> tuple[int, int]:
         shard = int(np.searchsorted(self._ends, index, side="right"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from ._source import BaseSource, Rows
 from ._times import checked_rate, times_at_rate
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+OBSERVATIONS = ("obs", "next_obs")
 MAX_MASK = 10_000_000
 MAX_NAME = 1 << 16
 TEXTS = 64
@@ -80,7 +81,7 @@ class Robomimic(BaseSource):
         self._h5py = need("h5py", "robomimic")
         self._handle: Any = None
         self._pid = -1
-        self._groups = ("obs", "next_obs") if next_obs else ("obs",)
+        self._groups = OBSERVATIONS if next_obs else OBSERVATIONS[:1]
         try:
             self._open(rate_hz, mask)
         except (KeyError, OSError, RuntimeError, TypeError, AttributeError) as error:
@@ -110,10 +111,22 @@ class Robomimic(BaseSource):
             "masks": masks,
             "total": told.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
+            "left_out": [],
         }
-        if self._demos:
-            for name, dataset in self._datasets(self._child(data, self._demos[0], ("Group",))).items():
-                self.specs[name] = self._spec(name, dataset)
+        self._add_specs(data)
+
+    def _add_specs(self, data: Any) -> None:
+        """Of all demos: each may have members that others lack. Only names are listed of what is known already."""
+        left_out = self.metadata["left_out"]
+        for number, demo in enumerate(self._demos):
+            try:
+                datasets, left = self._datasets(self._child(data, demo, ("Group",)), {*self.specs, *left_out})
+            except (FormatError, KeyError, OSError, RuntimeError):
+                if number == 0:
+                    raise
+                continue  # reading this episode says so, the others can be read
+            left_out += left
+            self.specs.update({name: self._spec(name, dataset) for name, dataset in datasets.items()})
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_h5py", "_handle")}
@@ -133,7 +146,9 @@ class Robomimic(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         demo = self._demos[index]
         group = self._child(self._file()["data"], demo, ("Group",))
-        datasets = self._datasets(group)
+        datasets, left = self._datasets(group)
+        if changed := [name for name in left if name in self.specs]:
+            raise FormatError(f"{self.label(index)}: {changed[0]} must be rows of numbers, as in another episode")
         total = 0
         for name, dataset in datasets.items():
             where = f"{self.label(index)}: {name}"
@@ -213,23 +228,31 @@ class Robomimic(BaseSource):
                 self.limits.check(f"{where()}: a chunk", size, child.get_storage_size())
         return child
 
-    def _datasets(self, demo: Any) -> dict[str, Stored]:
-        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``; other members are left out."""
+    def _datasets(self, demo: Any, known: Set[str] = frozenset()) -> tuple[dict[str, Stored], list[str]]:
+        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``, and the names of other members;
+        without those that are known."""
         h5py = self._h5py
-        found = {}
+        found, left = {}, []
         for raw in demo.id:
-            member, name = self._opened(demo.id, raw), os.fsdecode(raw)
+            name = os.fsdecode(raw)
+            if name in known:
+                continue
+            member = self._opened(demo.id, raw)
             if isinstance(member, h5py.h5d.DatasetID):
                 found[name] = member
             elif isinstance(member, h5py.h5g.GroupID) and name in self._groups:
-                found.update({f"{name}/{os.fsdecode(key)}": self._opened(member, key) for key in member})
+                keys = {f"{name}/{os.fsdecode(key)}": key for key in member}
+                found.update({path: self._opened(member, key) for path, key in keys.items() if path not in known})
+            elif name not in OBSERVATIONS:
+                left.append(name)
         for name, member in found.items():
             if not isinstance(member, h5py.h5d.DatasetID):
                 raise FormatError(f"robomimic: {self.path}: {demo.name}/{name} must be a dataset")
         stored = {
             name: Stored(member, member.shape or (), member.dtype.newbyteorder("=")) for name, member in found.items()
         }
-        return {name: d for name, d in stored.items() if len(d.shape) >= 1 and d.dtype in NUMBERS}
+        rows = {name: d for name, d in stored.items() if len(d.shape) >= 1 and d.dtype in NUMBERS}
+        return rows, left + [name for name in stored if name not in rows]
 
     def _spec(self, name: str, dataset: Stored) -> StreamSpec:
         dtype, shape = dataset.dtype, dataset.shape[1:]

@@ -18,6 +18,8 @@ from ._source import BaseSource, Rows
 from ._times import UNITS_NS, checked_rate, times_at_rate
 from ._zarr_arrays import ArrayInfo, Files, FolderFiles, ZipFiles, array_infos, check_chunks
 
+TIMES = "timestamp"
+
 
 def detect(path: Path) -> bool:
     try:
@@ -34,14 +36,15 @@ def detect(path: Path) -> bool:
 def open(
     path: Path,
     rate_hz: float | None = None,
-    timestamp: str | None = "timestamp",
+    timestamp: str | None = "",
     time_unit: str = "s",
     repair: Mapping[str, str] | None = None,
     max_bytes: int = Limits.episode_bytes,
     follow_symlinks: bool = False,
 ) -> ZarrReplay:
-    """``timestamp``: the array with times, in ``time_unit`` (s, ms, us, ns), where the file has one; else ``rate_hz``
-    must be given. With both, the times are those of the file and the rate is what is declared."""
+    """``timestamp``: the array with times, in ``time_unit`` (s, ms, us, ns); unless given ``timestamp``, where the file
+    has it, else ``rate_hz`` must be given. With both, the times are those of the file and the rate is what is declared.
+    """
     if time_unit not in UNITS_NS:
         raise ValueError(f"open: time_unit must be one of {', '.join(UNITS_NS)}, got {time_unit!r}")
     return ZarrReplay(Path(path), rate_hz, timestamp, UNITS_NS[time_unit], (repair, max_bytes, follow_symlinks))
@@ -62,11 +65,15 @@ class ZarrReplay(BaseSource):
         self._infos = {name[len("data/") :]: info for name, info in infos.items() if name.startswith("data/")}
         self._group: Any = None
         self._ends = self._read_ends(infos["meta/episode_ends"])
-        self._times_key = timestamp if timestamp in self._infos else None
+        if timestamp and timestamp not in self._infos:
+            raise ValueError(f"open: timestamp must be one of {', '.join(self._infos)} of {path}, got {timestamp!r}")
+        if timestamp == "":
+            timestamp = TIMES if TIMES in self._infos else None
+        self._times_key = timestamp
         self._unit_ns = unit_ns
         self._rate_hz = None if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if self._times_key is None and self._rate_hz is None:
-            raise ValueError(f"open: rate_hz must be given for {path}: it has no array of times, data/{timestamp}")
+            raise ValueError(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
         num_rows = int(self._ends[-1]) if len(self._ends) else 0
         for key, info in self._infos.items():
             if not info.shape or info.shape[0] < num_rows:
@@ -75,7 +82,13 @@ class ZarrReplay(BaseSource):
                 )
             if key != self._times_key:
                 self.specs[key] = self._spec(key, info)
-        self.metadata = {"attributes": self._files.attributes(), "num_steps": num_rows, "times_from": self._times_key}
+        left_out = [f"{key}[{num_rows}:{n}]" for key, info in self._infos.items() if (n := info.shape[0]) > num_rows]
+        self.metadata = {
+            "attributes": self._files.attributes(),
+            "num_steps": num_rows,
+            "times_from": self._times_key,
+            "left_out": left_out,
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_group": None}
@@ -94,8 +107,6 @@ class ZarrReplay(BaseSource):
             times: NDArray[Any] = self._rows(self._times_key, begin, end).reshape(-1)
             if len(times) != end - begin:
                 raise FormatError(f"{self.label(index)}: data/{self._times_key} must have one time per row")
-            if times.dtype.kind in "iu":
-                times = times.astype(np.int64) * self._unit_ns
         else:
             times = times_at_rate(end - begin, self._rate_hz or 0.0)
         rows = [
