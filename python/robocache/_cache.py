@@ -188,11 +188,15 @@ class CacheWriter:
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
         """Where the last episode was in the source; -1 before the first one."""
-        finished = self._writer.finished()
-        if finished is not None:
-            for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
-                self._count(episode)
-                self.last_position = int(cache.episode_info(i).get("position", i))
+        try:
+            finished = self._writer.finished()
+            if finished is not None:
+                for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
+                    self._count(episode)
+                    self.last_position = int(cache.episode_info(i).get("position", i))
+        except BaseException:
+            self._release()
+            raise
 
     def __len__(self) -> int:
         return self._writer.num_episodes
@@ -211,6 +215,10 @@ class CacheWriter:
         self._writer.add(episode.index, rows, told)
         self.last_position = position
         self._count(episode)
+
+    def _release(self) -> None:
+        """Unlocks the folder now: the traceback of an error keeps the writer for as long as the error is kept."""
+        del self._writer
 
     @staticmethod
     def _arrays(spec: StreamSpec, stream: EpisodeStream) -> tuple[Any, Any, Any]:

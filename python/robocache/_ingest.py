@@ -77,15 +77,18 @@ def ingest(
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
-    begin = positions.index(writer.last_position) + 1 if len(writer) else 0
-    for done in range(begin, len(positions)):
-        episode = opened.episode(positions[done])
-        if not callable(episodes) or episodes(episode):
-            writer.add(convert(episode, chosen, opened.specs, specs), positions[done])
-        if progress is not None:
-            progress(done + 1, len(positions))
-    told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
-    return writer.commit({"source": told | {"metadata": opened.metadata}})
+    try:
+        begin = positions.index(writer.last_position) + 1 if len(writer) else 0
+        for done in range(begin, len(positions)):
+            episode = opened.episode(positions[done])
+            if not callable(episodes) or episodes(episode):
+                writer.add(convert(episode, chosen, opened.specs, specs), positions[done])
+            if progress is not None:
+                progress(done + 1, len(positions))
+        told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
+        return writer.commit({"source": told | {"metadata": opened.metadata}})
+    finally:
+        writer._release()
 
 
 def open_source(
@@ -123,10 +126,13 @@ def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = 
 
 
 def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
-    numbers = [int(i) for i in episodes]
-    for i in numbers:
+    numbers = []
+    for i in map(int, episodes):
         if not 0 <= i < count:
             raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
+        numbers.append(i)
+    if not numbers:
+        raise ValueError(f"{op}: episodes must name an episode at least, got none")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{op}: episodes must not name an episode twice")
     return numbers
