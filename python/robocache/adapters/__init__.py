@@ -7,6 +7,7 @@ What is read and what is lost: ``docs/formats.md``.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ FORMATS = {
     "calvin": "a folder with ep_start_end_ids.npy and one npz per step (CALVIN)",
     "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
 }
+
+SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
+"""Options that are True or False."""
 
 
 def detect(path: str | PathLike[str]) -> str | None:
@@ -60,8 +64,20 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
         raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
+    _check_options(options)
     source: Source = _module(found).open(where, **options)
     return source
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Options whose wrong type would not be noticed further on: a text is as good as True where a switch is read."""
+    for name, value in options.items():
+        if name in SWITCHES and not isinstance(value, bool):
+            raise ValueError(f"open: {name} must be True or False, got {value!r}")
+        if name == "max_bytes" and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+            raise ValueError(f"open: max_bytes must be a number of bytes from 0, got {value!r}")
+        if name == "repair" and not isinstance(value, Mapping | None):
+            raise ValueError(f"open: repair must be a dict like {{'unsorted': 'sort'}}, got {value!r}")
 
 
 def _module(name: str) -> Any:
