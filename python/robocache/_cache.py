@@ -39,6 +39,16 @@ def to_json(value: JSON) -> str:
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def utf8(what: str, path: str | os.PathLike[str]) -> str:
+    """The path as what is not Python takes it."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be UTF-8, got {text!r}") from None
+    return text
+
+
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
     details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
@@ -64,7 +74,7 @@ class Cache:
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
         self.path = Path(path)
-        self._reader = _core.CacheReader(os.fspath(self.path)) if _reader is None else _reader
+        self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
         self.statistics: dict[str, dict[str, JSON]] = {}
@@ -183,7 +193,8 @@ class CacheWriter:
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()
         ]
-        self._writer = _core.CacheWriter(os.fspath(self.path), streams, shard_bytes, fingerprint, resume)
+        folder = utf8("CacheWriter: path", self.path)
+        self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
