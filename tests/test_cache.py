@@ -131,7 +131,9 @@ def test_floats_are_stored_as_asked_and_integers_stay(tmp_path):
         ({"streams": "arm"}, "must be a list of names or a dict"),
         ({"streams": {"arm": "x", "force": "x"}}, "a name of its own"),
         ({"episodes": [5]}, "episodes must be from 0 to 4, got 5"),
+        ({"episodes": range(10**12)}, "episodes must be from 0 to 4, got 5"),
         ({"episodes": [1, 1]}, "must not name an episode twice"),
+        ({"episodes": []}, "episodes must name an episode at least, got none"),
         ({"dtype": "int8"}, "dtype of arm must stay float32 or be one float of another, got 'int8'"),
         ({"dtype": {"depth": "float16"}}, "dtype of depth must stay uint16"),
         ({"dtype": {"leg": "float16"}}, "which is no stream"),
@@ -180,6 +182,37 @@ def test_an_episode_that_does_not_fit_is_an_error_and_the_old_cache_stays(tmp_pa
         robocache.CacheWriter(tmp_path / "cache", {})
     del writer
     assert digest(robocache.Cache(tmp_path / "cache")) == digest(MadeSource())
+
+
+def test_a_failed_ingest_unlocks_the_folder_while_its_error_is_still_held(tmp_path):
+    """An error has its traceback, and that the frames with the writer: nothing else may keep the lock."""
+    falling = EpisodeStream(SPECS["arm"], np.zeros((2, 7), np.float32), np.array([2, 1]))
+    source = MadeSource({"arm": SPECS["arm"]})
+    source.episode = lambda index: Episode(index, {"arm": falling})
+    out, held = tmp_path / "cache", []
+    for _ in range(2):
+        with pytest.raises(ValueError, match="must not decrease") as error:
+            robocache.ingest(source, out)
+        held.append(error.value)
+    assert len(robocache.ingest(MadeSource(), out)) == 5
+    assert all(error.__traceback__ is not None for error in held)
+
+
+def test_a_failed_resume_unlocks_the_folder_too(tmp_path, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    with pytest.raises(Stop):
+        robocache.ingest(MadeSource(), tmp_path / "cache", shard_bytes=1, progress=stop)
+    with monkeypatch.context() as patch:
+        patch.setattr(robocache.CacheWriter, "_count", stop)
+        with pytest.raises(Stop) as error:
+            robocache.ingest(MadeSource(), tmp_path / "cache", shard_bytes=1, resume=True)
+    assert len(robocache.ingest(MadeSource(), tmp_path / "cache", resume=True)) == 5
+    assert error.value.__traceback__ is not None
 
 
 def test_memory_stays_bounded(tmp_path):

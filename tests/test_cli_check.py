@@ -143,7 +143,7 @@ def test_thresholds_and_options_are_given_by_name(steps, capsys):
         (("cache", "--threshold", "gaps=1"), "thresholds must have keys among gap_factor"),
         (("cache", "--threshold", "gap_factor=-1"), "must be a number above 0, got -1"),
         (("cache", "--streams", "leg"), "has no stream 'leg'"),
-        (("cache", "--option", "rate_hz=3"), "rate_hz"),
+        (("cache", "--option", "rate_hz=3"), "a cache takes no options, got rate_hz"),
         (("cache", "--checksums-only", "--fail-below", "5"), "--checksums-only goes with --json alone"),
         (("cache", "--html", "nowhere/x.html"), "nowhere/x.html"),
         (("calvin", "--option", "split=test"), "split must be one of"),
@@ -177,6 +177,27 @@ def test_the_progress_bar_goes_to_the_terminal_and_not_into_the_report(cache, ca
     assert "2/2 episodes" in err
     assert "episodes]" not in out
     assert run(capsys, cache, "--json")[2] == ""
+
+
+def test_a_dataset_without_episodes_or_streams_is_empty_and_no_failure(tmp_path, capsys):
+    robocache.ingest(Listed(specs={}), tmp_path / "no_streams")
+    robocache.ingest(Listed(), tmp_path / "no_episodes")
+    bare = Listed(clean_episode(specs={}), specs={})
+    robocache.ingest(bare, tmp_path / "bare")
+    for name, text in (("no_streams", "episodes"), ("no_episodes", "episodes"), ("bare", "streams")):
+        code, out, err = run(capsys, tmp_path / name, "--html", tmp_path / f"{name}.html")
+        assert (code, err) == (0, "")
+        assert "score 0 of 100; 1 error, 0 warnings" in out
+        assert re.search(rf"^error +empty .* the dataset has no {text}$", out, re.M)
+    assert robocache.check(bare).stream_scores.shape == (1, 0)
+    assert run(capsys, tmp_path / "bare", "--json")[0] == 0
+
+
+def test_the_manifest_of_another_tool_does_not_make_a_dataset_a_cache(steps, capsys):
+    (steps / "manifest.json").write_text('{"tool": "dvc"}')
+    code, out, err = run(capsys, steps)
+    assert (code, err) == (0, "")
+    assert "calvin, 1 episodes" in out
 
 
 def test_a_clean_dataset_says_none_and_100(tmp_path, capsys):

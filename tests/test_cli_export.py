@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import robocache
 from cache_cases import SPECS, MadeSource, digest
-from export_cases import expressible, same
+from export_cases import expressible, listed, same
 from robocache import _cli
+from robocache._episode import Episode, EpisodeStream, StreamSpec
 from robocache._facts import facts, spread
 from robocache._new_folder import new_folder
 
@@ -213,6 +214,16 @@ def test_the_measured_rate_is_of_the_times_and_not_of_what_is_declared(tmp_path,
     assert _cli.main(["info", str(tmp_path), "--measure", "0"]) == 0
     assert "0.000 h in the 0 that were measured" in capsys.readouterr().out
     assert (spread(10, 3), spread(3, None), spread(3, 9)) == ([1, 5, 8], [0, 1, 2], [0, 1, 2])
+
+
+def test_times_from_one_end_of_int64_to_the_other_are_counted_right(tmp_path):
+    spec = StreamSpec("a", "float64", (1,))
+    ends = np.iinfo(np.int64)
+    rows = EpisodeStream(spec, np.ones((2, 1)), np.array([ends.min, ends.max]))
+    cache = robocache.ingest(listed(Episode(0, {"a": rows})), tmp_path / "cache")
+    told = facts(cache)
+    assert told["hours"] == (2**64 - 1) / 3.6e12
+    assert told["streams"]["a"]["measured_hz"] == 1e9 / (2**64 - 1)
 
 
 def test_every_option_of_ingest_is_on_the_command_line_too(tmp_path, capsys):

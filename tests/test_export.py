@@ -175,6 +175,7 @@ def test_the_span_is_where_all_streams_have_rows_or_all_of_it(tmp_path):
         ({}, ValueError, "export: fps must be given where streams have no rate or several, got none, 30, 500"),
         ({"fps": 0}, ValueError, "export: fps must be a rate in Hz above 0, got 0"),
         ({"fps": "30"}, ValueError, "export: fps must be a rate in Hz above 0, got '30'"),
+        ({"fps": 1e-7, "streams": ["arm"]}, ValueError, "export: episode 0: fps must be 1e-06 at least, got 1e-07"),
         ({"fps": 30, "span": "both"}, ValueError, "export: span must be one of overlap, all, got 'both'"),
         ({"fps": 30, "streams": ["leg"]}, ValueError, "export: the source has no stream 'leg'"),
         ({"fps": 30, "streams": {"arm": "index"}}, ValueError, "feature of 'arm' must not be named 'index'"),

@@ -72,8 +72,8 @@ BAD = {
     "a rate of anchors in words": ({"anchor_hz": "a"}, ValueError, "anchor_hz must be a number, got 'a'"),
     "a budget in words": ({"budget_bytes": "5"}, ValueError, "budget_bytes must be a whole number, got '5'"),
     "a number of episodes": ({"episodes": 3}, ValueError, "episodes must be numbers of episodes, got 3"),
-    "a mask of episodes": ({"episodes": [False, True]}, ValueError, "must be numbers of episodes, got [False, True]"),
-    "a share of an episode": ({"episodes": [1.7]}, ValueError, "episodes must be numbers of episodes, got [1.7]"),
+    "a mask of episodes": ({"episodes": [False, True]}, ValueError, "episodes must be numbers of episodes, got False"),
+    "a share of an episode": ({"episodes": [1.7]}, ValueError, "episodes must be numbers of episodes, got 1.7"),
     "an episode that is not there": ({"episodes": [5]}, ValueError, "episodes must be from 0 to 4, got 5"),
     "no episode": ({"episodes": lambda _: False}, ValueError, "must keep at least one of 5 episodes, got none"),
     "an unknown split": (

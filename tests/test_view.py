@@ -1,6 +1,7 @@
 """``robocache view``: what a saved recording holds is what the episode holds, at its times to the nanosecond."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -122,6 +123,48 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path):
     with pytest.raises(FileExistsError, match=r"view: save must not exist yet, got .*x\.rrd"):
         robocache.view(MadeSource(), save=tmp_path / "x.rrd")
     assert (tmp_path / "x.rrd").read_text() == "mine"
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path, capsys):
+    robocache.ingest(MadeSource(), tmp_path / "cache")
+    (tmp_path / "file").touch()
+    for where, code in (("nowhere", 2), ("file", 1)):
+        assert _cli.main(["view", str(tmp_path / "cache"), "--save", str(tmp_path / where / "x.rrd")]) == code
+        assert "view: save cannot be written: No" in capsys.readouterr().err
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/x\xff")
+    with pytest.raises(ValueError, match="view: save must be UTF-8, got "):
+        robocache.view(MadeSource(), save=strange)
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "file"}
+
+
+@pytest.mark.parametrize("grows", [0, 3])
+def test_a_writer_that_stalled_is_waited_for_while_the_file_grows_and_the_file_removed(grows, tmp_path, monkeypatch):
+    """On a full disk Rerun's flush waits for ever, or says that its writer has ended."""
+    import rerun
+
+    calls = []
+
+    def flush(self, *, timeout_sec=1e38):
+        if timeout_sec:  # Rerun itself flushes with 0, when a recording is deleted
+            calls.append(timeout_sec)
+            with (tmp_path / "x.rrd").open("ab") as file:
+                file.write(b"x" * (len(calls) <= grows))
+            raise RuntimeError("Flush timed out")
+
+    forgotten = []
+    monkeypatch.setattr(rerun.RecordingStream, "flush", flush)
+    monkeypatch.setattr("robocache._view.Shown.forget", lambda self: forgotten.append(True))
+    with pytest.raises(OSError, match=r"view: .*x\.rrd: not all could be written, the disk may be full: Flush timed"):
+        robocache.view(two_rates(0), save=tmp_path / "x.rrd")
+    assert len(calls) > grows  # the true writer, behind it, may make the file grow as well
+    assert forgotten == [True]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_too_slow_for_frames_is_shown_at_its_own_times(tmp_path):
+    spec, ends = StreamSpec("a", "float64", (1,)), np.array([0, 2**62])
+    robocache.view(listed(Episode(0, {"a": EpisodeStream(spec, np.ones((2, 1)), ends)})), save=tmp_path / "x.rrd")
+    assert list(read(tmp_path / "x.rrd")[0]) == ["episode_0/streams/a"]
 
 
 def test_without_a_file_the_viewer_is_started_and_gets_it_all(tmp_path, monkeypatch):

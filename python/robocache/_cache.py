@@ -39,6 +39,16 @@ def to_json(value: JSON) -> str:
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def utf8(what: str, path: str | os.PathLike[str]) -> str:
+    """The path as what is not Python takes it."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be UTF-8, got {text!r}") from None
+    return text
+
+
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
     details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
@@ -64,7 +74,7 @@ class Cache:
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
         self.path = Path(path)
-        self._reader = _core.CacheReader(os.fspath(self.path)) if _reader is None else _reader
+        self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
         self.statistics: dict[str, dict[str, JSON]] = {}
@@ -187,16 +197,21 @@ class CacheWriter:
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()
         ]
-        self._writer = _core.CacheWriter(os.fspath(self.path), streams, shard_bytes, fingerprint, resume)
+        folder = utf8("CacheWriter: path", self.path)
+        self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
         """Where the last episode was in the source; -1 before the first one."""
-        finished = self._writer.finished()
-        if finished is not None:
-            for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
-                self._count(episode)
-                self.last_position = int(cache.episode_info(i).get("position", i))
+        try:
+            finished = self._writer.finished()
+            if finished is not None:
+                for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
+                    self._count(episode)
+                    self.last_position = int(cache.episode_info(i).get("position", i))
+        except BaseException:
+            self._release()
+            raise
 
     def __len__(self) -> int:
         return self._writer.num_episodes
@@ -215,6 +230,10 @@ class CacheWriter:
         self._writer.add(episode.index, rows, told)
         self.last_position = position
         self._count(episode)
+
+    def _release(self) -> None:
+        """Unlocks the folder now: the traceback of an error keeps the writer for as long as the error is kept."""
+        del self._writer
 
     @staticmethod
     def _arrays(spec: StreamSpec, stream: EpisodeStream) -> tuple[Any, Any, Any]:

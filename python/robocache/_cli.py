@@ -1,9 +1,15 @@
-"""The command ``robocache``. Exit codes: 0 done; 1 asked for something that failed; 2 cannot run here, or bad usage."""
+"""The command ``robocache``. Exit codes: 0 done; 1 asked for something that failed; 2 cannot run here, or bad usage.
+
+130 after Ctrl-C, and 141 where nobody reads the output any more, as a shell reports them of other tools.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +119,30 @@ def run_profile(spec: Spec | VoxelSpec, args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = make_parser().parse_args(argv)
-    code: int = args.run(args)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that cannot be printed is no reason to fail
+    try:
+        try:
+            args = make_parser().parse_args(argv)
+            code: int = args.run(args)
+        finally:
+            print(end="", flush=True)  # now, and not when Python ends; without an output nothing
+    except KeyboardInterrupt:
+        print("robocache: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        drop_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        drop_output()
+        unnamed = error.filename is None and error.strerror is not None
+        what = f"cannot write the output: {error.strerror}" if unnamed else error
+        print(f"robocache: {what}", file=sys.stderr)
+        return 1
     return code
+
+
+def drop_output() -> None:
+    """What is still buffered has nowhere to go; Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

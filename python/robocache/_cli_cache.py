@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from ._ingest import FLOATS, ingest, open_source
 T = TypeVar("T")
 Commands = Any
 """What ``add_subparsers`` returns."""
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
 
 def stream_map(text: str) -> dict[str, str]:
@@ -28,22 +30,27 @@ def stream_map(text: str) -> dict[str, str]:
     return {pair[0]: pair[-1] for pair in pairs}
 
 
-def numbers(text: str) -> list[int]:
-    """``"0-3,7"`` as [0, 1, 2, 3, 7]."""
-    result: list[int] = []
+def numbers(text: str) -> Iterator[int]:
+    """``"0-3,7"`` as 0, 1, 2, 3, 7; one after the other, since a range may be far longer than the dataset."""
+    ranges = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or part.endswith("-"):
             raise argparse.ArgumentTypeError(f"must be numbers and ranges like 0-3,7, got {text!r}")
-        result.extend(range(int(first), int(last or first) + 1))
-    return result
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise argparse.ArgumentTypeError(f"must be ranges that do not go back, got {part!r}")
+        ranges.append(range(begin, end + 1))
+    return itertools.chain(*ranges)
 
 
 def option(text: str) -> tuple[str, Any]:
-    """``"rate_hz=20"``: the value as JSON where it is JSON, else as text."""
+    """``"rate_hz=20"``: the value as JSON where it is JSON, True, False and None also as Python has them, else text."""
     name, found, value = text.partition("=")
     if not found or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    if value in PYTHON_WORDS:
+        return name, PYTHON_WORDS[value]
     try:
         return name, json.loads(value)
     except ValueError:

@@ -71,6 +71,8 @@ def run_checksums(args: argparse.Namespace) -> int:
     try:
         cache = Cache(args.path)
         problems = cache.verify()
+    except ValueError as error:
+        return failed("check", error, 2, args.json)
     except (FormatError, OSError) as error:
         return refused(args, str(error))
     if args.json:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ._core import FormatError
 from ._episode import JSON, Episode, EpisodeStream, Source, StreamSpec
-from ._grid import SPANS, check_methods, frame_times, rows_at, values_at
+from ._grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
 from ._ingest import Progress, Streams, check_episodes, choose_streams, open_source
 from ._new_folder import new_folder
 from ._types import Method
@@ -95,7 +95,7 @@ def export(
         raise ValueError(f"export: span must be one of {', '.join(SPANS)}, got {span!r}")
     if max_gap_s is not None and not max_gap_s > 0:
         raise ValueError(f"export: max_gap_s must be above 0, got {max_gap_s!r}")
-    gap_ns = None if max_gap_s is None else round(max_gap_s * SECOND_NS)
+    gap_ns = None if max_gap_s is None or max_gap_s * SECOND_NS > MAX_SPAN_NS else round(max_gap_s * SECOND_NS)
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._cache import Cache
 from ._core import FormatError
@@ -50,11 +51,17 @@ class Measured:
                 ends.append(last)
                 sums[0] += len(times)
                 sums[1] += len(times) - int(some.sum())
-                sums[2] += int((last[some] - first[some]).sum())
+                sums[2] += difference(last[some], first[some])
             if begins:
                 first, last = np.min(begins, 0), np.max(ends, 0)
-                self.duration_ns += int((last - first)[last >= first].sum())
+                some = last >= first
+                self.duration_ns += difference(last[some], first[some])
         self.episodes = len(cache)
+
+
+def difference(ends: NDArray[np.int64], begins: NDArray[np.int64]) -> int:
+    """The sum of all ends - begins, in Python's integers: int64 cannot hold what lies between two of its ends."""
+    return int(sum(ends.tolist()) - sum(begins.tolist()))
 
 
 def facts(

@@ -20,6 +20,10 @@ FRAMES = ("previous", "next", "nearest")
 SPANS = ("overlap", "all")
 MAX_FRAMES = 1 << 24
 """Of an episode: two days at 100 Hz. More is a clock that jumped."""
+MIN_RATE_HZ = 1e-6
+"""``times_at_rate`` counts in fractions with denominators up to a million."""
+MAX_SPAN_NS = 1 << 62
+"""Of an episode: the times of its frames, and of one more, are int64."""
 
 
 def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Method:
@@ -63,8 +67,10 @@ def frame_times(streams: Iterable[EpisodeStream], rate_hz: float, span: str, whe
     begin, end = (max(begins), min(ends)) if span == "overlap" else (min(begins), max(ends))
     if end < begin:
         return np.empty(0, np.int64)
+    if rate_hz < MIN_RATE_HZ:
+        raise ValueError(f"{where}: fps must be {MIN_RATE_HZ:g} at least, got {rate_hz!r}")
     count = int(Fraction(end - begin) * Fraction(rate_hz).limit_denominator(10**6) / SECOND_NS) + 2
-    if count > MAX_FRAMES:
+    if count > MAX_FRAMES or end - begin > MAX_SPAN_NS:
         raise FormatError(
             f"{where} lasts {(end - begin) / SECOND_NS:.0f} s, {count} frames at {rate_hz:g} Hz: too many"
         )

@@ -85,17 +85,20 @@ def ingest(
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
-    begin = positions.index(writer.last_position) + 1 if len(writer) else 0
-    for done in range(begin, len(positions)):
-        episode = opened.episode(positions[done])
-        if not callable(episodes) or episodes(episode):
-            if streams is None:
-                check_all_known(episode, chosen, opened)
-            writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
-        if progress is not None:
-            progress(done + 1, len(positions))
-    told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
-    return writer.commit({"source": told | {"metadata": opened.metadata}})
+    try:
+        begin = positions.index(writer.last_position) + 1 if len(writer) else 0
+        for done in range(begin, len(positions)):
+            episode = opened.episode(positions[done])
+            if not callable(episodes) or episodes(episode):
+                if streams is None:
+                    check_all_known(episode, chosen, opened)
+                writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
+            if progress is not None:
+                progress(done + 1, len(positions))
+        told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": opened.fingerprint()}
+        return writer.commit({"source": told | {"metadata": opened.metadata}})
+    finally:
+        writer._release()
 
 
 def open_source(
@@ -133,16 +136,22 @@ def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = 
 
 
 def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
-    try:
-        given = list(episodes)
-        if any(isinstance(i, bool | np.bool_) for i in given):
-            raise TypeError
-        numbers = [operator.index(i) for i in given]
-    except TypeError:
-        raise ValueError(f"{op}: episodes must be numbers of episodes, got {episodes!r}") from None
-    for i in numbers:
+    """One by one: a range may be long, and wrong from its first number beyond the last episode on."""
+    numbers: list[int] = []
+    if not isinstance(episodes, Iterable):
+        raise ValueError(f"{op}: episodes must be numbers of episodes, got {episodes!r}")
+    for given in episodes:
+        try:
+            i = operator.index(given)
+        except TypeError:
+            i = None
+        if i is None or isinstance(given, bool | np.bool_):
+            raise ValueError(f"{op}: episodes must be numbers of episodes, got {given!r}")
         if not 0 <= i < count:
             raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
+        numbers.append(i)
+    if not numbers:
+        raise ValueError(f"{op}: episodes must name an episode at least, got none")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{op}: episodes must not name an episode twice")
     return numbers

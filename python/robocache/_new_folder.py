@@ -33,8 +33,10 @@ def new_folder(out: Path, op: str) -> Iterator[Path]:
             if os.path.lexists(out):
                 raise FileExistsError(f"{op}: {out} has appeared meanwhile, and is left alone")
             hidden.rename(out)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(hidden, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                raise OSError(error.errno, f"{op}: {error.strerror}", str(out)) from error  # write() names no file
             raise
         sync(out.parent)
     finally:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib
+import inspect
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._cache import utf8
 from ._episode import Episode, EpisodeStream, Source, StreamSpec
-from ._grid import check_methods, frame_times, plain_values, values_at
+from ._grid import MIN_RATE_HZ, check_methods, frame_times, plain_values, values_at
 from ._ingest import Progress, Streams, check_episodes, choose_streams, open_source
 from ._types import Method
 
@@ -21,6 +26,8 @@ UNIX_NS = 10**17
 """Times from here on (the year 1973) are dates; those before count from the beginning of a recording."""
 PART_BYTES = 64 << 20
 MAX_SERIES = 4096
+STALLED_S = 20
+"""A file that has not grown for so long, while rows wait for it, will not grow."""
 COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
 PIXELS = {
     **{"uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16"},
@@ -59,21 +66,33 @@ def view(
         raise ValueError(f"view: fps must be a rate in Hz above 0, got {fps!r}")
     first = range(min(1, len(opened)))
     positions = list(first) if episodes is None else check_episodes(episodes, len(opened), "view")
-    if save is not None and os.path.lexists(save):
+    if save is not None and os.path.lexists(utf8("view: save", save)):
         raise FileExistsError(f"view: save must not exist yet, got {save}")
-    shown = Shown(need_rerun(), str(opened.path), save)
-    try:
-        for done, position in enumerate(positions, 1):
-            shown.episode(f"episode_{position}", opened.episode(position), chosen, ways, fps)
-            if progress is not None:
-                progress(done, len(positions))
-    except BaseException:
-        shown.close()
-        if save is not None:
-            Path(save).unlink(missing_ok=True)
-        raise
-    shown.close()
+    rerun = need_rerun()
+    with new_file(save) if save is not None else nullcontext():
+        shown = Shown(rerun, str(opened.path), save)
+        try:
+            for done, position in enumerate(positions, 1):
+                shown.episode(f"episode_{position}", opened.episode(position), chosen, ways, fps)
+                if progress is not None:
+                    progress(done, len(positions))
+        finally:
+            shown.close()
     return positions
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Made here, since Rerun's errors do not say which file and why; removed after any error."""
+    try:
+        open(path, "xb").close()
+    except OSError as error:
+        raise OSError(error.errno, f"view: save cannot be written: {error.strerror}", os.fspath(path)) from None
+    try:
+        yield
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
 
 
 def need_rerun() -> Any:
@@ -88,17 +107,42 @@ class Shown:
     """A Rerun recording."""
 
     def __init__(self, rerun: Any, name: str, save: str | os.PathLike[str] | None) -> None:
-        self.rr = rerun
+        self.rr, self.save = rerun, save
         self.recording = rerun.RecordingStream("robocache")
         if save is None:
             self.recording.spawn()
         else:
-            self.recording.save(os.fspath(save))
+            try:
+                self.recording.save(os.fspath(save))
+            except RuntimeError as error:
+                raise OSError(f"view: {os.fspath(save)}: {error}") from error
         self.recording.send_recording_name(name)
 
     def close(self) -> None:
-        self.recording.flush()
+        if self.save is None:
+            self.recording.flush()
+        else:
+            self.flush(Path(self.save))
         self.recording.disconnect()
+
+    def flush(self, path: Path) -> None:
+        """Until the file has it all. Rerun waits for ever for its writer, also where that has ended (a full disk)."""
+        timed = "timeout_sec" in inspect.signature(self.recording.flush).parameters
+        size = path.stat().st_size
+        while True:
+            try:
+                self.recording.flush(**({"timeout_sec": STALLED_S} if timed else {}))
+                return
+            except RuntimeError as error:
+                before, size = size, path.stat().st_size
+                if size == before:
+                    self.forget()
+                    raise OSError(f"view: {path}: not all could be written, the disk may be full: {error}") from error
+
+    def forget(self) -> None:
+        """Rerun would wait when the recording is deleted, and at exit. What it holds is lost anyway."""
+        atexit.unregister(self.rr.rerun_shutdown)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.recording))
 
     def episode(
         self, root: str, episode: Episode, chosen: Mapping[str, str], ways: Mapping[str, Method], fps: float | None
@@ -189,13 +233,13 @@ def num_series(spec: StreamSpec) -> int:
 
 
 def slowest(streams: Iterable[EpisodeStream]) -> float | None:
-    """The lowest rate, as declared or else as measured, of streams that have one."""
+    """The lowest rate, as declared or else as measured, of streams that have one that frames can have."""
     rates = []
     for stream in streams:
         span_ns = int(stream.times[-1]) - int(stream.times[0])
         measured = (len(stream) - 1) / span_ns * 1e9 if span_ns else None
         rates.append(stream.spec.rate_hz or measured)
-    return min((rate for rate in rates if rate is not None), default=None)
+    return min((rate for rate in rates if rate is not None and rate >= MIN_RATE_HZ), default=None)
 
 
 def parts(count: int, row_bytes: int) -> Iterator[slice]:

@@ -27,6 +27,9 @@ FORMATS = {
     "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
 }
 
+SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
+"""Options that are True or False."""
+
 
 def detect(path: str | PathLike[str]) -> str | None:
     """The name of the first format that recognises the path, or None."""
@@ -63,6 +66,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
         raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
+    _check_options(options)
     source: Source = _module(found).open(where, **options)
     if isinstance(source, BaseSource):
         source.open_options = json.dumps(options, sort_keys=True, default=_plain)
@@ -73,6 +77,17 @@ def _plain(option: Any) -> Any:
     if isinstance(option, Mapping):
         return dict(option)
     return sorted(option) if isinstance(option, Set) else str(option)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Options whose wrong type would not be noticed further on: a text is as good as True where a switch is read."""
+    for name, value in options.items():
+        if name in SWITCHES and not isinstance(value, bool):
+            raise ValueError(f"open: {name} must be True or False, got {value!r}")
+        if name == "max_bytes" and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+            raise ValueError(f"open: max_bytes must be a number of bytes from 0, got {value!r}")
+        if name == "repair" and not isinstance(value, Mapping | None):
+            raise ValueError(f"open: repair must be a dict like {{'unsorted': 'sort'}}, got {value!r}")
 
 
 def _module(name: str) -> Any:

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +74,8 @@ def check(
         tally.add(Finding("metadata", str(fault)))
     if len(opened) == 0:
         tally.add(Finding("empty", "the dataset has no episodes", count=0))
+    elif not chosen:
+        tally.add(Finding("empty", "the dataset has no streams", count=0))
     for index in range(len(opened)):
         try:
             episode = opened.episode(index)
@@ -93,11 +94,13 @@ def _open(source: str | os.PathLike[str] | Source, format: str | None, options: 
         if format is not None or options:
             raise ValueError("check: format and options are for paths; this source is open already")
         return source, False
-    if format == "robocache" or (format is None and (Path(source) / "manifest.json").is_file()):
-        return Cache(source, **options), False
+    from ..adapters import detect
     from ..adapters import open as open_path
 
-    return open_path(source, format, **{"repair": KEEP, **options}), "repair" not in options
+    found = format or detect(source)
+    if found == "robocache":
+        return open_path(source, found, **options), False
+    return open_path(source, found, **{"repair": KEEP, **options}), "repair" not in options
 
 
 def _choose(specs: Mapping[str, StreamSpec], streams: Iterable[str] | None) -> dict[str, StreamSpec]:
@@ -241,7 +244,7 @@ class _Tally:
         self._compare_scales()
         report.groups = sorted(self.groups.values(), key=lambda g: (g.worst.rank[0], -g.points, g.kind, g.stream or ""))
         report.findings.sort(key=lambda f: (-1 if f.episode is None else f.episode, f.rank))
-        report.stream_scores = np.array(self.scores).reshape(-1, len(self.specs))
+        report.stream_scores = np.array(self.scores).reshape(len(self.scores), len(self.specs))
         report.episodes = [
             EpisodeReport(i, _of_episode(scores), seconds, found)
             for i, (scores, seconds, found) in enumerate(zip(self.scores, self.seconds, self.found, strict=True))

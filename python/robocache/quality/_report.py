@@ -188,7 +188,7 @@ class Report:
         return page(self)
 
     def save_html(self, path: str | PathLike[str]) -> None:
-        Path(path).write_text(self.html(), "utf-8")
+        Path(path).write_text(self.html(), "utf-8", "backslashreplace")
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:
