@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from loader_processes import run
 from robocache import Cache, CacheWriter, Episode, EpisodeStream, FormatError, Loader, Mixture, StreamSpec, Window
 
 torch = pytest.importorskip("torch")
@@ -58,14 +59,20 @@ def test_steps_in_a_tensor_count_through_the_epochs_of_a_mixture_of_one(tmp_path
 @pytest.mark.parametrize("steps_read", [1, 3, 5])
 def test_workers_that_live_on_go_to_the_next_epoch_together(tmp_path, steps_read):
     """However far each of them had come when a loop was left."""
-    loader = Loader(cache_of(tmp_path / "c", np.arange(28)), 4, ARM)
-    data = torch.utils.data.DataLoader(loader.as_dataset(), batch_size=None, num_workers=2, persistent_workers=True)
-    batches = iter(data)
-    for _ in range(steps_read):
-        next(batches)
-    del batches
-    for epoch in (1, 2):
-        assert numbers(data) == numbers(loader.batch(step, epoch) for step in range(7))
+    code = """
+loader = Loader(Cache(PATH), 4, {"arm": Window()})
+def numbers(batches): return [int(x) for batch in batches for x in batch["arm"].flatten()]
+data = torch.utils.data.DataLoader(loader.as_dataset(), batch_size=None, num_workers=2, persistent_workers=True)
+batches = iter(data)
+for _ in range(STEPS_READ):
+    next(batches)
+del batches
+read = [numbers(data) for epoch in (1, 2)]
+print(json.dumps([read, [numbers(loader.batch(step, epoch) for step in range(7)) for epoch in (1, 2)]]))
+"""
+    cache = cache_of(tmp_path / "c", np.arange(28))
+    read, expected = run(code, PATH=str(cache.path), STEPS_READ=steps_read)
+    assert read == expected
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int32"])
