@@ -182,9 +182,10 @@ private:
     /// One episode, one row of targets: the user passed no batch dimension and wants none back.
     bool is_unbatched() const {
         for (const StreamView& stream : arguments_.streams()) {
-            if (stream.times.rank != 1) return false;
+            if (stream.times.rank != 1 || stream.offsets) return false;
         }
-        return arguments_.query().times && arguments_.query().times->rank == 1;
+        const Query& query = arguments_.query();
+        return query.times && query.times->rank == 1 && !query.episode;
     }
 
     nb::object new_tensor(nb::handle like, TensorView& view, bool drop) {

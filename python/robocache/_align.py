@@ -219,7 +219,8 @@ def fuse_multimodal(
         values, valid = _concatenated(names, results)
     else:
         values, valid, *_ = results[0]
-    if all(getattr(s.times, "ndim", 2) == 1 for s in streams) and getattr(target_times, "ndim", 2) == 1:
+    unbatched = all(s.offsets is None and getattr(s.times, "ndim", 2) == 1 for s in streams)
+    if unbatched and getattr(target_times, "ndim", 2) == 1:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
 
