@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import robocache
 import torch
-from arrays import on
+from arrays import DEVICE, array_of, on
 
 VALUES, TIMES, TARGETS = (
     np.zeros((2, 5, 3), np.float32),
@@ -130,6 +130,26 @@ def test_an_output_is_refused_where_a_gradient_is_wanted():
         robocache.align(stream, torch.from_numpy(TARGETS), out=out)
     with torch.no_grad():
         assert robocache.align(stream, torch.from_numpy(TARGETS), out=out).values is out
+
+
+def test_an_output_that_requires_grad_is_refused_unless_grad_is_disabled(backend):
+    values, times, targets = (array_of("torch", x, DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
+    stream = robocache.Stream(values, times)
+    leaf = torch.ones(OUT_SHAPE, device=targets.device, requires_grad=True)
+    for out in (leaf, leaf * 1):
+        with pytest.raises(NotImplementedError, match=r"^align: out\[0\] must not require grad, .*got requires_grad=True"):
+            robocache.align(stream, targets, out=out, backend=backend)
+        assert (out == 1).all()
+    with torch.no_grad():
+        assert robocache.align(stream, targets, out=leaf, backend=backend).values is leaf
+    assert (leaf == 0).all()
+
+
+def test_an_output_with_a_lazy_negation_is_refused():
+    stream, targets = robocache.Stream(torch.from_numpy(VALUES), torch.from_numpy(TIMES)), torch.from_numpy(TARGETS)
+    out = torch.zeros(OUT_SHAPE, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match=r"^align: out\[0\] must be resolved in memory .*, got a lazy negation"):
+        robocache.align(stream, targets, out=out)
 
 
 def test_a_gradient_of_one_array_among_arrays_of_other_frameworks_is_refused():

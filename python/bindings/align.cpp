@@ -52,8 +52,7 @@ void bind_align(nb::module_& m) {
         [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle outputs, bool check,
            nb::handle queue) {
             AlignCall call(names, streams, query, queue);
-            call.check(outputs, check);
-            return call.shapes();
+            return call.check(outputs, check);
         },
         nb::arg("names"), nb::arg("streams"), nb::arg("query"), nb::arg("outputs").none(), nb::arg("check"),
         nb::arg("queue") = nb::none());
