@@ -367,6 +367,18 @@ def test_depth_images_of_any_strides_agree(backend, rng):
     assert_dense(images.dense(backend, "mean", deterministic=True), images.expected("mean"))
 
 
+@pytest.mark.parametrize("form", [np.ndarray.tolist, np.int64, np.uint8, np.float64], ids=lambda f: f.__name__)
+def test_cameras_and_poses_may_be_lists_and_whole_numbers(form, backend):
+    depth = on(backend, np.array([[1.0, 2.0, 3.0], [1.0, 0.0, 2.0]], np.float32))
+    camera, pose = np.array([[2, 0, 1], [0, 2, 1], [0, 0, 1]]), np.eye(4, dtype=np.int64)
+    pose[:3, 3] = 1, 2, 3
+    options = {"grid_min": (0, 0, 0), "voxel_size": 0.5, "grid_size": (9, 9, 15), "mode": "count", "backend": backend}
+    want = robocache.voxelize_depth(depth, *(on(backend, x.astype(np.float32)) for x in (camera, pose)), **options)
+    assert int(want.sum()) == 5
+    got = robocache.voxelize_depth(depth, form(camera), form(pose), **options)
+    assert to_numpy(got).tolist() == to_numpy(want).tolist()
+
+
 def test_the_deepest_depth_is_still_a_point(backend):
     depth = np.array([[1.0, 2.0, np.nextafter(np.float32(2), np.float32(3)), 3.0]], np.float32)
     intrinsics = np.array([[4, 0, 0], [0, 4, 0], [0, 0, 1]], np.float32)
