@@ -189,6 +189,38 @@ def test_mixed_devices_are_refused():
         robocache.resample_trajectories(values.to("meta"), times, targets)
 
 
+def without_memory(kind, *shape, cut):
+    """A fake tensor, or one that is zero without being written anywhere; with a cut a view of one."""
+    shape = (shape[0], shape[1] + cut, *shape[2:])
+    if kind == "zero":
+        return torch._efficientzerotensor(shape, dtype=torch.float64)[:, cut:]
+    with torch._subclasses.FakeTensorMode():
+        return torch.zeros(shape, dtype=torch.float64)[:, cut:]
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("kind", ["zero", "fake"])
+def test_tensors_without_memory_are_refused(kind, cut):
+    values, times, targets = (torch.from_numpy(x) for x in (VALUES.astype(np.float64), TIMES, TARGETS))
+    said = r"must be in memory, got <class '.*Tensor'> without any"
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: source_times {said}"):
+        robocache.resample_trajectories(values, without_memory(kind, 2, 5, cut=cut), targets)
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: target_times {said}"):
+        robocache.resample_trajectories(values, times, without_memory(kind, 2, 4, cut=cut))
+    with pytest.raises(ValueError, match=rf"^align: out\[0\] {said}"):
+        robocache.align(robocache.Stream(values, times), targets, out=without_memory(kind, *OUT_SHAPE, cut=cut))
+    if kind == "zero":  # with fake values a call is traced
+        with pytest.raises(ValueError, match=rf"^resample_trajectories: source_data {said}"):
+            robocache.resample_trajectories(without_memory(kind, 2, 5, 3, cut=cut), times, targets)
+        with pytest.raises(ValueError, match=rf"^voxelize_pointcloud: points {said}"):
+            robocache.voxelize_pointcloud(without_memory(kind, 5, 3, cut=cut))
+
+
+def test_an_empty_tensor_needs_no_memory():
+    empty = torch._efficientzerotensor((0, 3))
+    assert not robocache.voxelize_pointcloud(empty, grid_size=(1, 1, 1)).any()
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_another_byte_order_is_refused(place):
     arrays = [VALUES, TIMES, TARGETS]
