@@ -130,8 +130,9 @@ def numbers(x: Any) -> list[float]:
 
 
 def sizes(x: Any) -> list[float]:
-    """One number for all axes, or three."""
-    return [float(x)] * 3 if isinstance(x, (int, float)) or not hasattr(x, "__len__") else numbers(x)
+    """One number for all axes, or three. A number may be an array without dimensions."""
+    one = isinstance(x, (int, float)) or not hasattr(x, "__len__") or getattr(x, "ndim", 1) == 0
+    return [float(x)] * 3 if one else numbers(x)
 
 
 def whole(x: Any) -> list[int]:
@@ -147,7 +148,7 @@ def matrix(op: str, name: str, given: Any, like: Array) -> Array:
             given = np.asarray(given)
         except ValueError as error:
             raise ValueError(f"{op}: {name} must be rows of as many numbers each, got {given!r}") from error
-    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu" and not isinstance(given, np.ma.MaskedArray):
         if kind == "torch":
             import torch
 
