@@ -38,6 +38,61 @@ def test_resampling_names_its_own_arguments():
             robocache.resample_trajectories(VALUES, TIMES, TARGETS, **{"method": "angle", option: value})
 
 
+def test_without_targets_the_arguments_that_are_there_are_named():
+    for call in (
+        lambda: robocache.resample_trajectories(VALUES, TIMES, None),
+        lambda: robocache.resample_trajectories(*map(torch.from_numpy, (VALUES, TIMES)), None),
+        lambda: robocache.fuse_multimodal([(VALUES, TIMES)], None),
+    ):
+        with pytest.raises(ValueError, match=r"^\w+: target_times must be given, got nothing$"):
+            call()
+    with pytest.raises(
+        ValueError, match=r"^align: times must be given, or anchor and deltas, and not both, got neither"
+    ):
+        robocache.align(robocache.Stream(VALUES, TIMES))
+
+
+@pytest.mark.parametrize("check", [1, 0, "yes", np.True_])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_check_that_is_no_bool_is_refused(kind, check, backend):
+    values, times, targets = (array_of(kind, x, DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
+    for chosen in (backend, None):
+        for call in (
+            lambda **options: robocache.align(robocache.Stream(values, times), targets, **options),
+            lambda **options: robocache.resample_trajectories(values, times, targets, **options),
+            lambda **options: robocache.fuse_multimodal([(values, times)], targets, **options),
+        ):
+            with pytest.raises(ValueError) as caught:
+                call(check=check, backend=chosen)
+            assert str(caught.value).partition(": ")[2] == f"check must be True or False, got {check!r}"
+
+
+@pytest.mark.parametrize("dtype", [3, 1.5], ids=repr)
+def test_what_is_no_dtype_is_refused(dtype, backend):
+    values, times, targets = (on(backend, x) for x in (VALUES, TIMES, TARGETS))
+    for argument, call in (
+        ("dtype", lambda: robocache.resample_trajectories(values, times, targets, dtype=dtype, backend=backend)),
+        (r"streams\[0\]\.dtype", lambda: robocache.align(robocache.Stream(values, times, dtype=dtype), targets)),
+        ("dtype", lambda: robocache.voxelize_pointcloud(values[0], dtype=dtype, backend=backend)),
+    ):
+        with pytest.raises(ValueError, match=rf"^\w+: {argument} must have a dtype of .*, got {dtype!r}$"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["source_data", "source_times", "target_times"])
+@pytest.mark.parametrize("backend", [None, "torch"])
+def test_a_mask_is_refused_because_nothing_would_read_it(name, backend):
+    arrays = {"source_data": VALUES, "source_times": TIMES, "target_times": TARGETS}
+    arrays[name] = np.ma.masked_array(arrays[name], mask=arrays[name] == 0)
+    said = rf"^resample_trajectories: {name} must be an array without a mask, .*, got .*MaskedArray"
+    with pytest.raises(ValueError, match=said):
+        robocache.resample_trajectories(**arrays, backend=backend)
+    if name != "source_data":  # as a tensor it would lose the mask
+        arrays["source_data"] = torch.zeros(VALUES.shape, requires_grad=True)
+        with pytest.raises(ValueError, match=said):
+            robocache.resample_trajectories(**arrays)
+
+
 def test_the_message_of_the_design_is_word_for_word_what_is_raised():
     with pytest.raises(ValueError) as caught:
         robocache.resample_trajectories(np.zeros((8, 100, 7)), np.zeros((8, 99)), np.zeros((8, 10)))
@@ -137,7 +192,9 @@ def test_an_output_that_requires_grad_is_refused_unless_grad_is_disabled(backend
     stream = robocache.Stream(values, times)
     leaf = torch.ones(OUT_SHAPE, device=targets.device, requires_grad=True)
     for out in (leaf, leaf * 1):
-        with pytest.raises(NotImplementedError, match=r"^align: out\[0\] must not require grad, .*got requires_grad=True"):
+        with pytest.raises(
+            NotImplementedError, match=r"^align: out\[0\] must not require grad, .*got requires_grad=True"
+        ):
             robocache.align(stream, targets, out=out, backend=backend)
         assert (out == 1).all()
     with torch.no_grad():

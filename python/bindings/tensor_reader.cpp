@@ -96,8 +96,8 @@ std::string text_of(nb::handle object) {
          given + why);
 }
 
-/// Fake tensors and tensors that are zero without being written anywhere have no memory: their address is null, and that
-/// of a view of one its offset from null.
+/// Fake tensors and tensors that are zero without being written anywhere have no memory: their address is null, and
+/// that of a view of one its offset from null.
 void require_data(const TensorView& view, nb::handle object, const Argument& argument) {
     const auto address = reinterpret_cast<std::uintptr_t>(view.data);
     if (address >> 32 != 0 || view.num_elements() == 0) return;  // no offset is so large
@@ -120,6 +120,13 @@ TensorView read_through_table(const dlpack::ExchangeApi& api, nb::handle object,
     view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
     require_data(view, object, argument);
     return view;
+}
+
+void refuse_mask(nb::handle object, const Argument& argument) {
+    static const nb::handle masked = nb::object(nb::module_::import_("numpy.ma").attr("MaskedArray")).release();
+    if (!nb::isinstance(object, masked)) return;
+    fail(argument.op, argument.name, "be an array without a mask, which nothing would read: x.filled(...) or x.data",
+         text_of(object.type()));
 }
 
 bool is_on_cuda(nb::handle object) {
@@ -159,6 +166,7 @@ TensorView TensorReader::read(nb::handle object, const Argument& argument, Acces
 }
 
 TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
+    refuse_mask(object, argument);
     nb::object source = nb::borrow(object);
     try {
         if (stream_ && is_on_cuda(object)) source = ready_on_stream(object);
