@@ -166,3 +166,14 @@ def test_a_stream_with_one_episode_serves_every_row_next_to_streams_with_many(ba
     for i, case in enumerate(cases):
         case.targets = cases[0].targets
         assert_agrees(robocache.Aligned(got.values[i], got.valid[i], None), case.expected(), dtype)
+
+
+@pytest.mark.parametrize("method", WINDOW)
+def test_windows_reach_past_the_ends_of_int64(method, backend, rng):
+    """Where the mirrored edge has no int64, the rows up to the last of all times are in the window."""
+    ends = np.array([2**63 - 1, 2**63 - 10, 2**63 - 11, 2**62, 2**62 - 1, 10, 0])
+    case = dense(rng, np.dtype(np.float64), np.dtype(np.int64), (2,), num_episodes=200, num_rows=6, num_targets=3)
+    for name in ("times", "targets"):
+        shape = getattr(case, name).shape
+        setattr(case, name, np.sort(rng.choice(np.concatenate([ends, -1 - ends]), shape), 1))
+    assert_agrees(case.align(backend, method=method), case.expected(method=method), case.values.dtype)

@@ -175,6 +175,48 @@ def test_an_output_in_another_float_dtype_is_written_with_one_rounding(backend, 
     assert bits(out) == bits(case.align(backend, dtype="float32").values)
 
 
+def test_an_output_of_16_bits_is_rounded_once(backend):
+    """Between 1 and the next float16, above the middle by less than a float32 can tell."""
+    rows = on(backend, np.full((2, 1), 1 + 2**-11 + 2**-40))
+    out = on(backend, np.zeros((1, 1, 1), np.float16))
+    times = on(backend, np.array([0.0, 1.0]))
+    robocache.align(robocache.Stream(rows, times), times[:1] + 0.5, out=out, backend=backend)
+    assert to_numpy(out).item() == 1 + 2**-10
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, BFLOAT16, np.int64], ids=lambda d: np.dtype(d).name)
+def test_outputs_of_numpy_may_run_backwards(backend, dtype):
+    whole = np.full((1, 5, 4), 7, dtype)
+    times = np.arange(3.0)
+    rows = np.arange(6).reshape(3, 2).astype(dtype)
+    got = robocache.align(robocache.Stream(rows, times), times, out=whole[:, 3:0:-1, ::-2], backend=backend)
+    assert got.values.tolist() == rows[None].tolist()
+    want = np.full((5, 4), 7, dtype)
+    want[3:0:-1, ::-2] = rows
+    assert whole[0].tolist() == want.tolist()
+
+
+def test_autograd_notices_that_an_output_was_written(backend):
+    """What a gradient still needs of the old values cannot be had."""
+    times = array_of("torch", np.arange(3.0), DEVICE[backend])
+    out = array_of("torch", np.full((1, 3), 7.0), DEVICE[backend])
+    factor = torch.ones_like(out, requires_grad=True)
+    loss = (factor * out).sum()
+    robocache.align(robocache.Stream(times, times), times, out=out, backend=backend)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_an_output_made_in_inference_mode_is_written():
+    times = torch.arange(3.0)
+    with torch.inference_mode():
+        out = torch.zeros(1, 3)
+        robocache.align(robocache.Stream(times, times), times, out=out)
+    robocache.align(robocache.Stream(times + 1, times), times, out=out)
+    assert out.tolist() == [[1, 2, 3]]
+
+
 def test_jax_without_64_bits_still_works():
     code = """
 import jax.numpy as jnp, numpy as np, robocache

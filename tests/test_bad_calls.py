@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import robocache
 import torch
-from arrays import on
+from arrays import DEVICE, array_of, on
 
 VALUES, TIMES, TARGETS = (
     np.zeros((2, 5, 3), np.float32),
@@ -36,6 +36,61 @@ def test_resampling_names_its_own_arguments():
     ]:
         with pytest.raises(ValueError, match=rf"^resample_trajectories: {option} must .*, got .*{value}"):
             robocache.resample_trajectories(VALUES, TIMES, TARGETS, **{"method": "angle", option: value})
+
+
+def test_without_targets_the_arguments_that_are_there_are_named():
+    for call in (
+        lambda: robocache.resample_trajectories(VALUES, TIMES, None),
+        lambda: robocache.resample_trajectories(*map(torch.from_numpy, (VALUES, TIMES)), None),
+        lambda: robocache.fuse_multimodal([(VALUES, TIMES)], None),
+    ):
+        with pytest.raises(ValueError, match=r"^\w+: target_times must be given, got nothing$"):
+            call()
+    with pytest.raises(
+        ValueError, match=r"^align: times must be given, or anchor and deltas, and not both, got neither"
+    ):
+        robocache.align(robocache.Stream(VALUES, TIMES))
+
+
+@pytest.mark.parametrize("check", [1, 0, "yes", np.True_])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_check_that_is_no_bool_is_refused(kind, check, backend):
+    values, times, targets = (array_of(kind, x, DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
+    for chosen in (backend, None):
+        for call in (
+            lambda **options: robocache.align(robocache.Stream(values, times), targets, **options),
+            lambda **options: robocache.resample_trajectories(values, times, targets, **options),
+            lambda **options: robocache.fuse_multimodal([(values, times)], targets, **options),
+        ):
+            with pytest.raises(ValueError) as caught:
+                call(check=check, backend=chosen)
+            assert str(caught.value).partition(": ")[2] == f"check must be True or False, got {check!r}"
+
+
+@pytest.mark.parametrize("dtype", [3, 1.5], ids=repr)
+def test_what_is_no_dtype_is_refused(dtype, backend):
+    values, times, targets = (on(backend, x) for x in (VALUES, TIMES, TARGETS))
+    for argument, call in (
+        ("dtype", lambda: robocache.resample_trajectories(values, times, targets, dtype=dtype, backend=backend)),
+        (r"streams\[0\]\.dtype", lambda: robocache.align(robocache.Stream(values, times, dtype=dtype), targets)),
+        ("dtype", lambda: robocache.voxelize_pointcloud(values[0], dtype=dtype, backend=backend)),
+    ):
+        with pytest.raises(ValueError, match=rf"^\w+: {argument} must have a dtype of .*, got {dtype!r}$"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["source_data", "source_times", "target_times"])
+@pytest.mark.parametrize("backend", [None, "torch"])
+def test_a_mask_is_refused_because_nothing_would_read_it(name, backend):
+    arrays = {"source_data": VALUES, "source_times": TIMES, "target_times": TARGETS}
+    arrays[name] = np.ma.masked_array(arrays[name], mask=arrays[name] == 0)
+    said = rf"^resample_trajectories: {name} must be an array without a mask, .*, got .*MaskedArray"
+    with pytest.raises(ValueError, match=said):
+        robocache.resample_trajectories(**arrays, backend=backend)
+    if name != "source_data":  # as a tensor it would lose the mask
+        arrays["source_data"] = torch.zeros(VALUES.shape, requires_grad=True)
+        with pytest.raises(ValueError, match=said):
+            robocache.resample_trajectories(**arrays)
 
 
 def test_the_message_of_the_design_is_word_for_word_what_is_raised():
@@ -132,6 +187,28 @@ def test_an_output_is_refused_where_a_gradient_is_wanted():
         assert robocache.align(stream, torch.from_numpy(TARGETS), out=out).values is out
 
 
+def test_an_output_that_requires_grad_is_refused_unless_grad_is_disabled(backend):
+    values, times, targets = (array_of("torch", x, DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
+    stream = robocache.Stream(values, times)
+    leaf = torch.ones(OUT_SHAPE, device=targets.device, requires_grad=True)
+    for out in (leaf, leaf * 1):
+        with pytest.raises(
+            NotImplementedError, match=r"^align: out\[0\] must not require grad, .*got requires_grad=True"
+        ):
+            robocache.align(stream, targets, out=out, backend=backend)
+        assert (out == 1).all()
+    with torch.no_grad():
+        assert robocache.align(stream, targets, out=leaf, backend=backend).values is leaf
+    assert (leaf == 0).all()
+
+
+def test_an_output_with_a_lazy_negation_is_refused():
+    stream, targets = robocache.Stream(torch.from_numpy(VALUES), torch.from_numpy(TIMES)), torch.from_numpy(TARGETS)
+    out = torch.zeros(OUT_SHAPE, dtype=torch.complex64).conj().imag
+    with pytest.raises(ValueError, match=r"^align: out\[0\] must be resolved in memory .*, got a lazy negation"):
+        robocache.align(stream, targets, out=out)
+
+
 def test_a_gradient_of_one_array_among_arrays_of_other_frameworks_is_refused():
     streams = [(VALUES, TIMES), (torch.from_numpy(VALUES).clone().requires_grad_(), torch.from_numpy(TIMES))]
     with pytest.raises(NotImplementedError, match=r"^fuse_multimodal: streams\[1\]\.values must not require grad"):
@@ -167,6 +244,38 @@ def test_mixed_devices_are_refused():
         robocache.resample_trajectories(values, times.to("meta"), targets)
     with pytest.raises((ValueError, NotImplementedError), match=r"^resample_trajectories: .*meta"):
         robocache.resample_trajectories(values.to("meta"), times, targets)
+
+
+def without_memory(kind, *shape, cut):
+    """A fake tensor, or one that is zero without being written anywhere; with a cut a view of one."""
+    shape = (shape[0], shape[1] + cut, *shape[2:])
+    if kind == "zero":
+        return torch._efficientzerotensor(shape, dtype=torch.float64)[:, cut:]
+    with torch._subclasses.FakeTensorMode():
+        return torch.zeros(shape, dtype=torch.float64)[:, cut:]
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("kind", ["zero", "fake"])
+def test_tensors_without_memory_are_refused(kind, cut):
+    values, times, targets = (torch.from_numpy(x) for x in (VALUES.astype(np.float64), TIMES, TARGETS))
+    said = r"must be in memory, got <class '.*Tensor'> without any"
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: source_times {said}"):
+        robocache.resample_trajectories(values, without_memory(kind, 2, 5, cut=cut), targets)
+    with pytest.raises(ValueError, match=rf"^resample_trajectories: target_times {said}"):
+        robocache.resample_trajectories(values, times, without_memory(kind, 2, 4, cut=cut))
+    with pytest.raises(ValueError, match=rf"^align: out\[0\] {said}"):
+        robocache.align(robocache.Stream(values, times), targets, out=without_memory(kind, *OUT_SHAPE, cut=cut))
+    if kind == "zero":  # with fake values a call is traced
+        with pytest.raises(ValueError, match=rf"^resample_trajectories: source_data {said}"):
+            robocache.resample_trajectories(without_memory(kind, 2, 5, 3, cut=cut), times, targets)
+        with pytest.raises(ValueError, match=rf"^voxelize_pointcloud: points {said}"):
+            robocache.voxelize_pointcloud(without_memory(kind, 5, 3, cut=cut))
+
+
+def test_an_empty_tensor_needs_no_memory():
+    empty = torch._efficientzerotensor((0, 3))
+    assert not robocache.voxelize_pointcloud(empty, grid_size=(1, 1, 1)).any()
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -72,6 +72,28 @@ def test_unbatched_streams_give_an_unbatched_output(backend):
     assert to_numpy(valid).tolist() == [[True, True]] * 2
 
 
+@pytest.mark.parametrize("num_episodes", [1, 2])
+def test_ragged_streams_keep_their_episodes_where_the_targets_are_shared(kind, num_episodes):
+    """The direct way into C++ once made room for the first episode and wrote all of them."""
+    rows, cuts = 3 * num_episodes, 3 * np.arange(num_episodes + 1)
+    ragged = robocache.Stream(*(array_of(kind, x) for x in (np.arange(2.0 * rows).reshape(-1, 2),
+                                                            np.tile([0.0, 1.0, 2.0], num_episodes), cuts)))  # fmt: skip
+    single = tuple(array_of(kind, x) for x in (np.array([[7.0], [9.0]]), np.array([0.0, 2.0])))
+    targets = array_of(kind, np.array([0.5, 1.5]))
+    episodes = [[[1.0, 2.0], [3.0, 4.0]], [[7.0, 8.0], [9.0, 10.0]]][:num_episodes]
+    both = [[[*row, x] for row, x in zip(e, (7.5, 8.5), strict=True)] for e in episodes]
+    for backend in (None, "torch"):
+        options = {"return_valid": True, "backend": backend}
+        values, valid = robocache.fuse_multimodal([ragged], targets, **options)
+        assert to_numpy(values).tolist() == episodes
+        assert valid.shape == (num_episodes, 2, 1)
+        for streams in ([ragged, single], [single, ragged]):
+            values, valid = robocache.fuse_multimodal(streams, targets, **options)
+            want = both if streams[0] is ragged else [[[x, *row] for *row, x in e] for e in both]
+            assert to_numpy(values).tolist() == want
+            assert to_numpy(valid).all()
+
+
 def test_one_stream_is_a_resampling(backend, rng):
     case = dense(rng, np.dtype(np.float32), np.dtype(np.int64), (5,))
     v, t, targets = given(backend, case.values, case.times, case.targets)

@@ -243,6 +243,19 @@ def test_an_output_can_be_given_to_a_compiled_call(backend, rng):
     assert not out[:, :, 7:].any()
 
 
+@native
+def test_an_output_that_requires_grad_is_refused_in_a_compiled_call(backend, rng):
+    values, times, _, query = sample(rng, "dense", backend)
+    stream, targets = robocache.Stream(values.detach(), times), query["times"]
+    out = torch.zeros_like(robocache.align(stream, targets).values).requires_grad_()
+    compiled = torch.compile(lambda out: robocache.align(stream, targets, out=out).values, backend="aot_eager")
+    with pytest.raises(NotImplementedError, match=r"^align: out\[0\] must not require grad"):
+        compiled(out)
+    with torch.no_grad():
+        compiled(out)
+    assert out.any()
+
+
 def test_align_can_be_exported(rng):
     values, times, _, query = sample(rng, "dense", "cpu")
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import robocache
+import torch
 from arrays import FLOATS, bits, kind_of, on, to_numpy
 from voxel_cases import (
     FEATURES,
@@ -153,6 +154,22 @@ def test_one_voxel_size_stands_for_three(backend, rng):
     case.size = (0.15, 0.15, 0.15)
     want, case.size = case.expected("count"), 0.15
     assert_dense(case.dense(backend, "count"), want)
+
+
+@pytest.mark.parametrize("number", [np.float32, np.array, torch.tensor], ids=["scalar", "array", "tensor"])
+def test_a_voxel_size_may_be_a_number_of_any_framework(number, backend, rng):
+    case = one_cloud(rng, POINTS[0])
+    case.size = (0.25, 0.25, 0.25)
+    want, case.size = case.expected("count"), number(0.25)
+    assert_dense(case.dense(backend, "count"), want)
+
+
+@pytest.mark.parametrize("dtype", FEATURES[:3], ids=str)
+def test_a_fill_past_the_dtype_is_infinite(dtype, backend):
+    points, features = on(backend, np.zeros((1, 3), np.float32)), on(backend, np.ones((1, 1), dtype))
+    for fill in (1e39, -1e300):
+        got = robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (1, 1, 2), "max", backend, fill=fill)
+        assert to_numpy(got).astype(np.float64).ravel().tolist() == [1.0, np.inf if fill > 0 else -np.inf]
 
 
 @pytest.mark.parametrize("fill", [0.0, -7.5, np.inf, -np.inf, np.nan, 1e-3, 65504.0])
@@ -365,6 +382,18 @@ def test_depth_images_of_any_strides_agree(backend, rng):
     assert_dense(images.dense(backend, "mean", deterministic=True), want)
     images.intrinsics = np.broadcast_to(images.intrinsics[0, 0], (2, 3, 3, 3))
     assert_dense(images.dense(backend, "mean", deterministic=True), images.expected("mean"))
+
+
+@pytest.mark.parametrize("form", [np.ndarray.tolist, np.int64, np.uint8, np.float64], ids=lambda f: f.__name__)
+def test_cameras_and_poses_may_be_lists_and_whole_numbers(form, backend):
+    depth = on(backend, np.array([[1.0, 2.0, 3.0], [1.0, 0.0, 2.0]], np.float32))
+    camera, pose = np.array([[2, 0, 1], [0, 2, 1], [0, 0, 1]]), np.eye(4, dtype=np.int64)
+    pose[:3, 3] = 1, 2, 3
+    options = {"grid_min": (0, 0, 0), "voxel_size": 0.5, "grid_size": (9, 9, 15), "mode": "count", "backend": backend}
+    want = robocache.voxelize_depth(depth, *(on(backend, x.astype(np.float32)) for x in (camera, pose)), **options)
+    assert int(want.sum()) == 5
+    got = robocache.voxelize_depth(depth, form(camera), form(pose), **options)
+    assert to_numpy(got).tolist() == to_numpy(want).tolist()
 
 
 def test_the_deepest_depth_is_still_a_point(backend):

@@ -78,6 +78,7 @@ CLOUD = {
     "no offsets at all": ({"offsets": np.array([], np.int64)}, "offsets", "(0,)"),
 }
 DENSE = {
+    "no grid size": ({"grid_size": None}, "grid_size", "None"),
     "occupancy as int64": ({"dtype": "int64"}, "dtype", "int64"),
     "occupancy as float16": ({"dtype": "float16"}, "dtype", "float16"),
     "counts as float32": ({"mode": "count", "dtype": "float32"}, "dtype", "float32"),
@@ -100,6 +101,8 @@ SPARSE = {
     "a grid without any cells": ({"grid_size": (0, 0, 0)}, "grid_size", "(0, 0, 0)"),
 }
 IMAGES = {
+    "a depth scale past float32": ({"depth_scale": 1e39}, "depth_scale", "1e+39"),
+    "a depth scale that is 0 in float32": ({"depth_scale": 1e-50}, "depth_scale", "1e-50"),
     "a row of pixels": ({"depth": DEPTH[0, 0]}, "depth", "(6,)"),
     "views that are not said to be views": ({"depth": DEPTH[None]}, "depth", "(1, 3, 4, 6)"),
     "an image as views": ({"depth": DEPTH[0], "views": True}, "depth", "(4, 6)"),
@@ -110,7 +113,10 @@ IMAGES = {
     "a camera of 3 x 4": ({"intrinsics": np.eye(3, 4, dtype="f4")}, "intrinsics", "(3, 4)"),
     "four numbers for a camera": ({"intrinsics": np.ones(4, "f4")}, "intrinsics", "(4,)"),
     "two cameras for three images": ({"intrinsics": np.stack([CAMERA] * 2)}, "intrinsics", "(2, 3, 3)"),
-    "integers for a camera": ({"intrinsics": np.eye(3, dtype=np.int32)}, "intrinsics", "int32"),
+    "a bool camera": ({"intrinsics": np.eye(3, dtype=bool)}, "intrinsics", "bool"),
+    "a camera with a hole": ({"intrinsics": [[1, 0, 0], [0, None, 0], [0, 0, 1]]}, "intrinsics", "object"),
+    "rows of several lengths": ({"intrinsics": [[1, 0, 0], [0, 1], [0, 0, 1]]}, "intrinsics", "[[1, 0, 0], [0, 1]"),
+    "a pose of several lengths": ({"pose": [[1.0], [0.0, 1.0]]}, "pose", "[[1.0], [0.0, 1.0]]"),
     "a pose of 3 x 4": ({"pose": POSE[:3]}, "pose", "(3, 4)"),
     "two poses for three images": ({"pose": np.stack([POSE] * 2)}, "pose", "(2, 4, 4)"),
     "colours of other pixels": ({"mode": "max", "features": np.zeros((3, 6, 4, 3), "u1")}, "features", "(3, 6, 4, 3)"),
@@ -210,6 +216,23 @@ def test_offsets_are_checked_on_the_cpu_if_nothing_is_said():
 
 
 # ---- what is no array, and where it is -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [None, "torch"])
+@pytest.mark.parametrize("name", ["points", "features", "offsets", "depth", "intrinsics", "pose"])
+def test_a_mask_is_refused_because_nothing_would_read_it(name, backend):
+    given = {"points": POINTS, "features": FEATURES, "offsets": np.array([0, 5]), "mode": "mean"}
+    op = robocache.voxelize_pointcloud
+    if name in ("depth", "intrinsics", "pose"):
+        op, given = robocache.voxelize_depth, {"depth": DEPTH, "intrinsics": CAMERA, "pose": POSE}
+    given[name] = np.ma.masked_array(given[name], mask=given[name] == 0)
+    with pytest.raises(ValueError, match=rf"^{op.__name__}: {name} must be an array without a mask, .*MaskedArray"):
+        op(**given, **CUBE, backend=backend)
+
+
+def test_lengths_are_not_said_to_be_allowed_to_be_0():
+    with pytest.raises(ValueError, match=r"depth_scale must be positive and finite in float32, got 1e\+39$"):
+        robocache.voxelize_depth(DEPTH, CAMERA, depth_scale=1e39)
 
 
 @pytest.mark.parametrize("op", ["voxelize_pointcloud", "voxelize_sparse"])

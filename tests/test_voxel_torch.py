@@ -203,6 +203,8 @@ BAD = {
     "features": lambda p, f: robocache.voxelize_pointcloud(p, f[1:], mode="max"),
     "no gradient of points": lambda p, f: robocache.voxelize_pointcloud(f[:, :3], f, mode="max"),
     "capacity": lambda p, f: robocache.voxelize_sparse(p, f, max_voxels=0, padded=True),
+    "no cells": lambda p, f: robocache.voxelize_sparse(p, f, grid_size=(0, 0, 0), max_voxels=9, padded=True),
+    "offsets": lambda p, f: robocache.voxelize_pointcloud(p, offsets=p.new_zeros(2, dtype=torch.int64), check=True),
 }
 
 

@@ -18,6 +18,7 @@ Names read_names(const nb::tuple& names) {
     Names result;
     result.op = text(names[0]);
     result.query_times = text(names[1]);
+    result.has_anchor = result.op == "align";
     for (nb::handle item : nb::borrow<nb::tuple>(names[2])) {
         const auto stream = nb::borrow<nb::tuple>(item);
         result.streams.push_back({text(stream[0]), text(stream[1]), nb::cast<bool>(stream[2])});

@@ -35,18 +35,25 @@ public:
         return result;
     }
 
-    /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made.
-    void check(nb::handle given, bool check_data) {
+    /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made. As shapes().
+    nb::list check(nb::handle given, bool check_data) {
         std::vector<AlignOutput> outputs;
         if (given.is_none()) {
             for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back({expected(i), {}, {}});
         } else {
             outputs = read_outputs(given);
         }
-        const Stream stream = arguments_.reader().stream();
-        const nb::gil_scoped_release unlocked;
-        align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
-        align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
+        {
+            const Stream stream = arguments_.reader().stream();
+            const nb::gil_scoped_release unlocked;
+            align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
+            align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
+        }
+        nb::list result;
+        for (const AlignOutput& out : outputs) {
+            result.append(nb::make_tuple(shape_of(out.values), name(out.values.dtype)));
+        }
+        return result;
     }
 
     void run(const nb::sequence& given, bool check_data) { run(read_outputs(given), check_data); }
@@ -182,9 +189,10 @@ private:
     /// One episode, one row of targets: the user passed no batch dimension and wants none back.
     bool is_unbatched() const {
         for (const StreamView& stream : arguments_.streams()) {
-            if (stream.times.rank != 1) return false;
+            if (stream.times.rank != 1 || stream.offsets) return false;
         }
-        return arguments_.query().times && arguments_.query().times->rank == 1;
+        const Query& query = arguments_.query();
+        return query.times && query.times->rank == 1 && !query.episode;
     }
 
     nb::object new_tensor(nb::handle like, TensorView& view, bool drop) {

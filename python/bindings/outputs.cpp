@@ -1,6 +1,8 @@
 // Making outputs.
 #include "outputs.hpp"
 
+#include <stdexcept>
+
 #include "memory.hpp"
 
 namespace nb = nanobind;
@@ -25,6 +27,16 @@ nb::object shape_of(const TensorView& view, int first) {
     return shape;
 }
 
+void take_memory(TensorView& view, const TensorView& made) {
+    const auto bytes = [](const TensorView& tensor) { return tensor.num_elements() * size_bytes(tensor.dtype); };
+    if (bytes(made) != bytes(view)) {
+        throw std::logic_error("an output of shape " + shape_text(view) + " cannot be in memory of shape " +
+                               shape_text(made));
+    }
+    view.data = made.data;
+    view.device = made.device;
+}
+
 nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, TensorReader& reader, bool drop,
                       std::optional<int> fill) {
     static const nb::handle torch = nb::module_::import_("torch").release();
@@ -39,8 +51,7 @@ nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, Tenso
         tensor = like.attr("new_empty")(shape, nb::arg("dtype") = torch.attr(name(view.dtype)));
     }
     const TensorView made = reader.read(tensor, {"new_tensor", "out"}, Access::write);
-    view.data = made.data;
-    view.device = made.device;
+    take_memory(view, made);
     if (made.device.type == DeviceType::cpu && !fill) {
         prefer_huge_pages(view.data, static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
     }

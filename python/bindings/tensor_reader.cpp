@@ -96,6 +96,20 @@ std::string text_of(nb::handle object) {
          given + why);
 }
 
+/// Fake tensors and tensors that are zero without being written anywhere have no memory: their address is null, and
+/// that of a view of one its offset from null.
+void require_data(const TensorView& view, nb::handle object, const Argument& argument) {
+    const auto address = reinterpret_cast<std::uintptr_t>(view.data);
+    if (address >> 32 != 0 || view.num_elements() == 0) return;  // no offset is so large
+    std::uintptr_t offset = 0;
+    if (address != 0) {
+        if (!nb::hasattr(object, "storage_offset")) return;
+        const nb::int_ elements(object.attr("storage_offset")());
+        offset = nb::cast<std::uintptr_t>(elements) * static_cast<std::uintptr_t>(size_bytes(view.dtype));
+    }
+    if (address == offset) fail(argument.op, argument.name, "be in memory", text_of(object.type()) + " without any");
+}
+
 TensorView read_through_table(const dlpack::ExchangeApi& api, nb::handle object, const Argument& argument) {
     dlpack::Tensor tensor{};
     if (api.tensor_from_py_object(object.ptr(), &tensor) != 0) fail_unreadable(object, argument, Access::read);
@@ -104,7 +118,15 @@ TensorView read_through_table(const dlpack::ExchangeApi& api, nb::handle object,
     view.dtype = convert(tensor.dtype, argument);
     view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};
     view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+    require_data(view, object, argument);
     return view;
+}
+
+void refuse_mask(nb::handle object, const Argument& argument) {
+    static const nb::handle masked = nb::object(nb::module_::import_("numpy.ma").attr("MaskedArray")).release();
+    if (!nb::isinstance(object, masked)) return;
+    fail(argument.op, argument.name, "be an array without a mask, which nothing would read: x.filled(...) or x.data",
+         text_of(object.type()));
 }
 
 bool is_on_cuda(nb::handle object) {
@@ -144,6 +166,7 @@ TensorView TensorReader::read(nb::handle object, const Argument& argument, Acces
 }
 
 TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
+    refuse_mask(object, argument);
     nb::object source = nb::borrow(object);
     try {
         if (stream_ && is_on_cuda(object)) source = ready_on_stream(object);
@@ -165,6 +188,7 @@ TensorView TensorReader::read_through_export(nb::handle object, const Argument& 
     view.dtype = convert({dtype.code, dtype.bits, dtype.lanes}, argument);
     view.device = {static_cast<DeviceType>(array.device_type()), array.device_id()};
     view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+    require_data(view, object, argument);
     if (view.device.type == DeviceType::cuda && !object.type().is(type_)) must_wait_ = true;
     exported_.push_back(std::move(array));
     return view;

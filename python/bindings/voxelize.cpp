@@ -43,6 +43,7 @@ public:
         : arguments_(op, grid, options, queue),
           view_(read(arguments_, source, static_cast<View*>(nullptr))),
           options_(arguments_.options(device())) {
+        if (grid[2].is_none()) fail(arguments_.names().op, "grid_size", "be three whole numbers", "None");
         plan_output(info);
         workspace_bytes_ = plan_bytes(arguments_, view_, output_, options_);
     }

@@ -130,8 +130,9 @@ std::optional<std::int64_t> VoxelArguments::optional_count(nb::handle object, co
 /// 0 means "not given" in C++, so that it cannot be told from a bad value there.
 double VoxelArguments::positive(nb::handle object, const char* name) const {
     const std::optional<double> value = number(object);
-    if (!value || !(*value > 0) || !std::isfinite(*value)) {
-        fail(names_.op, name, "be positive and finite", repr_of(object));
+    const auto rounded = static_cast<float>(value.value_or(0));
+    if (!(rounded > 0) || !std::isfinite(rounded)) {
+        fail(names_.op, name, "be positive and finite in float32", repr_of(object));
     }
     return *value;
 }

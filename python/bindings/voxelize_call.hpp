@@ -32,9 +32,7 @@ inline Make make_arrays(VoxelArguments& arguments, const nb::callable& allocate)
         make_contiguous(view);
         nb::object filled = fill ? nb::object(nb::int_(*fill)) : nb::none();
         nb::object made = allocate(what, shape_of(view), name(view.dtype), filled);
-        const TensorView read = arguments.tensor(made, what, Access::write);
-        view.data = read.data;
-        view.device = read.device;
+        take_memory(view, arguments.tensor(made, what, Access::write));
         return made;
     };
 }

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from . import _core
 from ._arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
 from ._backend import (
+    mark_written,
     needs_torch,
     on_device,
     refuse_arrays,
-    refuse_foreign_outputs,
+    refuse_outputs,
     run_torch,
     select_backend,
     wants_op,
@@ -219,7 +220,8 @@ def fuse_multimodal(
         values, valid = _concatenated(names, results)
     else:
         values, valid, *_ = results[0]
-    if all(getattr(s.times, "ndim", 2) == 1 for s in streams) and getattr(target_times, "ndim", 2) == 1:
+    unbatched = all(s.offsets is None and getattr(s.times, "ndim", 2) == 1 for s in streams)
+    if unbatched and getattr(target_times, "ndim", 2) == 1:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
 
@@ -363,8 +365,8 @@ def _run(
     refuse_arrays(op, names, streams, query, chosen)
     if check is None:  # reading times back from a GPU would stop the queue of work there
         check = not streams or device_type(streams[0].values) == "cpu"
-    if out is not None and chosen == "cuda":
-        refuse_foreign_outputs(op, kind, out)
+    if out is not None:
+        refuse_outputs(op, out, kind, chosen)
     queue = work_queue(kind, streams[0].values) if streams else None
     if chosen == "torch":
         outputs = None if out is None else [(native(x), None, None, None) for x in out]
@@ -377,6 +379,8 @@ def _run(
         return [(*(None if x is None else native(x) for x in o[:3]), o.column) for o in made]
 
     _core.align(names, specs, targets, allocate_once, check, queue)
+    if out is not None:
+        mark_written(out)
     if kind != "jax":
         return made
     return [o._replace(values=finish(o.values), valid=finish(o.valid), index=finish(o.index)) for o in made]

@@ -71,14 +71,18 @@ def native(array: Array) -> Any:
 
 
 def dtype_name(dtype: Any) -> str | None:
-    """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``."""
+    """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``. What is no dtype is named as
+    it is, for the contract to refuse."""
     if dtype is None:
         return None
     if isinstance(dtype, str):
         return dtype
     if type(dtype).__module__.split(".")[0] == "torch":
         return str(dtype).removeprefix("torch.")
-    return str(np.dtype(dtype).name)
+    try:
+        return str(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        return repr(dtype)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -127,6 +131,8 @@ def as_torch(array: Array) -> Array:
     view = native(array)
     if isinstance(view, tuple):
         return as_torch(view[0]).view(torch.bfloat16)
+    if isinstance(view, np.ma.MaskedArray):
+        raise TypeError("a masked array")
     if isinstance(view, np.ndarray):
         # torch takes neither read-only arrays nor negative strides.
         plain = view.flags.writeable and all(stride >= 0 for stride in view.strides)

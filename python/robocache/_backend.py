@@ -95,15 +95,48 @@ def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend)
                 raise ValueError(f"{op}: {name} must be finite, got NaT at {np.argwhere(np.isnat(array))[0].tolist()}")
         elif backend == "torch" or torch is None or not isinstance(array, torch.Tensor):
             continue
-        elif array.is_neg() or array.is_conj():
-            raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
+        else:
+            refuse_lazy(op, name, array)
 
 
-def refuse_foreign_outputs(op: str, kind: str, out: Sequence[Array]) -> None:
-    """A framework does not know what was written to its array on the stream of another one."""
+def refuse_lazy(op: str, name: str, tensor: Array) -> None:
+    if tensor.is_neg() or tensor.is_conj():
+        raise ValueError(f"{op}: {name} must be resolved in memory (x.resolve_neg()), got a lazy negation")
+
+
+def output_refusal(op: str, out: Sequence[Array]) -> str | None:
+    """What to say of an output that wants a gradient; None if there is no such output."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return None
     for i, array in enumerate(out):
-        if kind_of(array) != kind:
+        if isinstance(array, torch.Tensor) and array.requires_grad:
+            return (
+                f"{op}: out[{i}] must not require grad, what is written there has none: "
+                "detach it, or call under torch.no_grad(); got requires_grad=True"
+            )
+    return None
+
+
+def refuse_outputs(op: str, out: Sequence[Array], kind: str, backend: Backend) -> None:
+    """What the C++ contract cannot see of the outputs that the user gave."""
+    if (refusal := output_refusal(op, out)) is not None:
+        raise NotImplementedError(refusal)
+    torch = sys.modules.get("torch")
+    for i, array in enumerate(out):
+        # a framework does not know what was written to its array on the stream of another one
+        if backend == "cuda" and kind_of(array) != kind:
             raise ValueError(f"{op}: out[{i}] must be a {kind} array like the values on a GPU, got {kind_of(array)}")
+        if backend != "torch" and torch is not None and isinstance(array, torch.Tensor):
+            refuse_lazy(op, f"out[{i}]", array)
+
+
+def mark_written(out: Sequence[Array]) -> None:
+    """Tells autograd that C++ has changed these tensors, as operators of PyTorch do themselves."""
+    torch = sys.modules.get("torch")
+    for array in out:
+        if torch is not None and isinstance(array, torch.Tensor):
+            torch.autograd.graph.increment_version(array)
 
 
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
@@ -146,7 +179,7 @@ def move_to(op: str, array: Array | None, device: Any) -> Array | None:
 def run_torch(
     op: str, streams: Sequence[Stream], query: Query, dtypes: Sequence[str], out: Sequence[Array] | None
 ) -> list[tuple[Array, Array, Array]]:
-    """The torch backend on arrays of any kind; ``out`` takes copies of the values."""
+    """The torch backend on arrays of any kind; ``out``, of these ``dtypes``, takes copies of the values."""
     import torch
 
     from . import _torch_backend
@@ -169,5 +202,8 @@ def run_torch(
     if out is None:
         return arrays
     for (values, _, _), target in zip(results, out, strict=True):
-        as_torch(target).copy_(values)
+        if isinstance(target, np.ndarray):  # any strides, which torch would not take
+            target[...] = from_torch("numpy", values.detach())
+        else:
+            as_torch(target).copy_(values)
     return [(target, valid, index) for target, (_, valid, index) in zip(out, arrays, strict=True)]

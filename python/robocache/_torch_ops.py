@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ._arrays import as_torch, dtype_name
-from ._backend import gradient_refusal, refuse_arrays, select_backend
+from ._backend import gradient_refusal, output_refusal, refuse_arrays, select_backend
 from ._torch_gradient import (
     DTYPES,
     NAMES,
@@ -68,6 +68,8 @@ def run(
     wanted = tuple([torch.is_grad_enabled() and s.values.requires_grad for s in streams])
     if out is not None and refusal is None and True in wanted:
         refusal = f"{names[0]}: out must not be given where values require grad, got out"
+    if out is not None and refusal is None:
+        refusal = output_refusal(names[0], out)
     if check is None:
         check = where == "cpu" and not traced
     given = tuple([x is not None for x in query])
@@ -82,7 +84,7 @@ def run(
         results = torch.ops.robocache.align(values, others, integers, floats, spec)
     else:
         results = Gradient.apply(call, others, *values)  # type: ignore[no-untyped-call]
-    return unflatten(results, len(streams), call.wants, out)
+    return unflatten(results, len(streams), call.wants, out if refusal is None else None)
 
 
 def is_traced(x: Tensor) -> bool:

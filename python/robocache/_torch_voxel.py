@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ._torch_backend import round_to
+
 OF_FEATURES = ("sum", "mean", "min", "max")
 INT32_MIN, INT32_MAX, INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
 
@@ -192,8 +194,10 @@ def place(
         empty = 0.0
         values = voxels.counts.clamp(max=1 if mode == "occupancy" else 255 if dtype == torch.uint8 else INT32_MAX)
         default = torch.int32
-    grid = torch.full((*size, *values.shape[1:]), empty, dtype=dtype or default, device=counts.device)
-    grid[where] = values.to(grid.dtype)
+    dtype = dtype or default
+    empty = round_to(torch.tensor(float(empty), dtype=torch.float64), dtype).item()  # infinite past the dtype
+    grid = torch.full((*size, *values.shape[1:]), empty, dtype=dtype, device=counts.device)
+    grid[where] = values.to(dtype)
     return grid, counts, voxels.dropped
 
 

@@ -56,8 +56,7 @@ def run_sparse(source: Source, grid: Grid, options: Source, limits: Source, wher
     named = [(name, x) for name, x in zip(POINTS, source, strict=True) if x is not None]
     if is_traced(named):
         refusal = refusal_of(op, named, differentiable=True)
-        bounds = (*grid[:2], (0, 0, 0) if grid[2] is None else grid[2])
-        packed = (*flat(bounds, options), *limits[:3], refusal)
+        packed = (*flat(grid, options), *limits[:3], refusal)
         made = torch.ops.robocache.voxelize_sparse(points, features, offsets, *packed)
     else:
         refuse(op, named, where)
@@ -84,7 +83,8 @@ def flat(grid: Grid, options: Source) -> tuple[Any, ...]:
     """The grid and the options as an operator takes them. Compilers trace this: what is wrong is said when it runs."""
     mode, _, fill, deterministic, check = options
     origin, size = [float(x) for x in grid[0]], sizes(grid[1])
-    return origin, size, list(grid[2]), mode, float(fill), bool(deterministic), bool(check)
+    shape = None if grid[2] is None else list(grid[2])
+    return origin, size, shape, mode, float(fill), bool(deterministic), bool(check)
 
 
 def padded_with_none(made: Sequence[Tensor]) -> Dense:
@@ -305,26 +305,27 @@ def refuse_second_order(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
 
 def voxelize_sparse(
     points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
+    shape: list[int] | None, mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
     max_points: int | None, padded: bool, refusal: str | None,
 ) -> list[Tensor]:  # fmt: skip
     raise_refusal(refusal)
-    grid = (origin, size, None if list(shape) == [0, 0, 0] else shape)
     options = (mode, None, fill, deterministic, check)
-    return compute_sparse((points, offsets, features), grid, options, (max_voxels, max_points, padded, True))
+    limits = (max_voxels, max_points, padded, True)
+    return compute_sparse((points, offsets, features), (origin, size, shape), options, limits)
 
 
 def voxelize_sparse_fake(
     points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
+    shape: list[int] | None, mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
     max_points: int | None, padded: bool, refusal: str | None,
 ) -> list[Tensor]:  # fmt: skip
     num_points = points.shape[0]
     smaller: Any = torch.sym_min
     capacity = max_voxels if padded and max_voxels is not None else num_points
     if not padded:
-        cells = (1 if offsets is None else offsets.shape[0] - 1) * shape[0] * shape[1] * shape[2]
-        capacity = capacity if list(shape) == [0, 0, 0] else smaller(capacity, cells)
+        if shape is not None:
+            cells = (1 if offsets is None else offsets.shape[0] - 1) * shape[0] * shape[1] * shape[2]
+            capacity = smaller(capacity, cells)
         capacity = capacity if max_voxels is None else smaller(capacity, max_voxels)
 
     def make(sizes: Sequence[Any], dtype: torch.dtype) -> Tensor:
@@ -372,6 +373,7 @@ def voxelize_depth_fake(
 # ---- registration ----------------------------------------------------------------------------------------------------
 
 OPTIONS = "float[] origin, float[] size, SymInt[] shape, str mode, float fill, bool deterministic, bool check"
+UNBOUNDED = OPTIONS.replace("SymInt[] shape", "SymInt[]? shape")
 CLOUD = "Tensor points, Tensor? features, Tensor? offsets"
 
 library = torch.library.Library("robocache", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -379,7 +381,7 @@ for schema, call, fake in (
     (f"voxelize({CLOUD}, {OPTIONS}, str? dtype, bool info, str? refusal) -> Tensor[]", voxelize, voxelize_fake),
     (f"voxelize_backward(Tensor grad, Tensor? values, {CLOUD}, float[] origin, float[] size, SymInt[] shape, str mode, "
      "SymInt num_rows, ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
-    (f"voxelize_sparse({CLOUD}, {OPTIONS}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
+    (f"voxelize_sparse({CLOUD}, {UNBOUNDED}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
      "-> Tensor[]", voxelize_sparse, voxelize_sparse_fake),
     (f"voxelize_depth(Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, {OPTIONS}, str? dtype, "
      "bool info, bool views, float? depth_scale, float? max_depth, str? refusal) -> Tensor[]",

@@ -53,7 +53,8 @@ def run_points(source: Source, grid: Grid, options: Source, info: bool, backend:
 def run_depth(source: Source, grid: Grid, options: Source, info: bool, backend: str | None, device: Any) -> Dense:
     op = "voxelize_depth"
     depth, intrinsics, pose, *rest = _moved(op, source, 4, device)
-    source = (depth, matrix(intrinsics, depth), None if pose is None else matrix(pose, depth), *rest)
+    intrinsics = matrix(op, "intrinsics", intrinsics, depth)
+    source = (depth, intrinsics, None if pose is None else matrix(op, "pose", pose, depth), *rest)
     named = _named(DEPTH, source)
     if needs_op(named, backend):
         from . import _torch_voxel_ops
@@ -129,21 +130,25 @@ def numbers(x: Any) -> list[float]:
 
 
 def sizes(x: Any) -> list[float]:
-    """One number for all axes, or three."""
-    return [float(x)] * 3 if isinstance(x, (int, float)) or not hasattr(x, "__len__") else numbers(x)
+    """One number for all axes, or three. A number may be an array without dimensions."""
+    one = isinstance(x, (int, float)) or not hasattr(x, "__len__") or getattr(x, "ndim", 1) == 0
+    return [float(x)] * 3 if one else numbers(x)
 
 
 def whole(x: Any) -> list[int]:
     return [int(item) for item in x]
 
 
-def matrix(given: Any, like: Array) -> Array:
+def matrix(op: str, name: str, given: Any, like: Array) -> Array:
     """Intrinsics or pose in float32 and in the framework of ``like``: a tensor or an array where it is, a list or a
     NumPy array wherever ``like`` is. Anything else is for the contract to name."""
     kind = kind_of(like)
     if isinstance(given, (list, tuple)):
-        given = np.asarray(given)
-    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        try:
+            given = np.asarray(given)
+        except ValueError as error:
+            raise ValueError(f"{op}: {name} must be rows of as many numbers each, got {given!r}") from error
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiu" and not isinstance(given, np.ma.MaskedArray):
         if kind == "torch":
             import torch
 

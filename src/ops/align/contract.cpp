@@ -204,6 +204,7 @@ private:
 // ---- query ----------------------------------------------------------------------------------------------------------
 
 void plan_targets(AlignPlan& plan, const Query& query, const Names& names) {
+    if (!query.times && !names.has_anchor) fail(names.op, names.query_times, "be given", "nothing");
     if (query.times.has_value() == (query.anchor.has_value() || query.deltas.has_value())) {
         fail(names.op, names.query_times, "be given, or anchor and deltas, and not both",
              query.times ? "both" : "neither");

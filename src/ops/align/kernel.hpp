@@ -176,11 +176,26 @@ ROBOCACHE_HD double midpoint(double a, double b) {
     return a + (b - a) / 2;
 }
 
-/// The edge as far from t on one side as the midpoint of t and `other` is on the other side.
+/// Half the distance from `other` to t > other, rounded up: how far after t the last window ends.
+ROBOCACHE_HD std::uint64_t half_width(std::int64_t t, std::int64_t other) {
+    const std::uint64_t span = distance(other, t);
+    return span / 2 + span % 2;
+}
+
+/// Whether the window of t, the last target, ends after all times there are.
+ROBOCACHE_HD bool has_no_end(std::int64_t t, std::int64_t earlier) {
+    return earlier < t && half_width(t, earlier) > distance(t, INT64_MAX);
+}
+
+ROBOCACHE_HD bool has_no_end(double, double) {
+    return false;
+}
+
+/// The edge as far from t on one side as the midpoint of t and `other` is on the other side. int64 saturates.
 ROBOCACHE_HD std::int64_t mirrored(std::int64_t t, std::int64_t other) {
-    const std::int64_t away = add_time(t, other == INT64_MIN ? INT64_MAX : -other);  // t - other, saturating
-    const std::int64_t reflected = add_time(t, away);
-    return other < t ? midpoint(t, reflected) : midpoint(reflected, t);
+    if (other >= t) return add_time(t, -static_cast<std::int64_t>(distance(t, other) / 2));
+    if (has_no_end(t, other)) return INT64_MAX;
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(t) + half_width(t, other));
 }
 
 ROBOCACHE_HD double mirrored(double t, double other) {
@@ -209,7 +224,8 @@ ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time 
             has_earlier ? midpoint(static_cast<Edge>(earlier), at) : mirrored(at, static_cast<Edge>(later));
         const Edge end = has_later ? midpoint(at, static_cast<Edge>(later)) : mirrored(at, static_cast<Edge>(earlier));
         const std::int64_t first = first_not_before(times, begin);
-        const std::int64_t last = first_not_before(times, end);
+        const bool open = !has_later && has_no_end(at, static_cast<Edge>(earlier));
+        const std::int64_t last = open ? times.count : first_not_before(times, end);
         if (first < last) {
             const bool near_enough = near.exact || rules.allows(distance(times[near.left], times[near.right]));
             Sample sample = blend_sample(first, last, 0.0, near_enough);

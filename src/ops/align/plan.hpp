@@ -21,6 +21,7 @@ struct StreamNames {
 struct Names {
     std::string_view op = "align";
     std::string_view query_times = "times";
+    bool has_anchor = true;  ///< the query may be anchor and deltas
     std::vector<StreamNames> streams;
 
     [[nodiscard]] ArgumentName values(std::size_t i) const;
