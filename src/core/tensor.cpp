@@ -38,6 +38,11 @@ std::string name(Device device) {
     return "device type " + std::to_string(static_cast<int>(device.type));
 }
 
+/// Wraps. Shapes that cannot be are for contracts to refuse, in words.
+static std::int64_t product(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+
 TensorView::TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
     : data(data), dtype(dtype), device(device), rank(static_cast<int>(shape.size())) {
     if (rank > max_rank) throw InvalidArgument("TensorView: rank must be at most 8, got " + std::to_string(rank));
@@ -45,13 +50,13 @@ TensorView::TensorView(void* data, DType dtype, std::initializer_list<std::int64
     for (int d = rank - 1; d >= 0; --d) {
         this->shape[d] = shape.begin()[d];
         strides[d] = stride;
-        stride *= this->shape[d];
+        stride = product(stride, this->shape[d]);
     }
 }
 
 std::int64_t TensorView::num_elements() const noexcept {
     std::int64_t count = 1;
-    for (int d = 0; d < rank; ++d) count *= shape[d];
+    for (int d = 0; d < rank; ++d) count = product(count, shape[d]);
     return count;
 }
 
