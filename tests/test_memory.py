@@ -76,12 +76,15 @@ print(json.dumps({"grown": grown, "inputs": inputs, "outputs": result.nbytes + v
     ],
 )
 def test_the_peak_of_a_call_is_inputs_and_outputs_and_five_percent(kind, layout):
-    done = subprocess.run([sys.executable, "-c", CODE, kind, layout], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    used = json.loads(done.stdout)
-    assert used["inputs"] + used["outputs"] > 250e6
-    assert used["grown"] <= used["outputs"] + 0.05 * (used["inputs"] + used["outputs"]), used
-    assert used["grown"] >= 0.9 * used["outputs"], used  # else this measured nothing
+    for _ in range(3):  # a process from which the system takes pages meanwhile has measured nothing
+        done = subprocess.run([sys.executable, "-c", CODE, kind, layout], capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        used = json.loads(done.stdout)
+        assert used["inputs"] + used["outputs"] > 250e6
+        assert used["grown"] <= used["outputs"] + 0.05 * (used["inputs"] + used["outputs"]), used
+        if used["grown"] >= 0.9 * used["outputs"]:
+            return
+    pytest.fail(f"measured nothing, three times: {used}")
 
 
 def test_nothing_is_left_behind_by_many_calls():
