@@ -91,7 +91,8 @@ sanitize: $(READY)
 	done
 
 # What Python hands to C++, with addresses and undefined behaviour watched: tests of calls, through a module built for it.
-# Rows at odd addresses are read as they lie, which x86 allows and the sanitizer does not.
+# Rows at odd addresses are read as they lie, which x86 allows and the sanitizer does not; one test starts a program that
+# does not see this module.
 SANITIZED := build/asan_python
 sanitize-python: $(READY)
 	$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index -C build-dir=$(SANITIZED)/build \
@@ -99,7 +100,7 @@ sanitize-python: $(READY)
 	    -C cmake.build-type=RelWithDebInfo -C install.strip=false -w $(SANITIZED)/dist .
 	$(PYTHON) -m pip install --quiet --no-deps --no-index --upgrade --target $(SANITIZED)/site $(SANITIZED)/dist/*.whl
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd" tests/test_fuse.py \
+	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/test_fuse.py \
 	    tests/test_arrays.py tests/test_bad_*.py tests/test_gradients.py tests/test_voxel_[!t]*.py tests/test_loader*.py tests/test_cache.py
 
 # Each target for FUZZ_SECONDS, side by side; what they found stays in build/fuzz.
