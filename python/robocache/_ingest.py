@@ -19,9 +19,11 @@ from ._resize import ImageSize, resize, resized_spec
 from ._statistics import bfloat16_to_float32, float_to_bfloat16
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-WIDER = {
-    **{"float16": ("float32", "float64"), "bfloat16": ("float32", "float64")},
-    **{"float32": ("float64",), "float64": ()},
+WIDER: dict[str, tuple[str, ...]] = {
+    "float16": ("float32", "float64"),
+    "bfloat16": ("float32", "float64"),
+    "float32": ("float64",),
+    "float64": (),
 }
 """The floats that hold every value of one."""
 
@@ -165,7 +167,7 @@ def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source)
             where = label(episode.index) if callable(label) else f"{source.path}: episode {episode.index}"
             raise FormatError(
                 f"ingest: {where} has the stream {name!r}, which is not among those of the source when it is opened; "
-                f"streams= that names those to keep leaves it out"
+                "streams= that names those to keep leaves it out"
             )
 
 

@@ -140,15 +140,18 @@ struct BatchLayout {
     std::size_t part = 0;
     std::size_t local = 0;
     std::size_t tables = 0;
-    std::size_t rows = 0;  // of each column in each part, as are
+    // of each column in each part
+    std::size_t rows = 0;
     std::size_t offsets = 0;
     std::vector<std::size_t> scales;
-    std::vector<std::size_t> deltas;  // of each column, as are
+    // of each column
+    std::vector<std::size_t> deltas;
     std::vector<std::size_t> near_deltas;
     std::vector<std::size_t> steps;
-    std::vector<std::size_t> episodes;  // those of columns that have the same times are the same
-    std::vector<bool> is_first;         // of these columns
-    std::vector<std::size_t> buckets;   // of each table
+    std::vector<std::size_t> episodes;  // columns that have the same times share them
+    std::vector<bool> is_first;         // of the columns that share them
+    // of each table
+    std::vector<std::size_t> buckets;
     std::size_t bytes = 0;
 
 private:

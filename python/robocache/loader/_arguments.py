@@ -128,7 +128,7 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], way
 def anchor_stream(
     asked: str | None, hz: float | None, names: list[str], specs: Mapping[str, StreamSpec], caches: list[Cache]
 ) -> str:
-    if hz is not None and not 0 < number("Loader", "anchor_hz", hz) < math.inf:
+    if hz is not None and not 0 < number("anchor_hz", hz) < math.inf:
         raise ValueError(f"Loader: anchor_hz must be above 0, got {hz}")
     if asked is None:
         vectors = [name for name in (*names, *specs) if specs[name].kind == "vector"]

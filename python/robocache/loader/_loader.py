@@ -24,7 +24,7 @@ from ._arguments import (
 )
 from ._batch import BatchReader, Order, columns_of
 from ._clouds import Clouds, number_clouds, points_bytes
-from ._mixture import Mixture
+from ._mixture import BLOCK, Mixture
 from ._numbers import whole
 from ._ring import Ring
 from ._scale import check_ways
@@ -99,8 +99,8 @@ class Loader:
         caches = caches_of(source, episodes)
         if len(caches) > 1 and not shuffle:
             raise ValueError(
-                "Loader: shuffle must be True for a Mixture, whose caches share blocks of 65536 samples, got False; to "
-                "read caches in order take a Loader for each"
+                f"Loader: shuffle must be True for a Mixture, whose caches share blocks of {BLOCK} samples, got False; "
+                "to read caches in order take a Loader for each"
             )
         self.batch_size = whole("batch_size", batch_size, 1)
         self.seed = whole("seed", seed, 0, 2**64 - 1)

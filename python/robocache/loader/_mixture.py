@@ -44,7 +44,7 @@ class Mixture:
         for i, (cache, weight) in enumerate(pairs):
             if not isinstance(cache, Cache):
                 raise ValueError(f"Mixture: sources[{i}] must be a Cache, got {type(cache).__name__}")
-            if not 0 < number("Mixture", f"the weight of sources[{i}]", weight) < math.inf:
+            if not 0 < number(f"the weight of sources[{i}]", weight, "Mixture") < math.inf:
                 raise ValueError(f"Mixture: the weight of sources[{i}] must be above 0 and finite, got {weight}")
         self.caches: list[Cache] = [cache for cache, _ in pairs]
         self.weights = [float(weight) for _, weight in pairs]

@@ -16,7 +16,7 @@ def whole(name: str, value: Any, least: int, most: int = 2**31 - 1, op: str = "L
     return found
 
 
-def number(op: str, name: str, value: Any) -> float:
+def number(name: str, value: Any, op: str = "Loader") -> float:
     """As a float. Text is none, though ``float`` would read it."""
     try:
         if isinstance(value, str | bytes):

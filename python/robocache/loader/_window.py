@@ -62,7 +62,7 @@ class Window:
         _require_seconds("past", self.past, 0, "be 0 or more seconds")
         _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.rate_hz is not None:
-            _require("rate_hz", self.rate_hz, 0 < number("Window", "rate_hz", self.rate_hz) < math.inf, "be above 0")
+            _require("rate_hz", self.rate_hz, 0 < number("rate_hz", self.rate_hz, "Window") < math.inf, "be above 0")
             moments = (self.past + self.future) * self.rate_hz
             if moments > MOST_MOMENTS:
                 raise ValueError(
@@ -99,7 +99,7 @@ def uses_windows(method: Method) -> bool:
 
 
 def _require_seconds(name: str, value: Any, least: float, rule: str) -> None:
-    seconds = number("Window", name, value)
+    seconds = number(name, value, "Window")
     _require(name, value, least <= seconds < math.inf and seconds > -math.inf, rule)
     _require(name, value, abs(seconds) <= MOST_SECONDS, f"be at most {MOST_SECONDS:g} seconds")
 
