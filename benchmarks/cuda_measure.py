@@ -187,7 +187,7 @@ def measure_limits(record: dict[str, Any], device: str, tiny: bool, samples: int
     print(f"{record['hardware']['gpu'].get('name', device)}: copy {copy['tbps']:.3f} TB/s read + written, "
           f"{'inside' if copy['plausible'] else 'OUTSIDE'} {low}..{high} expected of an H200; "
           f"empty kernel {empty['us']:.2f} us; medians of {samples} replays", flush=True)  # fmt: skip
-    if "H200" in record["hardware"]["gpu"].get("name", "") and not copy["plausible"]:
+    if not tiny and "H200" in record["hardware"]["gpu"].get("name", "") and not copy["plausible"]:
         raise SystemExit("the copy bandwidth is not an H200's: every floor, and so every verdict, would be wrong")
     tbps: float = copy["tbps"]
     return tbps

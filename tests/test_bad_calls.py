@@ -55,6 +55,8 @@ def test_without_targets_the_arguments_that_are_there_are_named():
 @pytest.mark.parametrize("check", [1, 0, "yes", np.True_])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_a_check_that_is_no_bool_is_refused(kind, check, backend):
+    if kind == "numpy" and backend == "cuda":
+        pytest.skip("NumPy arrays are never on a GPU")
     values, times, targets = (array_of(kind, x, DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
     for chosen in (backend, None):
         for call in (

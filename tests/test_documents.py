@@ -31,9 +31,9 @@ def test_the_picture_of_the_sweep_shows_the_committed_results():
     assert image.info[plots.SOURCE] == plots.fingerprint(result), "run python benchmarks/plots.py"
 
 
-@pytest.mark.parametrize("benchmark", ["align", "voxelize"])
-def test_a_quoted_gpu_result_is_of_a_full_run_on_a_known_commit(benchmark):
-    result = tables.load("cuda", benchmark)
+@pytest.mark.parametrize("operation", ["align", "voxelize"])
+def test_a_quoted_gpu_result_is_of_a_full_run_on_a_known_commit(operation):
+    result = tables.load("cuda", operation)
     if result is not None:
         assert result["device"] == "cuda"
         assert "aborted" not in result

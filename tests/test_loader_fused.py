@@ -174,6 +174,9 @@ class Case:
 
 
 def bits(tensor):
+    """Of all numbers; NaN is NaN whatever its payload, which a GPU writes its own way in 16 bits."""
+    if tensor.is_floating_point():
+        tensor = tensor.masked_fill(tensor.isnan(), torch.nan)
     return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
