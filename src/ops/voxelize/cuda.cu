@@ -340,7 +340,9 @@ void launch_marks(MarkArguments args, cudaStream_t stream) {
     const std::int64_t chunks = wide ? depth.width / many : depth.width;
     const std::int64_t bands = (depth.height + depth_rows - 1) / depth_rows;
     const std::int64_t blocks = (chunks * bands + depth_threads - 1) / depth_threads;
-    if (blocks * depth_threads > UINT32_MAX) throw Unsupported("voxelize_depth: larger images than a CUDA grid takes");
+    if (blocks * depth_threads > UINT32_MAX || depth.width > INT32_MAX || depth.height > INT32_MAX) {
+        throw Unsupported("voxelize_depth: larger images than a CUDA grid takes");
+    }
     args.chunks = static_cast<std::uint32_t>(chunks);
     args.blocks = static_cast<std::uint32_t>(blocks);
     const unsigned all = blocks_for(args.num_images * blocks, 1);

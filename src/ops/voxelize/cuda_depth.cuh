@@ -7,7 +7,8 @@
 namespace robocache::voxelize_detail {
 
 constexpr int depth_threads = 128;
-constexpr int depth_rows = 8;    // of a thread
+constexpr int depth_blocks = 8;  // of a multiprocessor
+constexpr int depth_rows = 8;    // of a thread's strip, at most 32
 constexpr int lately_bits = 11;  // of the table of cells that a block has marked lately
 constexpr int queue_size = 16;   // cells of a thread that wait to be marked
 constexpr int depth_warps = depth_threads / 32;
@@ -33,7 +34,8 @@ struct alignas(16) View {
     float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least what places may be off by,
     float off_row;     // in steps of the fraction
     float off_depth;
-    float off;  // a whole number
+    float off;      // a whole number
+    Camera camera;  // for pixels near faces
 };
 
 struct MarkArguments {
@@ -44,6 +46,7 @@ struct MarkArguments {
     std::uint32_t* bits;
     std::int64_t num_fours;  // of words of bits
     std::int64_t* dropped;
+    double per_extent[3];  // of the grid
     std::uint32_t chunks;  // of a row, per_thread pixels each
     std::uint32_t blocks;  // of an image
 
@@ -55,14 +58,21 @@ struct MarkArguments {
           bits(marks),
           num_fours((plan.total_cells() + 127) / 128),
           dropped(plan.dropped),
+          per_extent{},
           chunks(0),
-          blocks(0) {}
+          blocks(0) {
+        for (int a = 0; a < 3; ++a) {
+            const auto cells = static_cast<double>(grid.fixed.cells[a]);
+            per_extent[a] = 1.0 / (static_cast<double>(grid.quick.size[a]) * cells);
+        }
+    }
 };
 
 __device__ inline View view_of(const MarkArguments& args, const Camera& camera) {
     const QuickGrid& grid = args.grid.quick;
     const FixedGrid& fixed = args.grid.fixed;
     View view{};
+    view.camera = camera;
     view.cx = camera.cx;
     view.cy = camera.cy;
     view.per_fx = 1.0 / static_cast<double>(camera.fx);
@@ -73,13 +83,14 @@ __device__ inline View view_of(const MarkArguments& args, const Camera& camera) 
     for (int a = 0; a < 3; ++a) {
         float p[4];
         for (int c = 0; c < 4; ++c) p[c] = camera.has_pose ? camera.pose[4 * a + c] : (c == a ? 1.0F : 0.0F);
-        const double extent = static_cast<double>(grid.size[a]) * static_cast<double>(fixed.cells[a]);
-        view.column[a] = static_cast<double>(p[0]) / extent;
-        view.row[a] = static_cast<float>(static_cast<double>(p[1]) / extent);
-        view.depth[a] = static_cast<double>(p[2]) / extent;
+        const double per_extent = args.per_extent[a];
+        view.column[a] = static_cast<double>(p[0]) * per_extent;
+        view.row[a] = static_cast<float>(static_cast<double>(p[1]) * per_extent);
+        view.depth[a] = static_cast<double>(p[2]) * per_extent;
         view.step[a] = static_cast<float>(view.column[a] * view.per_fx);
-        view.offset[a] = static_cast<float>((static_cast<double>(p[3]) - static_cast<double>(grid.origin[a])) / extent);
-        const float tiny = 0x1p-100F * static_cast<float>(extent);  // what underflows
+        view.offset[a] =
+            static_cast<float>((static_cast<double>(p[3]) - static_cast<double>(grid.origin[a])) * per_extent);
+        const float tiny = 0x1p-100F * (grid.size[a] * fixed.cells[a]);  // what underflows
         const float per_size = steps / grid.size[a];
         const float column = (11.0F * fabsf(p[0]) + tiny) * per_size;
         const float row = (14.0F * fabsf(p[1]) + tiny) * per_size;
@@ -161,6 +172,7 @@ struct alignas(count * sizeof(Raw)) SomeDepths {
 
     __device__ __forceinline__ Raw raw(int k) const { return values[k]; }
     __device__ __forceinline__ float metres(int k, float unit) const { return depth_of(values[k], unit); }
+    __device__ __forceinline__ bool is_measured(int k) const { return static_cast<float>(values[k]) > 0.0F; }
 };
 
 /// Two in a word, so that nobody takes them apart.
@@ -172,6 +184,7 @@ struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
     __device__ __forceinline__ std::uint16_t raw(int k) const {
         return static_cast<std::uint16_t>(pairs[k / 2] >> (16 * (k % 2)));
     }
+    __device__ __forceinline__ bool is_measured(int k) const { return raw(k) != 0; }
     /// 2^23 + raw as a float, times the unit, less 2^23 times the unit: the last is exact, the rest is rounded once.
     __device__ __forceinline__ float metres(int k, float unit) const {
         const std::uint32_t bits = __byte_perm(pairs[k / 2], 0x4b000000U, k % 2 == 0 ? 0x7410 : 0x7432);
@@ -217,15 +230,22 @@ __device__ __forceinline__ std::int32_t cell_of_pixel(const MarkArguments& args,
 }
 
 /// Where a thread's pixels are: the same few of some rows.
+template <int per_thread>
 struct Strip {
-    std::int64_t u;
-    std::int64_t v;
+    std::uint32_t u;
+    std::uint32_t v;
 
-    template <int per_thread>
-    __device__ static __forceinline__ Strip of(const MarkArguments& args, std::uint32_t item) {
-        const std::uint32_t band = item / args.chunks;
-        return {static_cast<std::int64_t>(item - band * args.chunks) * per_thread,
-                static_cast<std::int64_t>(band) * depth_rows};
+    __device__ Strip(const MarkArguments& args, std::uint32_t number) {
+        const std::uint32_t band = number / args.chunks;
+        u = (number - band * args.chunks) * per_thread;
+        v = band * depth_rows;  // may be below the image
+    }
+    __device__ __forceinline__ std::int64_t offset(const DepthPlan& depth) const {
+        return v * depth.strides[2] + u * depth.strides[3];
+    }
+    __device__ __forceinline__ std::int32_t num_rows(const DepthPlan& depth) const {
+        const std::int64_t left = depth.height - v;
+        return static_cast<std::int32_t>(left < depth_rows ? (left < 0 ? 0 : left) : depth_rows);
     }
 };
 
@@ -242,81 +262,75 @@ struct Marker {
     }
 };
 
-/// Pixels of a warp that are too near to a face, noted down until there are enough for all its threads.
-/// lane << 8 | row << 4 | pixel of the thread.
-template <int per_thread>
+/// Pixels of a warp that are too near to a face, noted down until there are enough for all its threads, or until all
+/// warps of the block share what is left.
+template <class Raw, int per_thread>
 struct NearPixels {
-    static constexpr int enough = per_thread * 32;
-    std::uint16_t pixels[2 * enough];
+    static constexpr std::uint32_t enough = per_thread * 32;
+    Raw raws[2 * enough];
+    std::uint16_t where[2 * enough];  // row << 11 | thread << 4 | pixel of the strip
 };
 
-/// Neighbours often share a cell: what the thread has marked beside or above is not marked again, nor what the block
-/// has marked lately. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick
-/// grids.
+/// Neighbours often share a cell: what was marked beside or above is not marked again, nor what the block has marked
+/// lately. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick grids.
 template <class Raw, int per_thread>
-__global__ __launch_bounds__(depth_threads, 8) void mark_depth(const __grid_constant__ MarkArguments args) {
+__global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const __grid_constant__ MarkArguments args) {
     using Some = SomeDepths<Raw, per_thread>;
     const DepthPlan& depth = args.depth;
     const FixedGrid& fixed = args.grid.fixed;
     __shared__ __align__(16) std::uint32_t lately[1 << lately_bits];
     __shared__ std::uint32_t queues[queue_size][depth_threads];
-    __shared__ NearPixels<per_thread> all_near[depth_warps];
+    __shared__ NearPixels<Raw, per_thread> all_near[depth_warps];
+    __shared__ std::uint32_t nums_near[depth_warps];
     __shared__ Camera camera;
     for (std::uint32_t k = threadIdx.x; k < 1U << (lately_bits - 2); k += depth_threads) {
         reinterpret_cast<uint4*>(lately)[k] = make_uint4(no_cell, no_cell, no_cell, no_cell);
     }
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t image = blockIdx.x / args.blocks;
-    const std::uint32_t item = (blockIdx.x - image * args.blocks) * depth_threads + threadIdx.x;
-    const Strip strip = Strip::of<per_thread>(args, item);
-    const auto num_rows = static_cast<int>(depth.height - strip.v < depth_rows ? depth.height - strip.v : depth_rows);
     const std::uint32_t cloud = image / static_cast<std::uint32_t>(depth.num_views);
     const std::uint32_t view = image - cloud * static_cast<std::uint32_t>(depth.num_views);
-    const char* pixels = depth.data + cloud * depth.strides[0] + view * depth.strides[1];
-    const auto read = [&](int r) {
-        return *reinterpret_cast<const Some*>(pixels + (strip.v + r) * depth.strides[2] + strip.u * depth.strides[3]);
-    };
+    const std::uint32_t number = (blockIdx.x - image * args.blocks) * depth_threads + threadIdx.x;
+    const Strip<per_thread> strip(args, number);
+    const std::int32_t num_rows = strip.num_rows(depth);
+    const char* first_pixel = depth.data + cloud * depth.strides[0] + view * depth.strides[1];
+    const char* pixels = first_pixel + strip.offset(depth);
     const std::int64_t cloud_cells = static_cast<std::int64_t>(cloud) * args.grid.num_cells;
     const Marker marker{lately, args.bits + (cloud_cells >> 5), static_cast<std::uint32_t>(cloud_cells & 31)};
     wait_for_earlier_work();
     Some next{};
-    if (num_rows > 0) next = read(0);
-    if (threadIdx.x == 0) camera = camera_of(depth, cloud, view);
+    if (num_rows > 0) next = *reinterpret_cast<const Some*>(pixels);
+    static_assert(sizeof(Camera) % 4 == 0 && sizeof(Camera) <= 4 * depth_threads);
+    if (threadIdx.x < sizeof(Camera) / 4) {  // together, because one thread takes longer
+        reinterpret_cast<std::uint32_t*>(&camera)[threadIdx.x] =
+            reinterpret_cast<const std::uint32_t*>(&args.views[image].camera)[threadIdx.x];
+    }
+    if (threadIdx.x < depth_warps) nums_near[threadIdx.x] = 0;
     const auto first_v = static_cast<float>(strip.v);
     const Rays rays = rays_of<per_thread>(args.views[image], static_cast<float>(strip.u), first_v);
     __syncthreads();
 
     std::uint32_t dropped = 0;
     Queue queue(&queues[0][threadIdx.x]);
-    const auto mark_queued = [&] {  // by all threads of a warp, which stay together
-        while (__any_sync(all_lanes, !queue.is_empty())) {
-            if (!queue.is_empty()) marker.mark(queue.pop() - fixed.first_index);
-        }
-    };
-    std::uint16_t* near = all_near[threadIdx.x / 32].pixels;
-    std::uint32_t num_near = 0;  // the same in all threads of a warp
-    const auto mark_near = [&] {
-        __syncwarp();
-        for (std::uint32_t e = lane; e < num_near; e += 32) {
-            const std::uint32_t which = near[e];
-            const Strip of = Strip::of<per_thread>(args, item - lane + (which >> 8));
-            const std::int64_t u = of.u + (which & 15U);
-            const std::int64_t v = of.v + (which >> 4 & 15U);
-            const Raw raw = *reinterpret_cast<const Raw*>(pixels + v * depth.strides[2] + u * depth.strides[3]);
-            const std::int32_t cell = cell_of_pixel(args, camera, static_cast<float>(u), static_cast<float>(v), raw);
-            dropped += cell == dropped_point ? 1 : 0;
-            if (cell >= 0) marker.mark(static_cast<std::uint32_t>(cell));
-        }
-        __syncwarp();
-        num_near = 0;
+    NearPixels<Raw, per_thread>& near = all_near[threadIdx.x / 32];
+    std::uint32_t& num_near = nums_near[threadIdx.x / 32];
+    const auto mark_near = [&](const NearPixels<Raw, per_thread>& some, std::uint32_t e) {
+        const std::uint32_t where = some.where[e];
+        const Strip<per_thread> of(args, number - threadIdx.x + (where >> 4 & 127U));
+        const std::int32_t cell = cell_of_pixel(args, camera, static_cast<float>(of.u + (where & 15U)),
+                                                static_cast<float>(of.v + (where >> 11)), some.raws[e]);
+        dropped += cell == dropped_point ? 1 : 0;
+        if (cell >= 0) marker.mark(static_cast<std::uint32_t>(cell));
     };
     std::uint32_t above[per_thread];
 #pragma unroll
     for (int k = 0; k < per_thread; ++k) above[k] = fixed.first_index + no_cell;
-    const int rows_of_warp = __reduce_max_sync(all_lanes, num_rows);
-    for (int r = 0; r < rows_of_warp; ++r) {
+    const std::int32_t rows_of_warp = __reduce_max_sync(all_lanes, num_rows);
+    for (std::int32_t r = 0; r < rows_of_warp; ++r) {
         const Some some = next;
-        next = r + 1 < num_rows ? read(r + 1) : Some{};  // depth 0 is no point
+        next = Some{};  // depth 0 is no point
+        pixels += depth.strides[2];
+        if (r + 1 < num_rows) next = *reinterpret_cast<const Some*>(pixels);
         const float row = (first_v + static_cast<float>(r) - rays.cy) * rays.per_fy;
         float ray[3];
 #pragma unroll
@@ -342,34 +356,60 @@ __global__ __launch_bounds__(depth_threads, 8) void mark_depth(const __grid_cons
                 place[a] = fused_cut(along, metres[k], rays.offset[a]);
             }
             fixed.find(place, from, index[k], fraction[k]);
-            if (!(metres[k] > 0.0F)) {
+            if (metres[k] > 0.0F) {
+                nearest = min(nearest, fraction[k]);
+            } else {
                 index[k] = above[k];
-                fraction[k] = 0xffffffffU;
             }
-            nearest = min(nearest, fraction[k]);
         }
-        if (__any_sync(all_lanes, nearest < limit.near)) {
+        const bool any_near = nearest < limit.near;
+        if (any_near) {
 #pragma unroll
             for (int k = 0; k < per_thread; ++k) {
-                const bool is_near = fraction[k] < limit.near;
-                const unsigned those = __ballot_sync(all_lanes, is_near);
-                if (those == 0) continue;
-                if (is_near) {
+                if (fraction[k] < limit.near && some.is_measured(k)) {
                     index[k] = above[k];
-                    near[num_near + __popc(those & ((1U << lane) - 1))] =
-                        static_cast<std::uint16_t>(lane << 8 | r << 4 | k);
+                    const std::uint32_t at = atomicAdd(&num_near, 1U);
+                    near.raws[at] = some.raw(k);
+                    near.where[at] =
+                        static_cast<std::uint16_t>(static_cast<std::uint32_t>(r) << 11 | threadIdx.x << 4 | k);
                 }
-                num_near += __popc(those);
             }
         }
+        // What the thread to the left has beside the first pixel is marked, or waits to be.
+        std::uint32_t beside = __shfl_up_sync(all_lanes, index[per_thread - 1], 1);
+        if (lane == 0) beside = above[0];
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            if (index[k] != above[k] && (k == 0 || index[k] != index[k - 1])) queue.push(index[k]);
+            if (index[k] != above[k] && index[k] != beside) queue.push(index[k]);
+            beside = index[k];
             above[k] = index[k];
         }
         const bool is_last = r + 1 == rows_of_warp;
-        if (num_near > (is_last ? 0 : NearPixels<per_thread>::enough)) mark_near();
-        if (__any_sync(all_lanes, is_last || queue.size() > queue_size - per_thread)) mark_queued();
+        if (__any_sync(all_lanes, any_near)) {
+            __syncwarp();
+            const std::uint32_t num = num_near;
+            if (num > near.enough) {
+                for (std::uint32_t e = lane; e < num; e += 32) mark_near(near, e);
+                __syncwarp();
+                if (lane == 0) num_near = 0;
+            }
+            __syncwarp();
+        }
+        if (__any_sync(all_lanes, is_last || queue.size() > queue_size - per_thread)) {
+            while (__any_sync(all_lanes, !queue.is_empty())) {  // all threads of a warp stay together
+                if (!queue.is_empty()) marker.mark(queue.pop() - fixed.first_index);
+            }
+        }
+    }
+    __syncthreads();
+    std::uint32_t all = 0;
+#pragma unroll
+    for (int w = 0; w < depth_warps; ++w) all += nums_near[w];
+    for (std::uint32_t e = threadIdx.x; e < all; e += depth_threads) {
+        std::uint32_t at = e;
+        int w = 0;
+        for (; at >= nums_near[w]; ++w) at -= nums_near[w];
+        mark_near(all_near[w], at);
     }
     if (args.dropped != nullptr) {
         dropped = __reduce_add_sync(all_lanes, dropped);
