@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import robocache
 import torch
+import torch.autograd.forward_ad as forward_ad
 from arrays import DEVICE, array_of, on
 
 VALUES, TIMES, TARGETS = (
@@ -209,6 +210,41 @@ def test_an_output_with_a_lazy_negation_is_refused():
     out = torch.zeros(OUT_SHAPE, dtype=torch.complex64).conj().imag
     with pytest.raises(ValueError, match=r"^align: out\[0\] must be resolved in memory .*, got a lazy negation"):
         robocache.align(stream, targets, out=out)
+
+
+def test_a_tangent_is_kept_or_refused_and_never_lost(backend):
+    values, times, targets = (torch.from_numpy(x).to(DEVICE[backend]) for x in (VALUES, TIMES, TARGETS))
+    points, features = torch.rand((10, 3), device=values.device), torch.rand((10, 2), device=values.device)
+    where = {"grid_min": (0, 0, 0), "voxel_size": 0.5, "grid_size": (2, 2, 2), "mode": "sum"}
+    calls = [
+        ("align", "streams[0].values", values,
+         lambda x, **options: robocache.align(robocache.Stream(x, times), targets, **options).values),
+        ("resample_trajectories", "source_data", values,
+         lambda x, **options: robocache.resample_trajectories(x, times, targets, **options)),
+        ("fuse_multimodal", "streams[0].values", values,
+         lambda x, **options: robocache.fuse_multimodal([(x, times)], targets, **options)[0]),
+        ("voxelize_pointcloud", "features", features,
+         lambda x, **options: robocache.voxelize_pointcloud(points, x, **where, **options)),
+        ("voxelize_sparse", "features", features,
+         lambda x, **options: robocache.voxelize_sparse(points, x, **where, **options).features),
+    ]  # fmt: skip
+    for op, name, leaf, call in calls:
+        expected = call(leaf, backend=backend)
+        with forward_ad.dual_level():
+            assert torch.equal(call(leaf, backend=backend), expected)
+            dual = forward_ad.make_dual(leaf, torch.ones_like(leaf))
+            if backend == "torch":
+                got = forward_ad.unpack_dual(call(dual, backend=backend))
+                assert torch.equal(got.primal, expected)
+                assert torch.equal(got.tangent, call(torch.ones_like(leaf), backend=backend))
+                continue
+            for options in ({"backend": backend}, {}):
+                with pytest.raises(NotImplementedError) as caught:
+                    call(dual, **options)
+                assert str(caught.value) == (
+                    f"{op}: {name} must have no tangent, forward-mode differentiation needs backend='torch'; "
+                    "got a dual tensor"
+                )
 
 
 def test_a_gradient_of_one_array_among_arrays_of_other_frameworks_is_refused():

@@ -54,13 +54,14 @@ def needs_torch(streams: Sequence[Any], backend: str | None) -> bool:
 
 
 def wants_op() -> bool:
-    """Whether torch has to see this call as an operation of its own, so that the direct way into C++ is closed.
+    """Whether torch has to see this call as an operation of its own, or tensors may have tangents, so that the direct
+    way into C++ is closed.
 
     The direct way is for plain torch tensors: one call into C++, which makes the outputs too. C++ answers None where an
     array is anything else, requires a gradient, or breaks the contract; the general way then says what is wrong.
     """
     torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
+    return torch is not None and (torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0)
 
 
 def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str | None:
@@ -87,7 +88,7 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
 
 
 def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend) -> None:
-    """What DLPack does not tell: lazy negations and NumPy's "not a time"."""
+    """What DLPack does not tell: tangents, lazy negations and NumPy's "not a time"."""
     torch = sys.modules.get("torch")
     for name, array in named:
         if isinstance(array, np.ndarray):
@@ -96,7 +97,18 @@ def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend)
         elif backend == "torch" or torch is None or not isinstance(array, torch.Tensor):
             continue
         else:
+            if has_tangent(array):
+                raise NotImplementedError(
+                    f"{op}: {name} must have no tangent, forward-mode differentiation needs backend='torch'; "
+                    "got a dual tensor"
+                )
             refuse_lazy(op, name, array)
+
+
+def has_tangent(tensor: Array) -> bool:
+    import torch.autograd.forward_ad as forward_ad
+
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def refuse_lazy(op: str, name: str, tensor: Array) -> None:
