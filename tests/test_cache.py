@@ -87,9 +87,11 @@ def test_without_pyarrow_there_is_no_table_and_nothing_is_lost(tmp_path, monkeyp
 
 def test_metadata_that_json_cannot_say_is_made_plain(tmp_path):
     source = MadeSource()
-    source.metadata = {"path": "a\udcffb", "limit": float("inf"), 3: np.float32(0.5), "n": np.arange(2), "t": (1, None)}
+    source.metadata = {"path": "a\udcffb", "limit": float("inf"), 3: np.float32(0.5), "n": np.arange(2), "t": (1, None),
+                       "id": 2**64 - 1, "hash": -(10**40)}  # fmt: skip
     cache = robocache.ingest(source, tmp_path / "cache")
-    expected = {"path": "a?b", "limit": None, "3": 0.5, "n": [0, 1], "t": [1, None]}
+    expected = {"path": "a?b", "limit": None, "3": 0.5, "n": [0, 1], "t": [1, None], "id": 2**64 - 1,
+                "hash": -(10**40)}  # fmt: skip
     assert cache.metadata["source"]["metadata"] == expected
 
 

@@ -108,7 +108,9 @@ def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend)
 def has_tangent(tensor: Array) -> bool:
     import torch.autograd.forward_ad as forward_ad
 
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def refuse_lazy(op: str, name: str, tensor: Array) -> None:

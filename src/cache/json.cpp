@@ -217,6 +217,7 @@ private:
         if (integer && std::from_chars(first, last, small).ec == std::errc()) return {small};
         double real = 0;
         if (std::from_chars(first, last, real).ec != std::errc() || !std::isfinite(real)) fail("a number too large");
+        if (integer) return {LargeInteger{std::string(first, last)}};
         return {real};
     }
 
@@ -235,6 +236,7 @@ struct Writer {
     void operator()(std::nullptr_t) const { text += "null"; }
     void operator()(bool value) const { text += value ? "true" : "false"; }
     void operator()(std::int64_t value) const { text += std::to_string(value); }
+    void operator()(const LargeInteger& value) const { text += value.digits; }
     void operator()(double value) const {
         if (!std::isfinite(value)) throw InvalidArgument("write_json: numbers must be finite");
         char digits[40];

@@ -12,12 +12,18 @@ namespace robocache::cache_detail {
 
 struct Member;
 
-/// One JSON value. Numbers without point and exponent that fit are int64, all others double.
+/// A number without point and exponent that does not fit int64, as it was written: a double would not give it back.
+struct LargeInteger {
+    std::string digits;
+};
+
+/// One JSON value. Numbers without point and exponent are integers, all others double.
 struct Json {
     using Array = std::vector<Json>;
     using Object = std::vector<Member>;  // in the order of the file; no key twice
 
-    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> value;  // null unless given
+    // null unless given
+    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object, LargeInteger> value;
 
     template <class T>
     [[nodiscard]] const T* get_if() const {
