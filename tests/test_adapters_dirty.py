@@ -1,6 +1,8 @@
 """Dirty data that golden_dirty has no files of: edges of the rules, videos, malformed metadata, rates and clocks."""
 
+import contextlib
 import json
+import sqlite3
 import warnings
 
 import adapter_datasets as datasets
@@ -202,6 +204,26 @@ def test_the_clock_is_the_one_that_was_chosen(tmp_path, rng, clock, late_ns):
     source = robocache.open(tmp_path / "x.mcap", clock=clock, topics=["/imu", "/joint_states"])
     for name in ("/imu/orientation", "/joint_states/velocity"):
         np.testing.assert_array_equal(source.episode(0).streams[name].times, streams[name][1] + late_ns)
+
+
+@pytest.mark.parametrize("listed", ["bag_0.db3", "bag_0.db3.zstd"])
+def test_a_bag_of_sqlite_says_how_to_convert_it(tmp_path, listed):
+    bag = tmp_path / "bags" / "one"
+    bag.mkdir(parents=True)
+    (bag / "metadata.yaml").write_text(f"rosbag2_bagfile_information:\n  relative_file_paths:\n    - {listed}\n")
+    with contextlib.closing(sqlite3.connect(bag / "bag_0.db3")) as database:
+        database.execute("CREATE TABLE messages (id INTEGER)")
+        database.commit()
+    for path, named in ((bag, bag / listed), (bag.parent, bag / listed), (bag / "bag_0.db3", bag / "bag_0.db3")):
+        with pytest.raises(FormatError) as caught:
+            robocache.open(path)
+        assert str(caught.value) == (
+            f"mcap: {named} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
+            "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
+        )
+    (bag / "bag_0.db3").rename(tmp_path / "other.sqlite")
+    with pytest.raises(FormatError, match="is in no format that is known here"):
+        robocache.open(tmp_path / "other.sqlite")
 
 
 def test_a_clock_must_be_chosen_and_must_be_there(tmp_path, rng):

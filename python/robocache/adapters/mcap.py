@@ -18,11 +18,17 @@ from ._repair import Repairer
 from ._source import BaseSource, Rows
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
+SQLITE = b"SQLite format 3\0"
 
 
 def detect(path: Path) -> bool:
+    """Also bags of SQLite, so that open can say what to do with them."""
     try:
-        return _is_mcap(path) if path.is_file() else bool(path.is_dir() and _recordings(Tree(path, True), path))
+        if path.is_file():
+            return _begins_with(path, MAGIC) or (path.suffix == ".db3" and _begins_with(path, SQLITE))
+        return path.is_dir() and bool(_recordings(Tree(path, True), path))
+    except _SqliteBag:
+        return True
     except (OSError, FormatError):
         return False
 
@@ -37,22 +43,24 @@ def open(
 ) -> Mcap:
     """``clock`` must be chosen: ``log_time`` (when it was recorded), ``publish_time`` (when it was sent) or
     ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these."""
-    if clock not in CLOCKS:
-        raise ValueError(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
     return Mcap(Path(path), clock, topics, (repair, max_bytes, follow_symlinks))
 
 
 class Mcap(BaseSource):
     format = "mcap"
 
-    def __init__(self, path: Path, clock: str, topics: Sequence[str] | None, shared: tuple[Any, ...]) -> None:
+    def __init__(self, path: Path, clock: str | None, topics: Sequence[str] | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
-        need("mcap", "mcap")
-        need("mcap_ros2.decoder", "mcap")
-        self._clock = clock
+        if path.is_file() and _begins_with(path, SQLITE):
+            raise _SqliteBag(path)
         self._recordings = [[path]] if path.is_file() else _recordings(self.tree, path)
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
+        if clock not in CLOCKS:
+            raise ValueError(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
+        self._clock = clock
+        need("mcap", "mcap")
+        need("mcap_ros2.decoder", "mcap")
         self._topics: dict[str, Topic] = {}
         for file in {file: None for recording in self._recordings for file in recording}:
             for topic in read_topics(file, self.limits):
@@ -165,9 +173,17 @@ def _decoder(schema: Any, where: str) -> Callable[[bytes], Any]:
     return decoder
 
 
-def _is_mcap(path: Path) -> bool:
+class _SqliteBag(FormatError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"mcap: {path} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
+            "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
+        )
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(len(magic)) == magic
 
 
 def _recordings(tree: Tree, path: Path) -> list[list[Path]]:
@@ -189,6 +205,8 @@ def _bag_files(tree: Tree, bag: Path) -> list[Path]:
     names = [line.strip()[1:].strip().strip("'\"") for line in match[1].splitlines()] if match else []
     if not names:
         raise FormatError(f"mcap: {bag}/metadata.yaml lists no files under relative_file_paths")
-    if old := [name for name in names if not name.endswith(".mcap")]:
-        raise FormatError(f"mcap: {bag}: {old[0]} is not MCAP; 'ros2 bag convert' makes one of it")
+    if other := [name for name in names if not name.endswith(".mcap")]:
+        if ".db3" in other[0]:  # .db3.zstd too
+            raise _SqliteBag(bag / other[0])
+        raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
     return [Tree(bag, tree.follow_symlinks).file(name) for name in names]
