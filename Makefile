@@ -101,7 +101,7 @@ sanitize-python: $(READY)
 	$(PYTHON) -m pip install --quiet --no-deps --no-index --upgrade --target $(SANITIZED)/site $(SANITIZED)/dist/*.whl
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/test_fuse.py \
-	    tests/test_arrays.py tests/test_bad_*.py tests/test_gradients.py tests/test_voxel_[!t]*.py tests/test_loader*.py tests/test_cache.py
+	    tests/test_arrays*.py tests/test_bad_*.py tests/test_gradients.py tests/test_voxel_[!t]*.py tests/test_loader*.py tests/test_cache.py
 
 # Each target for FUZZ_SECONDS, side by side; what they found stays in build/fuzz.
 FUZZ_SECONDS ?= 60

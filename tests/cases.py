@@ -20,6 +20,14 @@ WINDOW = ("mean", "min", "max")
 START = {"int64": 1_700_000_000_000_000_000, "float64": 1.7e9, "float32": 0.0}  # Unix time, where the dtype can hold it
 STEP = {"int64": 501_237, "float64": 2.0**-11, "float32": 2.0**-11}  # about half a millisecond
 
+# A small call that is right, to make wrong ones of: resample_trajectories(VALUES, TIMES, TARGETS) has OUT_SHAPE.
+VALUES, TIMES, TARGETS = (
+    np.zeros((2, 5, 3), np.float32),
+    np.tile(np.arange(5.0), (2, 1)),
+    np.tile(np.arange(4.0), (2, 1)),
+)
+OUT_SHAPE = (2, 4, 3)
+
 
 def times_of(steps, dtype):
     """Whole numbers of steps as times of the given dtype, exactly."""

@@ -94,23 +94,18 @@ def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend)
         if isinstance(array, np.ndarray):
             if array.dtype.kind in "mM" and np.isnat(array).any():
                 raise ValueError(f"{op}: {name} must be finite, got NaT at {np.argwhere(np.isnat(array))[0].tolist()}")
-        elif backend == "torch" or torch is None or not isinstance(array, torch.Tensor):
-            continue
-        else:
-            if has_tangent(array):
-                raise NotImplementedError(
-                    f"{op}: {name} must have no tangent, forward-mode differentiation needs backend='torch'; "
-                    "got a dual tensor"
-                )
+        elif backend != "torch" and torch is not None and isinstance(array, torch.Tensor):
+            refuse_tangent(op, name, array)
             refuse_lazy(op, name, array)
 
 
-def has_tangent(tensor: Array) -> bool:
-    import torch.autograd.forward_ad as forward_ad
+def refuse_tangent(op: str, name: str, tensor: Array) -> None:
+    from torch.autograd.forward_ad import unpack_dual
 
-    if forward_ad._current_level < 0:
-        return False
-    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+    if unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+        raise NotImplementedError(
+            f"{op}: {name} must have no tangent, forward-mode differentiation needs backend='torch'; got a dual tensor"
+        )
 
 
 def refuse_lazy(op: str, name: str, tensor: Array) -> None:

@@ -166,8 +166,8 @@ def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source)
             label = getattr(source, "label", None)
             where = label(episode.index) if callable(label) else f"{source.path}: episode {episode.index}"
             raise FormatError(
-                f"ingest: {where} has the stream {name!r}, which is not among those of the source when it is opened; "
-                "streams= that names those to keep leaves it out"
+                f"ingest: {where} has the stream {name!r}, which the source did not have when it was opened; "
+                "streams= that names the streams to keep leaves it out"
             )
 
 

@@ -27,7 +27,7 @@ def detect(path: Path) -> bool:
         if path.is_file():
             return _begins_with(path, MAGIC) or (path.suffix == ".db3" and _begins_with(path, SQLITE))
         return path.is_dir() and bool(_recordings(Tree(path, True), path))
-    except _SqliteBag:
+    except SqliteBagError:
         return True
     except (OSError, FormatError):
         return False
@@ -52,7 +52,7 @@ class Mcap(BaseSource):
     def __init__(self, path: Path, clock: str | None, topics: Sequence[str] | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
         if path.is_file() and _begins_with(path, SQLITE):
-            raise _SqliteBag(path)
+            raise SqliteBagError(path)
         self._recordings = [[path]] if path.is_file() else _recordings(self.tree, path)
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
@@ -173,7 +173,7 @@ def _decoder(schema: Any, where: str) -> Callable[[bytes], Any]:
     return decoder
 
 
-class _SqliteBag(FormatError):
+class SqliteBagError(FormatError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             f"mcap: {path} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
@@ -207,6 +207,6 @@ def _bag_files(tree: Tree, bag: Path) -> list[Path]:
         raise FormatError(f"mcap: {bag}/metadata.yaml lists no files under relative_file_paths")
     if other := [name for name in names if not name.endswith(".mcap")]:
         if ".db3" in other[0]:  # .db3.zstd too
-            raise _SqliteBag(bag / other[0])
+            raise SqliteBagError(bag / other[0])
         raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
     return [Tree(bag, tree.follow_symlinks).file(name) for name in names]
