@@ -4,7 +4,7 @@ from ._align import align, fuse_multimodal, resample_trajectories
 from ._cache import Cache, CacheWriter
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
-from ._episode import Episode, EpisodeStream, Source, StreamSpec
+from ._episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec
 from ._export import Exported, export
 from ._ingest import ingest
 from ._install import check_installation, print_installation_info, self_test
@@ -25,6 +25,7 @@ __all__ = [
     "EpisodeStream",
     "Exported",
     "FormatError",
+    "LeftOut",
     "Loader",
     "Mixture",
     "Report",

@@ -134,6 +134,34 @@ class Episode:
     meta: dict[str, JSON] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that a source has and its episodes, or an ingest or export, do not.
+
+    ``name``: the topic, feature, column or text as the source names it. ``reason``: one clause, without a full stop.
+    ``option``: what reads it after all, as a user would write it (``"video=True"``); None where nothing does.
+
+    >>> import robocache
+    >>> str(robocache.LeftOut("/tf", "tf2_msgs/msg/TFMessage has no fixed shape", None))
+    '/tf: tf2_msgs/msg/TFMessage has no fixed shape'
+    """
+
+    name: str
+    reason: str
+    option: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}" + (f"; {self.option} reads it" if self.option else "")
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"name": self.name, "reason": self.reason, "option": self.option}
+
+
+def left_out_of(source: object) -> list[LeftOut]:
+    """What ``source`` left out; sources that users write may not have the attribute."""
+    return list(getattr(source, "left_out", ()))
+
+
 @runtime_checkable
 class Source(Protocol):
     """An opened dataset. Reads lazily; memory is bounded by one episode. ``robocache.open`` returns one.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import JSON, Episode, EpisodeStream, StreamSpec
+from .._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from ._paths import Limits, Tree
 from ._repair import Repairer, checked_policies
 
@@ -49,6 +49,8 @@ class BaseSource(ABC):
         self.path = path
         self.metadata: dict[str, JSON] = {}
         self.specs: dict[str, StreamSpec] = {}
+        self.left_out: list[LeftOut] = []
+        """What the files have and ``specs`` does not, filled in when the dataset is opened."""
         self.policies = checked_policies(repair)
         self.limits = Limits(episode_bytes=max_bytes)
         self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
