@@ -7,6 +7,7 @@ What is read and what is lost: ``docs/formats.md``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from collections.abc import Mapping, Set
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import Any
 
 from .._core import FormatError
 from .._episode import Source
+from ._isolated import IsolatedSource
 from ._source import BaseSource
 
 FORMATS = {
@@ -26,6 +28,9 @@ FORMATS = {
     "calvin": "a folder with ep_start_end_ids.npy and one npz per step (CALVIN)",
     "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
 }
+
+ISOLATED = ("lerobot", "robomimic")
+"""Formats that are read in another process: the libraries for them do not survive files that are made to harm."""
 
 SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
@@ -67,10 +72,18 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     _check_options(options)
-    source: Source = _module(found).open(where, **options)
-    if isinstance(source, BaseSource):
+    source: Source = _opened(where, found, options)
+    if isinstance(source, BaseSource | IsolatedSource):
         source.open_options = json.dumps(options, sort_keys=True, default=_plain)
     return source
+
+
+def _opened(path: Path, format: str, options: dict[str, Any]) -> Source:
+    opening = _module(format).open
+    if format not in ISOLATED:
+        return opening(path, **options)  # type: ignore[no-any-return]
+    inspect.signature(opening).bind(path, **options)  # a TypeError here, as from the call
+    return IsolatedSource(path, format, options)
 
 
 def _plain(option: Any) -> Any:
