@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -19,7 +20,10 @@ from typing import Any
 
 from .._core import FormatError
 from .._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
+from .._escaped import escaped
 from . import _wire
+from ._budget import Budget
+from ._guard import OptionError
 
 SILENT_S = 120.0
 """Wall time without a sign of life: a file system that does not answer. Endless loops end earlier, by processor time."""
@@ -37,9 +41,7 @@ ENVIRONMENT = {
 }
 ERRORS: dict[str, type[Exception]] = {
     "FormatError": FormatError,
-    "ValueError": ValueError,
-    "NotImplementedError": NotImplementedError,
-    "FileNotFoundError": FileNotFoundError,
+    "OptionError": OptionError,
 }
 
 
@@ -93,10 +95,11 @@ class ReaderProcess:
                 arrays = _wire.receive_arrays(self.connection, result["arrays"])
         except TimeoutError as error:
             self.end()
-            raise FormatError(f"{where}: there was no progress for {SILENT_S:.0f} s; reading was ended") from error
+            message = f"{where}: there was no progress for {SILENT_S:.0f} s; reading was ended"
+            raise FormatError(escaped(message)) from error
         except (_wire.Broken, OSError) as error:
             self.end()
-            raise FormatError(f"{where}: {_cause(self.process.returncode)}") from error
+            raise FormatError(escaped(f"{where}: {_cause(self.process.returncode)}")) from error
         except BaseException:  # the answer is on its way, and nobody will take it
             self.end()
             raise
@@ -174,9 +177,10 @@ class IsolatedSource:
     Opens itself again where it is used after a fork, after it was pickled, and after the reader process ended.
     """
 
-    def __init__(self, path: Path, format: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> None:
         self.path = path
         self.format = format
+        self.budget = budget
         self.open_options = "{}"
         self._where = os.path.abspath(path)
         self._options = plain_options(options)
@@ -241,7 +245,14 @@ class IsolatedSource:
 
     def _opened(self, reader: ReaderProcess) -> JSON:
         number = next(NUMBERS)
-        message = {"op": "open", "source": number, "path": self._where, "format": self.format, "options": self._options}
+        message = {
+            "op": "open",
+            "source": number,
+            "path": self._where,
+            "format": self.format,
+            "budget": dataclasses.asdict(self.budget),
+            "options": self._options,
+        }
         with reader.lock:
             opened, _ = reader.request(f"{self.format}: {self._where}", message)
         self._reader, self._number = reader, number

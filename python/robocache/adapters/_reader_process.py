@@ -6,28 +6,35 @@ ends this process; ``_isolated`` makes a FormatError of it. Started by ``_isolat
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import resource
 import signal
 import socket
-import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._core import FormatError
 from .._episode import JSON, Episode
-from . import _wire
+from . import _wire, open_here
+from ._budget import Budget, stored_bytes
+from ._guard import OptionError
 
 MEMORY_BYTES = 640 << 20
 """What a request may take beside the bytes that the budget of its source has approved."""
-CPU_S = 8
-"""Processor time without progress: an endless loop. Seconds between two calls of ``alive``, at most."""
-ALIVE_S = 1.0
-PASSED_ON = (FormatError, ValueError, NotImplementedError, ImportError, FileNotFoundError)
+OBJECTS = 16
+"""Memory for each stored byte: what Python's objects for tables of episodes take."""
+CPU_S = 5
+"""Processor time between two steps of a reader. An endless loop takes more."""
+ALIVE_S = 0.5
+"""Limits are moved, and a sign of life is sent, this often at most."""
+PASSED_ON = (FormatError, OptionError, ImportError)
+"""All other errors are made FormatError by the guard of ``open`` and of ``episode``."""
 LIBRARIES = {
     "lerobot": ("pyarrow.parquet", "pyarrow.compute", "av", "PIL.Image", "PIL.TiffImagePlugin"),
     "robomimic": ("h5py",),
@@ -36,48 +43,72 @@ LIBRARIES = {
 
 
 class ProcessLimits:
-    """Ends this process where a request takes too much. Both limits move: with progress, and with approved bytes."""
+    """Ends this process where a request takes too much. Both limits move: with approved bytes, and with progress."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.told_s = 0.0
-        self.address_space = 0
+        self.before = self.approved = 0
 
     def begin(self) -> None:
         """Of a request."""
-        self._set_memory(_address_space(self.page) + MEMORY_BYTES)
-        self._set_cpu()
+        self.before = _address_space(self.page) + MEMORY_BYTES
+        self.approved = 0
+        _set_limit(resource.RLIMIT_AS, self.before)
+        self._limit_cpu()
         self.told_s = time.monotonic()
 
     def end(self) -> None:
-        self._set_memory(resource.RLIM_INFINITY)
+        _set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+        _set_limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
 
-    def allow(self, num_bytes: int) -> None:
-        """Bytes that a file declares and that were found to be few enough."""
-        self._set_memory(self.address_space + num_bytes)
-        self.alive()
+    def approve(self, num_bytes: int) -> None:
+        """Memory that a budget allows the request. Rounded up, so that few limits are set."""
+        if num_bytes > self.approved:
+            self.approved = (num_bytes | (16 << 20) - 1) + 1
+            _set_limit(resource.RLIMIT_AS, self.before + self.approved)
 
-    def alive(self) -> None:
-        """There is progress."""
+    def progress(self) -> None:
         now_s = time.monotonic()
         if now_s - self.told_s >= ALIVE_S:
             self.told_s = now_s
-            self._set_cpu()
+            self._limit_cpu()
             _wire.send_alive(self.connection)
 
-    def _set_memory(self, size: int) -> None:
-        self.address_space = size
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        if size != resource.RLIM_INFINITY:
-            size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size if size != resource.RLIM_INFINITY else hard, hard))
+    def _limit_cpu(self) -> None:
+        _set_limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + CPU_S)
 
-    def _set_cpu(self) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        soft = int(time.process_time()) + CPU_S
-        if hard == resource.RLIM_INFINITY or soft < hard:
-            resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+def _set_limit(kind: int, soft: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    soft = hard if soft == resource.RLIM_INFINITY or hard != resource.RLIM_INFINITY and soft > hard else soft
+    resource.setrlimit(kind, (soft, hard))
+
+
+@dataclass(frozen=True)
+class WatchedBudget(Budget):
+    """Moves the limits of this process with what it allows."""
+
+    limits: ProcessLimits | None = None
+
+    def check(self, where: str, needed: int, stored: int | None = None) -> None:
+        super().check(where, needed, stored)
+        if self.limits:
+            # Twice: what is stored in a table, and the arrays that are made of it. Lists of episodes are Python's.
+            self.limits.approve(2 * needed + OBJECTS * stored_bytes())
+            self.limits.progress()
+
+    def count(self, where: str, items: int = 1) -> None:
+        super().count(where, items)
+        if self.limits:
+            self.limits.approve(OBJECTS * stored_bytes())
+            self.limits.progress()
+
+    def check_time(self, where: str) -> None:
+        super().check_time(where)
+        if self.limits:
+            self.limits.progress()
 
 
 def _address_space(page: int) -> int:
@@ -119,16 +150,13 @@ class Server:
         except PASSED_ON as error:
             return _told(error)
         except MemoryError:
-            arrays.clear()
             return _told(FormatError(f"{where}: reading takes more memory than the files declare"))
-        except Exception as error:
-            return _told(FormatError(f"{where}: {type(error).__name__}: {error}"))
         finally:
             self.limits.end()
 
-    def open(self, _: Any, request: JSON, arrays: list[Any]) -> JSON:
-        module = importlib.import_module(f"{__package__}.{request['format']}")
-        source = module.open(Path(request["path"]), **request["options"])
+    def open(self, source: Any, request: JSON, arrays: list[Any]) -> JSON:
+        budget = WatchedBudget(**request["budget"], limits=self.limits)
+        source = open_here(Path(request["path"]), request["format"], budget, request["options"])
         self.sources[request["source"]] = source
         return {
             "length": len(source),
@@ -159,10 +187,8 @@ class Server:
 
 
 def _load(library: str) -> None:
-    try:
+    with contextlib.suppress(ImportError):  # the adapter says how to get it
         importlib.import_module(library)
-    except ImportError:
-        pass  # the adapter says how to get it
 
 
 def _told(error: BaseException) -> dict[str, JSON]:
@@ -177,9 +203,6 @@ def main(fd: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     server = Server(connection)
     os.dup2(null, 2)
-    try:
+    with contextlib.suppress(_wire.Broken, OSError):  # the other process has ended
         server.run()
-    except (_wire.Broken, OSError):
-        pass  # the other process has ended
-    sys.stderr = None
     os._exit(0)
