@@ -35,6 +35,8 @@ ALIVE_S = 0.5
 """Limits are moved, and a sign of life is sent, this often at most."""
 PASSED_ON = (FormatError, OptionError, ImportError)
 """All other errors are made FormatError by the guard of ``open`` and of ``episode``."""
+PARSED = ("open", "episode")
+"""Requests that read what files contain, under limits."""
 LIBRARIES = {
     "lerobot": ("pyarrow.parquet", "pyarrow.compute", "av", "PIL.Image", "PIL.TiffImagePlugin"),
     "robomimic": ("h5py",),
@@ -135,7 +137,12 @@ class Server:
                 warnings.simplefilter("always")
                 answer = self._answer(request, arrays)
             answer["warnings"] = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-            _wire.send(self.connection, answer)
+            try:
+                text = _wire.encoded(answer)
+            except (TypeError, ValueError, RecursionError) as error:
+                arrays.clear()
+                text = _wire.encoded(_told(FormatError(f"{request.get('path', '')}: {error}")))
+            self.connection.sendall(text)
             _wire.send_arrays(self.connection, arrays)
 
     def _answer(self, request: JSON, arrays: list[Any]) -> dict[str, JSON]:
@@ -145,12 +152,15 @@ class Server:
             if request["op"] == "open":
                 for library in LIBRARIES.get(request["format"], ()):
                     _load(library)
-            self.limits.begin()
+            if request["op"] in PARSED:
+                self.limits.begin()
             return {"result": getattr(self, request["op"])(source, request, arrays)}
         except PASSED_ON as error:
             return _told(error)
         except MemoryError:
             return _told(FormatError(f"{where}: reading takes more memory than the files declare"))
+        except Exception as error:  # of the file system: the guards of ``open`` and ``episode`` pass on no other
+            return _told(FormatError(f"{where}: {type(error).__name__}: {error}"))
         finally:
             self.limits.end()
 

@@ -32,9 +32,13 @@ class Broken(Exception):
     """The other process is gone, or what it sends is no message."""
 
 
-def send(connection: socket.socket, message: Any) -> None:
+def encoded(message: Any) -> bytes:
     text = json.dumps(message).encode()
-    connection.sendall(LENGTH.pack(len(text)) + text)
+    return LENGTH.pack(len(text)) + text
+
+
+def send(connection: socket.socket, message: Any) -> None:
+    connection.sendall(encoded(message))
 
 
 def send_alive(connection: socket.socket) -> None:
