@@ -15,6 +15,8 @@ from typing import Any
 
 from .._core import FormatError
 from .._episode import Source
+from .._suggest import did_you_mean
+from ._options import check_known, options_of
 from ._source import BaseSource
 
 FORMATS = {
@@ -59,7 +61,8 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if not where.exists():
         raise FileNotFoundError(f"open: {where} does not exist")
     if format is not None and format not in FORMATS:
-        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}")
+        near = did_you_mean(str(format), FORMATS)
+        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}{near}")
     found = format or detect(where)
     if found is None:
         tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
@@ -67,10 +70,16 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     _check_options(options)
+    check_known(found, _module(found).open, options)
     source: Source = _module(found).open(where, **options)
     if isinstance(source, BaseSource):
         source.open_options = json.dumps(options, sort_keys=True, default=_plain)
     return source
+
+
+def option_names() -> set[str]:
+    """The options of all formats."""
+    return {name for format in FORMATS for name in options_of(_module(format).open)}
 
 
 def _plain(option: Any) -> Any:

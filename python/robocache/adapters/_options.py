@@ -1,0 +1,22 @@
+"""Which options each format takes: unknown ones are refused before a file is opened."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .._suggest import did_you_mean
+
+
+def options_of(open_format: Callable[..., Any]) -> list[str]:
+    """The options of a format's ``open``: its arguments after the path."""
+    return list(inspect.signature(open_format).parameters)[1:]
+
+
+def check_known(format: str, open_format: Callable[..., Any], given: Iterable[str]) -> None:
+    known = options_of(open_format)
+    for name in given:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise ValueError(f"open: {format} takes the options {', '.join(known)}, got {name!r}{near}")
