@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._episode import JSON, Episode, EpisodeStream, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
 from ._statistics import Statistics
 
 SHARD_BYTES = 64 << 20
@@ -113,6 +113,11 @@ class Cache:
             self._metadata = json.loads(self._reader.metadata)
         return self._metadata
 
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the source had and this cache has not: features that are not read, streams that were not chosen."""
+        return left_out_from_json(self.metadata.get("left_out"))
+
     def fingerprint(self) -> str:
         """Of the source and of the options it was ingested with."""
         return self._reader.fingerprint
@@ -193,6 +198,8 @@ class CacheWriter:
     ) -> None:
         self.path = Path(path)
         self.specs = dict(specs)
+        if not self.specs:
+            raise ValueError("CacheWriter: specs must have a stream at least, got none")
         streams = [
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()

@@ -13,6 +13,7 @@ from ._align import align
 from ._core import FormatError
 from ._episode import EpisodeStream, StreamSpec
 from ._statistics import bfloat16_to_float32
+from ._suggest import did_you_mean
 from ._types import Method, Stream
 from .adapters._times import SECOND_NS, times_at_rate
 
@@ -34,7 +35,7 @@ def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Met
     if spec.kind in ("image", "depth"):
         if given is not None and given not in FRAMES:
             raise ValueError(
-                f"{op}: method of {spec.name} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
+                f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
                 f"got {given!r}"
             )
         return given or "previous"
@@ -53,7 +54,8 @@ def check_methods(methods: Mapping[str, Method] | None, specs: Mapping[str, Stre
     """A method for each stream of ``specs``."""
     for name in methods or {}:
         if name not in specs:
-            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}")
+            near = did_you_mean(str(name), specs)
+            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}{near}")
     return {name: method_of(spec, (methods or {}).get(name), op) for name, spec in specs.items()}
 
 

@@ -84,7 +84,7 @@ class ProcessLimits:
 
 def _set_limit(kind: int, soft: int) -> None:
     hard = resource.getrlimit(kind)[1]
-    soft = hard if soft == resource.RLIM_INFINITY or hard != resource.RLIM_INFINITY and soft > hard else soft
+    soft = hard if soft == resource.RLIM_INFINITY or (hard != resource.RLIM_INFINITY and soft > hard) else soft
     resource.setrlimit(kind, (soft, hard))
 
 
