@@ -50,7 +50,8 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
 
 
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
-    details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
+    fields = ("rate_hz", "unit", "names", "method", "period", "meta")
+    details = {name: getattr(spec, name) for name in fields}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
 
 
@@ -85,6 +86,7 @@ class Cache:
                 self.specs[name] = StreamSpec(
                     name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                    details.get("method"), details.get("period"),
                 )  # fmt: skip
             except (TypeError, ValueError) as error:
                 raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
