@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -19,6 +22,7 @@ import adapter_logs  # noqa: E402
 import cache_cases  # noqa: E402
 
 SEED = 16
+PACKAGES = ("robocache", "numpy", "pyarrow", "h5py", "zarr", "numcodecs", "mcap", "mcap-ros2-support", "av", "pillow")
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,36 @@ def zarr_checked(folder: Path, rng: np.random.Generator) -> adapter_datasets.Wri
     return adapter_datasets.Written(path, {}, [], [], {}, [])
 
 
+def few_messages(rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """Three of each topic, in the order of time: a case then takes milliseconds."""
+    messages, _ = adapter_logs.log_messages(rng)
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for message in messages:
+        found.setdefault(message[0], []).append(message)
+    return sorted((message for topic in found.values() for message in topic[:3]), key=lambda message: message[3])
+
+
 def mcap_file(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
     from mcap.writer import CompressionType
 
-    messages, _ = adapter_logs.log_messages(rng)
     path = folder / "run.mcap"
-    adapter_logs.write_log(path, messages, compression=CompressionType.ZSTD, chunk_size=2048)
+    adapter_logs.write_log(path, few_messages(rng), compression=CompressionType.ZSTD, chunk_size=2048)
     return adapter_datasets.Written(path, {"clock": "log_time"}, [], [], {}, [])
+
+
+def ros2_bag(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
+    """One episode in two files, of which the second has the later half."""
+    from mcap.writer import CompressionType
+
+    root = folder / "bag"
+    root.mkdir()
+    messages = few_messages(rng)
+    half = len(messages) // 2
+    for i, (part, compression) in enumerate(((messages[:half], CompressionType.LZ4), (messages[half:], CompressionType.NONE))):
+        adapter_logs.write_log(root / f"bag_{i}.mcap", part, compression=compression)
+    text = "rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n    - bag_0.mcap\n    - bag_1.mcap\n"
+    (root / "metadata.yaml").write_text(text)
+    return adapter_datasets.Written(root, {"clock": "header.stamp"}, [], [], {}, [])
 
 
 Writer = Callable[[Path, np.random.Generator], adapter_datasets.Written]
@@ -119,7 +146,7 @@ MUTATED: dict[str, tuple[Writer, str]] = {
     "zarr3": (adapter_datasets.zarr_v3_at_a_rate, ""),
     "zarrzip": (adapter_datasets.zarr_zip, "*.zip"),
     "mcap": (mcap_file, "*.mcap"),
-    "ros2bag": (adapter_datasets.ros2_bag, "*/*.mcap"),
+    "ros2bag": (ros2_bag, "*/*.mcap"),
     "calvin": (adapter_datasets.calvin, ""),
     "rlds": (adapter_datasets.rlds, "**/*.tfrecord*"),
     "robocache": (cache, "*/*"),
@@ -136,7 +163,7 @@ FLIPPED: dict[str, tuple[Writer, str]] = {
     "robocache": MUTATED["robocache"],
     "hdf5-plain": (adapter_datasets.robomimic, ""),
     "parquet-plain": (adapter_datasets.lerobot_v21, ""),
-    "mcap-plain": (adapter_datasets.ros2_bag, ""),
+    "mcap-bag": (ros2_bag, "*/*.mcap"),
 }
 """What single bits are flipped in. ``-plain``: files without checksums, or with few; only how reading ends counts."""
 
@@ -146,6 +173,26 @@ def make(name: str, flips: bool = False) -> Image:
     with tempfile.TemporaryDirectory() as folder:
         written = write(Path(folder), np.random.default_rng(SEED))
         return load(Path(folder), written, name, checked)
+
+
+def work_folder() -> Path:
+    """In memory where that is possible: a case writes and reads a few files."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="robocache-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that read the files."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def load_saved(path: Path) -> dict[str, dict[str, Image]]:
+    """By kind, mutated or flipped, and by name."""
+    return dict(pickle.loads(path.read_bytes()))
 
 
 def save(path: Path, names: list[str], flips: list[str]) -> None:

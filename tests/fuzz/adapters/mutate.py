@@ -8,15 +8,12 @@ python tests/fuzz/adapters/mutate.py --format mcap --seed 7 --flip 1234 --keep F
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import itertools
 import json
-import os
 import platform
 import queue
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -27,15 +24,8 @@ import images
 from reading import FAILURES
 from workers import Case, Runner, Worker
 
-PACKAGES = ("robocache", "numpy", "pyarrow", "h5py", "zarr", "numcodecs", "mcap", "mcap-ros2-support", "av", "pillow")
 REQUIRED = ("mcap", "parquet", "hdf5", "zarr")
 """What --flips means: the four formats of the issue, each in a form that has checksums."""
-
-
-def work_folder() -> Path:
-    """In memory where that is possible: a case writes and reads a few files."""
-    memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="robocache-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
 
 
 def shares(kind: str, formats: list[str], count: int, seed: int) -> list[Case]:
@@ -101,15 +91,6 @@ def run_all(cases: list[Case], work: Path, jobs: int) -> Totals:
 
 
 def record(args: argparse.Namespace, totals: Totals) -> dict[str, Any]:
-    def versions() -> dict[str, str]:
-        found = {}
-        for package in PACKAGES:
-            try:
-                found[package] = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return found
-
     command = f"python tests/fuzz/adapters/mutate.py --cases {args.cases} --flips {args.flips} --seed {args.seed}"
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for (kind, name), classes in sorted(totals.counts.items()):
@@ -120,7 +101,7 @@ def record(args: argparse.Namespace, totals: Totals) -> dict[str, Any]:
     return {
         "command": command,
         "python": platform.python_version(),
-        "versions": versions(),
+        "versions": images.versions(),
         "limits": {"seconds": 10, "extra_bytes": 1 << 30},
         "seconds": round(time.monotonic() - totals.begin),
         "total": dict(classes),
@@ -169,7 +150,7 @@ def main() -> int:
     args = parser.parse_args()
     formats = args.format or list(images.MUTATED)
     flipped = args.format or list(REQUIRED)
-    work = work_folder()
+    work = images.work_folder()
     try:
         mutated = [name for name in formats if name in images.MUTATED]
         flips = [name for name in flipped if name in images.FLIPPED]

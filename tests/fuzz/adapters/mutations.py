@@ -16,8 +16,6 @@ from typing import Any
 
 from images import Image
 
-Change = "bytes | Odd"
-
 
 @dataclass(frozen=True)
 class Odd:
@@ -309,7 +307,7 @@ def edit_parquet(rng: random.Random, data: bytearray) -> None:
     elif kind < 0.2:
         table = table.rename_columns([rng.choice(NAMES[:6]) if i == at else n for i, n in enumerate(table.column_names)])
     elif kind < 0.3:
-        table = pa.concat_tables([table] * rng.choice((0, 2, 3))) if rng.random() < 0.8 else table.slice(0, 0)
+        table = pa.concat_tables([table] * rng.choice((2, 3))) if rng.random() < 0.5 else table.slice(0, 0)
     elif kind < 0.4:
         table = table.append_column(name, table.column(at))
     elif rows:
@@ -441,9 +439,12 @@ def choose_file(rng: random.Random, names: list[str]) -> str:
     return rng.choice(kinds[rng.choice(sorted(kinds))])
 
 
-def mutate(rng: random.Random, image: Image, others: dict[str, Image]) -> dict[str, bytes | Odd]:
-    """What differs from the image: by file name, new bytes or something that is no file."""
-    changed: dict[str, bytes | Odd] = {}
+def mutate(
+    rng: random.Random, image: Image, others: dict[str, Image], before: dict[str, bytes | Odd] | None = None
+) -> dict[str, bytes | Odd]:
+    """What differs from the image: by file name, new bytes or something that is no file. ``before``: changes that are
+    there already."""
+    changed = dict(before or {})
     names = sorted(image.files)
     for _ in range(rng.choice((1, 1, 1, 1, 2, 3))):
         name = choose_file(rng, names)

@@ -19,7 +19,7 @@ EXTRA_BYTES = 1 << 30
 """What a dataset may take on top of the memory that the process has."""
 MAX_EPISODES = 64
 """A changed dataset may declare billions. Ingest sees all of them."""
-OPTION = ("open: rate_hz must be given", "open: options must be", "open: a cache takes no options")
+OPTION = tuple(f"open: {told}" for told in ("rate_hz must be given", "options", "a cache takes no options", "clock must be"))
 """The changed dataset has no rate any more, or has become one of another format: the call lacks an option, or has one
 too many, and the error names it. Counted as ``option``."""
 FAILURES = ("exception", "memory", "crash", "hang", "silent")

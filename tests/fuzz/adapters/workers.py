@@ -7,7 +7,6 @@ import faulthandler
 import gc
 import json
 import os
-import pickle
 import random
 import re
 import select
@@ -19,6 +18,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import images
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 10.0
@@ -49,7 +50,7 @@ class Runner:
 
     def __init__(self, work: Path) -> None:
         self.work = work
-        self.images: dict[str, dict[str, Any]] = pickle.loads((work / "images.pickle").read_bytes())
+        self.images: dict[str, dict[str, Any]] = images.load_saved(work / "images.pickle")
         self.scratch = Path(tempfile.mkdtemp(dir=work))
         self.folders: dict[tuple[str, str], tuple[Any, Any]] = {}
 
@@ -151,14 +152,21 @@ class Worker:
         self.errors.seek(0)
         text = self.errors.read().decode(errors="replace")
         self.errors.close()
-        frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', text.rpartition("Current thread")[2] or text)
-        ours = [f for f in frames if "/robocache/" in f[0] and "/fuzz/" not in f[0]] or frames[:1]
-        at = ", ".join(f"{Path(f).name}:{line} {name}" for f, line, name in [*frames[:1], *ours[:1]])
+        at = self.place(text)
         if hang:
             return {"kind": "hang", "place": f"hang at {at}", "message": f"more than {self.seconds:g} s"}
         name = signal.Signals(-code).name if code < 0 else f"exit {code}"
         tail = [line for line in text.splitlines() if line.strip()][-1:] if code >= 0 else []
         return {"kind": "crash", "place": f"{name} at {at}", "message": "".join(tail)[:300]}
+
+    @staticmethod
+    def place(text: str) -> str:
+        """The innermost line, and the innermost one of ours, of what faulthandler wrote."""
+        line = r'File "([^"]+)", line (\d+) in (\S+)'
+        frames = re.findall(line, text.rpartition("Current thread")[2]) or re.findall(line, text)
+        ours = [f for f in frames if "/robocache/" in f[0] and "/fuzz/" not in f[0]] or frames[:1]
+        places = dict.fromkeys((*frames[:1], *ours[:1]))
+        return ", ".join(f"{Path(f).name}:{number} {name}" for f, number, name in places)
 
     def stop(self) -> int:
         """Ends the process and all that it started."""
