@@ -134,7 +134,7 @@ def ros2_bag(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written
         adapter_logs.write_log(root / f"bag_{i}.mcap", part, compression=compression)
     text = "rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n    - bag_0.mcap\n    - bag_1.mcap\n"
     (root / "metadata.yaml").write_text(text)
-    return adapter_datasets.Written(root, {"clock": "header.stamp"}, [], [], {}, [])
+    return adapter_datasets.Written(root, {"clock": "publish_time"}, [], [], {}, [])
 
 
 Writer = Callable[[Path, np.random.Generator], adapter_datasets.Written]
