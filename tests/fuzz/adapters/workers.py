@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,17 +106,17 @@ def serve(work: Path) -> None:
 class Worker:
     """In the parent: one process, started again after a crash or a hang."""
 
-    def __init__(self, work: Path, seconds: float = SECONDS) -> None:
+    def __init__(self, work: Path, seconds: float = SECONDS, command: Sequence[str] | None = None) -> None:
         self.work, self.seconds = work, seconds
+        self.command = command or (sys.executable, str(HERE / "workers.py"), str(work))
         self.process: subprocess.Popen[bytes] | None = None
         self.ready: set[tuple[str, str]] = set()
 
     def start(self) -> subprocess.Popen[bytes]:
         self.errors = tempfile.TemporaryFile(dir=self.work)
         self.ready = set()
-        command = [sys.executable, str(HERE / "workers.py"), str(self.work)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
             env=os.environ | QUIET,
         )  # fmt: skip
         return self.process
@@ -126,7 +127,8 @@ class Worker:
             self.start()
         if (case.kind, case.format) not in self.ready:
             self.ready.add((case.kind, case.format))
-            self.ask(Case(case.kind, case.format, 0, -1), 60)
+            if (first := self.ask(Case(case.kind, case.format, 0, -1), 60))["kind"] != "ok":
+                return first
         return self.ask(case, self.seconds)
 
     def ask(self, case: Case, seconds: float) -> dict[str, str]:
