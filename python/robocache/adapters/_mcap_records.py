@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._core import FormatError
-from ._paths import Limits, need
+from ._budget import Budget
+from ._paths import need, open_regular
 
 MAGIC = b"\x89MCAP0\r\n"
 MAX_RECORD_BYTES = 1 << 30
@@ -24,11 +25,11 @@ class Topic:
     encoding: str
 
 
-def read_topics(path: Path, limits: Limits) -> list[Topic]:
+def read_topics(path: Path, budget: Budget) -> list[Topic]:
     """The topics of the file: from its summary where it has one, else from all of it."""
     reader = need("mcap.reader", "mcap")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             summary = reader.SeekingReader(file, record_size_limit=MAX_RECORD_BYTES).get_summary()
     except Exception as error:  # a truncated file has no summary; whether it can be read shows below
         if not path.is_file():
@@ -36,32 +37,32 @@ def read_topics(path: Path, limits: Limits) -> list[Topic]:
         summary = None
     if summary is not None and summary.channels:
         for chunk in summary.chunk_indexes:
-            limits.check(f"mcap: {path}: a chunk", chunk.uncompressed_size, chunk.compressed_size)
+            budget.check(f"mcap: {path}: a chunk", chunk.uncompressed_size, chunk.compressed_size)
         names = {number: schema.name for number, schema in summary.schemas.items()}
         channels = summary.channels.values()
         return [Topic(c.topic, names.get(c.schema_id, ""), c.message_encoding) for c in channels]
     found: dict[str, Topic] = {}
-    for schema, channel in _channels(path, limits):
+    for schema, channel in _channels(path, budget):
         found[channel.topic] = Topic(channel.topic, "" if schema is None else schema.name, channel.message_encoding)
     return list(found.values())
 
 
-def _channels(path: Path, limits: Limits) -> Iterator[tuple[Any, Any]]:
+def _channels(path: Path, budget: Budget) -> Iterator[tuple[Any, Any]]:
     records = need("mcap.records", "mcap")
     schemas: dict[int, Any] = {}
-    for record in _records(path, limits):
+    for record in _records(path, budget):
         if isinstance(record, records.Schema):
             schemas[record.id] = record
         elif isinstance(record, records.Channel):
             yield schemas.get(record.schema_id), record
 
 
-def read_messages(path: Path, topics: set[str], limits: Limits) -> Iterator[tuple[Any, Any, Any]]:
+def read_messages(path: Path, topics: set[str], budget: Budget) -> Iterator[tuple[Any, Any, Any]]:
     """(schema, channel, message) of these topics, in the order of the file."""
     records = need("mcap.records", "mcap")
     schemas: dict[int, Any] = {}
     channels: dict[int, Any] = {}
-    for record in _records(path, limits):
+    for record in _records(path, budget):
         if isinstance(record, records.Message):
             channel = channels.get(record.channel_id)
             if channel is None:
@@ -74,17 +75,17 @@ def read_messages(path: Path, topics: set[str], limits: Limits) -> Iterator[tupl
             channels[record.id] = record
 
 
-def _records(path: Path, limits: Limits) -> Iterator[Any]:
+def _records(path: Path, budget: Budget) -> Iterator[Any]:
     stream = need("mcap.stream_reader", "mcap")
     records = need("mcap.records", "mcap")
     errors = need("mcap.exceptions", "mcap").McapError
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             _check_lengths(file, path)
             reader = stream.StreamReader(file, emit_chunks=True, record_size_limit=MAX_RECORD_BYTES)
             for record in reader.records:
                 if isinstance(record, records.Chunk):
-                    yield from stream.breakup_chunk(_unpacked(path, record, limits))
+                    yield from stream.breakup_chunk(_unpacked(path, record, budget))
                 elif isinstance(record, records.DataEnd):
                     return  # what follows repeats schemas and channels
                 else:
@@ -119,10 +120,10 @@ def _check_lengths(file: Any, path: Path) -> None:
     file.seek(0)
 
 
-def _unpacked(path: Path, chunk: Any, limits: Limits) -> Any:
+def _unpacked(path: Path, chunk: Any, budget: Budget) -> Any:
     """The chunk without compression, checked against its size and its checksum."""
     where, size = f"mcap: {path}: a chunk", int(chunk.uncompressed_size)
-    limits.check(where, size, len(chunk.data))
+    budget.check(where, size, len(chunk.data))
     if chunk.compression == "lz4":
         data = _unpack_lz4(chunk.data, size + 1, where)
     elif chunk.compression == "zstd":

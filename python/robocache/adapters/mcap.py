@@ -11,13 +11,16 @@ import numpy as np
 
 from .._core import FormatError
 from .._episode import JSON
+from ._budget import BUDGET, Budget
+from ._guard import OptionError
 from ._mcap_messages import KNOWN, Collected, Part
 from ._mcap_records import MAGIC, Topic, read_messages, read_topics
-from ._paths import Limits, Tree, need
+from ._paths import Tree, begins_with, need, read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
+MAX_YAML_BYTES = 16 << 20
 SQLITE = b"SQLite format 3\0"
 
 
@@ -25,7 +28,7 @@ def detect(path: Path) -> bool:
     """Also bags of SQLite, so that open can say what to do with them."""
     try:
         if path.is_file():
-            return _begins_with(path, MAGIC) or (path.suffix == ".db3" and _begins_with(path, SQLITE))
+            return begins_with(path, MAGIC) or (path.suffix == ".db3" and begins_with(path, SQLITE))
         return path.is_dir() and bool(_recordings(Tree(path, True), path))
     except SqliteBagError:
         return True
@@ -38,12 +41,12 @@ def open(
     clock: str | None = None,
     topics: Sequence[str] | None = None,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Mcap:
     """``clock`` must be chosen: ``log_time`` (when it was recorded), ``publish_time`` (when it was sent) or
     ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these."""
-    return Mcap(Path(path), clock, topics, (repair, max_bytes, follow_symlinks))
+    return Mcap(Path(path), clock, topics, (repair, budget, follow_symlinks))
 
 
 class Mcap(BaseSource):
@@ -51,24 +54,24 @@ class Mcap(BaseSource):
 
     def __init__(self, path: Path, clock: str | None, topics: Sequence[str] | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
-        if path.is_file() and _begins_with(path, SQLITE):
+        if path.is_file() and begins_with(path, SQLITE):
             raise SqliteBagError(path)
         self._recordings = [[path]] if path.is_file() else _recordings(self.tree, path)
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
         if clock not in CLOCKS:
-            raise ValueError(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
+            raise OptionError(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
         self._clock = clock
         need("mcap", "mcap")
         need("mcap_ros2.decoder", "mcap")
         self._topics: dict[str, Topic] = {}
         for file in {file: None for recording in self._recordings for file in recording}:
-            for topic in read_topics(file, self.limits):
+            for topic in read_topics(file, self.budget):
                 known = self._topics.setdefault(topic.name, topic)
                 if known.schema != topic.schema:
                     raise FormatError(f"mcap: {file}: topic {topic.name} is {topic.schema}, elsewhere {known.schema}")
         if topics is not None and (unknown := [name for name in topics if name not in self._topics]):
-            raise ValueError(f"open: topics must be among {', '.join(self._topics)}, got {unknown[0]!r}")
+            raise OptionError(f"open: topics must be among {', '.join(self._topics)}, got {unknown[0]!r}")
         self._wanted = {
             name: topic
             for name, topic in self._topics.items()
@@ -127,17 +130,17 @@ class Mcap(BaseSource):
 
     def _collect(self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False) -> dict[str, Collected]:
         """Decodes the messages of the topics; only the first one of each where ``first``."""
-        collected = {name: Collected(name, topic.schema, self.limits) for name, topic in topics.items()}
+        collected = {name: Collected(name, topic.schema, self.budget) for name, topic in topics.items()}
         decoders: dict[tuple[Path, int], Callable[[bytes], Any]] = {}
         total = 0
         for file in files:
-            for schema, channel, message in read_messages(file, set(topics), self.limits):
+            for schema, channel, message in read_messages(file, set(topics), self.budget):
                 topic = collected[channel.topic]
                 if first and topic.times:
                     continue
                 where = f"mcap: {file}, topic {channel.topic}, message {len(topic.times)}"
                 total += len(message.data)
-                self.limits.check(f"mcap: {file}", total)
+                self.budget.check(f"mcap: {file}", total)
                 decoder = decoders.get((file, schema.id)) or _decoder(schema, where)
                 decoders[file, schema.id] = decoder
                 try:
@@ -181,11 +184,6 @@ class SqliteBagError(FormatError):
         )
 
 
-def _begins_with(path: Path, magic: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(magic)) == magic
-
-
 def _recordings(tree: Tree, path: Path) -> list[list[Path]]:
     """The files of each episode: a bag folder is one, every other MCAP file is one; also of folders of these."""
     if (path / "metadata.yaml").is_file():
@@ -200,7 +198,9 @@ def _recordings(tree: Tree, path: Path) -> list[list[Path]]:
 
 def _bag_files(tree: Tree, bag: Path) -> list[Path]:
     """The files that metadata.yaml lists, in their order. Only that list is read, so no YAML reader is needed."""
-    text = tree.file((bag / "metadata.yaml").relative_to(tree.root)).read_text("utf-8", "replace")[: 16 << 20]
+    text = read_file(tree.file((bag / "metadata.yaml").relative_to(tree.root)), MAX_YAML_BYTES).decode(
+        "utf-8", "replace"
+    )
     match = re.search(r"^ *relative_file_paths:\s*\n((?: *- *.*\n?)+)", text, re.M)
     names = [line.strip()[1:].strip().strip("'\"") for line in match[1].splitlines()] if match else []
     if not names:
