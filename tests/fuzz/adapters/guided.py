@@ -37,7 +37,7 @@ from typing import Any
 import images
 import mutations
 import reading
-from workers import QUIET, SECONDS, Worker
+from workers import CLOCK, QUIET, SECONDS, Worker, cpu_seconds, die_with_parent, hangs
 
 ROOT = Path(__file__).resolve().parents[3]
 ADAPTERS = {
@@ -52,6 +52,8 @@ ADAPTERS = {
 WATCHED = ("/robocache/", "/mcap/")
 """Whose lines count: the adapters, and the parser of MCAP records that they call."""
 MAX_BYTES = 1 << 20
+TRACED = 5
+"""How many times as long a case may take while its lines are counted."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def fuzz(adapter: str, seconds: float, work: Path, kept: Path, seed: int) -> dic
         command += ["--seconds", str(left), "--seed", str(seed + restarts)]
         with tempfile.TemporaryFile(dir=work) as errors:
             child = subprocess.Popen(command, stderr=errors, start_new_session=True, env=os.environ | QUIET)
-            hang = watch(child, current, until + 30)
+            hang = watch(child, current, until)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             code = child.wait()
@@ -270,16 +272,20 @@ def fuzz(adapter: str, seconds: float, work: Path, kept: Path, seed: int) -> dic
 def watch(child: subprocess.Popen[bytes], current: Path, until: float) -> bool:
     """Waits for the child; True where one input took too long, and the child was ended."""
     current.unlink(missing_ok=True)
+    now, begin, used = 0, time.monotonic(), 0.0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(0.5)
+            child.wait(1)
             return False
-        age = time.time() - current.stat().st_mtime if current.exists() else 0.0
-        if age > SECONDS or time.monotonic() > until:
-            child.send_signal(signal.SIGABRT)
+        written = current.stat().st_mtime_ns if current.exists() else 0
+        if written != now:
+            now, begin, used = written, time.monotonic(), cpu_seconds(child.pid)
+        hang = now != 0 and hangs(cpu_seconds(child.pid) - used, time.monotonic() - begin, TRACED * SECONDS)
+        if hang or time.monotonic() > until + CLOCK * TRACED * SECONDS:
+            child.send_signal(signal.SIGABRT)  # faulthandler writes where it is
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(3)
-            return age > SECONDS
+            return hang
 
 
 def fuzz_all(adapters: list[str], seconds: float, jobs: int, seed: int, kept: Path) -> dict[str, Any]:
@@ -353,6 +359,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.child:
         faulthandler.enable()
+        die_with_parent()
         until = time.monotonic() + args.seconds
         Child(args.child, args.work, args.kept, args.seed).run(until)
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import json
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,12 @@ import images
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 10.0
-"""A case that takes longer hangs."""
+"""A case that takes longer hangs: of processor time, or of the clock where it waits for something. Others may use the
+same cores."""
+WAITS_S = 0.5
+"""Processor time below which a process that has run for ``SECONDS`` waits."""
+CLOCK = 12
+"""The most that the clock may run faster than processor time."""
 QUIET = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "BLOSC_NTHREADS": "1"}
 """Few threads and arenas: each would take address space that the limit of a case counts."""
 
@@ -89,11 +96,17 @@ class Runner:
         return outcome.to_json()
 
 
+def die_with_parent() -> None:
+    """A process that hangs would outlive it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def serve(work: Path) -> None:
     """One case a line on stdin, one outcome a line on the pipe that stdout was; prints go to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     faulthandler.enable()
+    die_with_parent()
     runner = Runner(work)
     for count, line in enumerate(sys.stdin):
         outcome = runner.run(Case(**json.loads(line)))
@@ -101,6 +114,34 @@ def serve(work: Path) -> None:
             gc.collect()
         answers.write(json.dumps(outcome) + "\n")
         answers.flush()
+
+
+def cpu_seconds(group: int) -> float:
+    """What all processes of a session have used: readers may start some of their own."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == group:
+                total += sum(map(int, fields[11:15]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def hangs(cpu_s: float, clock_s: float, limit_s: float) -> bool:
+    return cpu_s > limit_s or (clock_s > limit_s and cpu_s < WAITS_S) or clock_s > CLOCK * limit_s
+
+
+def wait_for_answer(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """False where the process hangs."""
+    assert process.stdout is not None
+    if select.select([process.stdout], [], [], min(1.0, seconds / 2))[0]:
+        return True
+    used, begin = cpu_seconds(process.pid), time.monotonic()
+    while not select.select([process.stdout], [], [], 0.5)[0]:
+        spent, elapsed = cpu_seconds(process.pid) - used, time.monotonic() - begin
+        if hangs(spent, elapsed, seconds):
+            return False
+    return True
 
 
 class Worker:
@@ -139,7 +180,7 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(vars(case)).encode() + b"\n")
             process.stdin.flush()
-        answered, _, _ = select.select([process.stdout], [], [], seconds)
+        answered = wait_for_answer(process, seconds)
         line = process.stdout.readline() if answered else b""
         if line.endswith(b"\n"):
             return dict(json.loads(line))
