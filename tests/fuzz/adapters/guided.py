@@ -116,6 +116,11 @@ class Coverage:
 
         return on_line
 
+    def add(self, counts: dict[int, int]) -> None:
+        """What another process counted for the same input."""
+        for edge, count in counts.items():
+            self.counts[edge] = self.counts.get(edge, 0) + count
+
     def take(self) -> int:
         """How many features of the last run are new."""
         found = {(edge, count.bit_length()) for edge, count in self.counts.items()}
@@ -126,6 +131,43 @@ class Coverage:
     @property
     def num_edges(self) -> int:
         return len({edge for edge, _ in self.features})
+
+
+def trace_reader(counted: str) -> None:
+    """In the reader process of an isolated adapter: appends the counts of each request to the file."""
+    from robocache.adapters import _reader_process
+
+    coverage, answer = Coverage(), _reader_process.Server._answer
+
+    def traced(self: Any, request: Any, arrays: list[Any]) -> Any:
+        try:
+            with coverage:
+                return answer(self, request, arrays)
+        finally:
+            with open(counted, "a") as file:
+                file.write(json.dumps(list(coverage.counts.items())) + "\n")
+
+    _reader_process.Server._answer = traced
+
+
+def trace_readers(counted: Path) -> None:
+    """Has every reader process that this process starts count its lines."""
+    from robocache.adapters import _isolated
+
+    start = "main(int(sys.argv[1]))"
+    assert _isolated.BOOT.endswith(start)
+    _isolated.BOOT = f"{_isolated.BOOT.removesuffix(start)}import guided; guided.trace_reader({str(counted)!r}); {start}"
+
+
+def counted_by_readers(counted: Path) -> dict[int, int]:
+    """What they counted since the last call."""
+    found: Counter[int] = Counter()
+    if counted.exists():
+        for line in counted.read_text().splitlines():
+            with contextlib.suppress(ValueError):  # cut where a limit ended the process
+                found.update(dict(json.loads(line)))
+        counted.write_text("")
+    return dict(found)
 
 
 class Corpus:
@@ -169,6 +211,8 @@ class Child:
         self.rng = random.Random(f"{adapter}/{seed}/{os.getpid() if seed < 0 else 0}")
         self.images: dict[str, images.Image] = images.load_saved(work / "images.pickle")["mutated"]
         self.folders: dict[str, reading.Folder] = {}
+        self.counted = work / f"{adapter}-{os.getpid()}.counted"
+        trace_readers(self.counted)
         for name in ADAPTERS[adapter]:
             folder = self.folders[name] = reading.Folder(work / f"{adapter}-{os.getpid()}" / name, self.images[name])
             assert reading.run_case(folder, {}, work / f"{adapter}-out").kind == "ok", name
@@ -184,6 +228,7 @@ class Child:
         begin = time.monotonic()
         with self.coverage:
             outcome = reading.run_case(self.folders[found.image], found.changed, self.work / f"{self.adapter}-out")
+        self.coverage.add(counted_by_readers(self.counted))
         self.state["slowest_s"] = max(self.state["slowest_s"], round(time.monotonic() - begin, 3))
         self.state["executions"] += 1
         return outcome
