@@ -38,7 +38,7 @@ QUIET = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_
 
 @dataclass(frozen=True)
 class Case:
-    """``kind``: mutated or flipped. The three others decide all that happens."""
+    """``kind``: mutated or flipped; the others then decide all that happens. Or found: ``format`` is the name of it."""
 
     kind: str
     format: str
@@ -87,6 +87,8 @@ class Runner:
     def run(self, case: Case) -> dict[str, str]:
         import reading
 
+        if case.kind == "found":
+            return self.run_found(case.format)
         folder, before = self.folder(case.kind, case.format)
         if case.number < 0:
             return {"kind": "ok"}
@@ -94,6 +96,18 @@ class Runner:
         before = before if case.kind == "flipped" and folder.image.checked else None
         outcome = reading.run_case(folder, changed, self.scratch / "out", before)
         return outcome.to_json()
+
+
+    def run_found(self, name: str) -> dict[str, str]:
+        import found
+        import reading
+
+        dataset, change = found.FOUND[name]
+        folder, before = self.folder("mutated", dataset)
+        changed = change(folder.image)
+        assert any(folder.image.files.get(name) != content for name, content in changed.items())
+        checked = all(name in folder.image.checked for name in changed)
+        return reading.run_case(folder, changed, self.scratch / "out", before if checked else None).to_json()
 
 
 def die_with_parent() -> None:
