@@ -144,7 +144,10 @@ def require_apart(source: str | os.PathLike[str], out: str | os.PathLike[str]) -
 
 def identity_of(source: Source) -> str:
     """What tells this dataset, as it is now, from every other; empty where nothing does."""
-    return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
+    try:
+        return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
+    except OSError as error:
+        raise FormatError(f"ingest: {source.path}: cannot look at its files: {error}") from error
 
 
 def require_identity(identity: str, episodes: Episodes) -> None:
