@@ -21,8 +21,8 @@ class Stream:
     Layouts (``docs/align.md``): dense ``values (E, S, ...)`` with ``times (E, S)``; ragged ``values (rows, ...)`` with
     ``times (rows,)`` and ``offsets (E + 1,)``; or one episode, ``values (rows, ...)`` with ``times (rows,)``.
 
-    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency`` and ``max_gap`` are in the same
-    unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
+    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency``, ``max_gap`` and ``tolerance`` are
+    in the same unit. A target at most ``tolerance`` away from the time of a row is at that row. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
     floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output.
 
     >>> import numpy as np, robocache
@@ -42,6 +42,7 @@ class Stream:
     outside_valid: bool = False
     period: float = 2 * math.pi
     dtype: Any = None
+    tolerance: float = 0
 
 
 class Query(NamedTuple):
