@@ -133,7 +133,8 @@ def resample_trajectories(
     ``source_data (B, S, ...)`` with ``source_times (B, S)`` and ``target_times (B, T)`` or ``(T,)`` give
     ``(B, T, ...)``; without the batch dimension, ``(S, ...)``, ``(S,)`` and ``(T,)`` give ``(T, ...)``. Times are int64
     nanoseconds, float64 or float32 seconds. ``method=None`` is ``"linear"`` for floating data and ``"previous"`` for
-    integers and bool. A target at most ``tolerance`` away from a row is at that row. ``return_valid=True`` also returns the mask of valid targets, ``(B, T)`` bool.
+    integers and bool. A target at most ``tolerance`` away from a row is at that row. ``return_valid=True`` also returns
+    the mask of valid targets, ``(B, T)`` bool.
 
     >>> import numpy as np, robocache
     >>> robocache.resample_trajectories(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]), np.array([0.5, 2.0]))
@@ -141,19 +142,8 @@ def resample_trajectories(
            [1. ]])
     """
     name = None if dtype is None else dtype_name(dtype)
-    fields = (
-        source_data,
-        source_times,
-        None,
-        method,
-        latency,
-        max_gap,
-        outside,
-        outside_valid,
-        period,
-        name,
-        tolerance,
-    )
+    rules = (method, latency, max_gap, outside, outside_valid, period, name, tolerance)
+    fields = (source_data, source_times, None, *rules)
     if backend is None and device is None and not wants_op():
         query = (target_times, None, None, None)
         made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)

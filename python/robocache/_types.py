@@ -22,8 +22,9 @@ class Stream:
     ``times (rows,)`` and ``offsets (E + 1,)``; or one episode, ``values (rows, ...)`` with ``times (rows,)``.
 
     ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency``, ``max_gap`` and ``tolerance`` are
-    in the same unit. A target at most ``tolerance`` away from the time of a row is at that row. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
-    floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output.
+    in the same unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means
+    ``"linear"`` for floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output. A
+    target at most ``tolerance`` away from the time of a row is at that row.
 
     >>> import numpy as np, robocache
     >>> s = robocache.Stream(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]))

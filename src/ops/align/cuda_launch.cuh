@@ -49,8 +49,9 @@ int access_bytes(const StreamPlan& s) {
 
 /// Streams with a tolerance are left to the general kernel: the search of the others stays as short as it is.
 bool is_simple(const StreamPlan& s) {
-    return !(s.tolerance.ns > 0) && !(s.tolerance.seconds > 0) && s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
-           s.values_dtype == s.out_dtype && s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
+    return !(s.tolerance.ns > 0) && !(s.tolerance.seconds > 0) && s.ranges.size() == 1 &&
+           is_simple_method(s.ranges[0].method) && s.outer.empty() && s.values_dtype == s.out_dtype &&
+           s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
            (s.inner.value_stride == 1 || s.inner.size == 1) && (s.inner.out_stride == 1 || s.inner.size == 1) &&
            s.inner.size < (1 << 28);
 }
