@@ -240,4 +240,5 @@ def stream_of(part: Part, column: Column) -> Stream:
 
 
 def fields_of(s: Stream) -> tuple[Any, ...]:
-    return (s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype)
+    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype, s.tolerance)
+    return (s.values, s.times, s.offsets, *rules)
