@@ -117,7 +117,7 @@ def main():
     begin = time.perf_counter()
     counts = kill_loop(args.folder, args.kills)
     result = {
-        "command": f"python tests/cache_kills.py FOLDER --kills {args.kills} --json benchmarks/results/cache_kills.json",
+        "command": f"python tests/cache_kills.py FOLDER --kills {args.kills} --json FILE",
         "foreign_files": len(FOREIGN),
         "foreign_files_changed": 0,
         "leftovers": 0,

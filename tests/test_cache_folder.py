@@ -1,6 +1,8 @@
 """What an ingest may write to, delete and go on with: files of others, the source itself, identity, moved folders."""
 
+import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -78,7 +80,7 @@ def test_the_source_and_the_folders_above_it_are_refused(way, tmp_path, monkeypa
         out = tmp_path
     elif way == "open":
         given = robocache.open(source)
-    with pytest.raises(ValueError, match="ingest: out must not (be|hold) the source, got"):
+    with pytest.raises(ValueError, match=r"ingest: out must not (be|hold) the source, got"):
         robocache.ingest(given, out)
     assert names_in(source) == before
 
@@ -231,7 +233,7 @@ def test_resuming_a_finished_cache_removes_what_a_kill_after_the_commit_left(tmp
     for path, data in kept.items():
         path.write_bytes(data)
     crc = int(text.splitlines()[-1][:8], 16)
-    line = '{"replaces":[%s]}' % ",".join(f'"{path.name}"' for path in kept)
+    line = json.dumps({"replaces": [path.name for path in kept]}, separators=(",", ":"))
     crc = crc32c(line.encode(), crc)
     journal.write_text(text + f"{crc:08x} {line}\n")
     (out / "notes.txt").write_text("mine")
@@ -280,11 +282,16 @@ def test_a_folder_that_is_moved_away_during_an_ingest_does_not_harm_the_one_in_i
 def test_an_export_whose_folder_is_moved_away_does_not_harm_the_one_in_its_place(tmp_path):
     out = tmp_path / "out"
     hidden = tmp_path / ".out.robocache-tmp"
-    with pytest.raises(robocache.FormatError, match="moved or replaced"), new_folder(out, "export") as folder:
-        (folder / "mine").write_text("1")
-        hidden.rename(tmp_path / "moved")
-        hidden.mkdir()
-        (hidden / "precious").write_text("2")
+
+    def export():
+        with new_folder(out, "export") as folder:
+            (folder / "mine").write_text("1")
+            hidden.rename(tmp_path / "moved")
+            hidden.mkdir()
+            (hidden / "precious").write_text("2")
+
+    with pytest.raises(robocache.FormatError, match="moved or replaced"):
+        export()
     assert (hidden / "precious").read_text() == "2"
     assert not out.exists()
 
@@ -350,8 +357,6 @@ int fsync(int file) {
 
 
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
-    import pickle
-
     monkeypatch.chdir(tmp_path)
     cache = robocache.ingest(MadeSource(), "cache")
     opened = robocache.Cache(Path("cache"))

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from ._cache import SHARD_BYTES
 from ._core import FormatError
@@ -140,7 +140,10 @@ def show_progress(done: int, total: int) -> None:
         print(f"\r[{'#' * filled}{'.' * (40 - filled)}] {done}/{total} episodes", end=end, file=sys.stderr, flush=True)
 
 
-def print_note(note: Warning | str, *_: Any, **__: Any) -> None:
+def print_note(
+    note: Warning | str, kind: type[Warning], file: str, number: int, to: TextIO | None = None, line: str | None = None
+) -> None:
+    """In the place of ``warnings.showwarning``: a user of a command needs no line of ours."""
     print(f"robocache ingest: note: {note}", file=sys.stderr)
 
 
