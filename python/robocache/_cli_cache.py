@@ -141,10 +141,15 @@ def show_progress(done: int, total: int) -> None:
 
 
 def print_note(
-    note: Warning | str, kind: type[Warning], file: str, number: int, to: TextIO | None = None, line: str | None = None
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
     """In the place of ``warnings.showwarning``: a user of a command needs no line of ours."""
-    print(f"robocache ingest: note: {note}", file=sys.stderr)
+    print(f"robocache ingest: note: {message}", file=sys.stderr)
 
 
 def run_ingest(args: argparse.Namespace) -> int:
