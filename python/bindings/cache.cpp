@@ -131,12 +131,13 @@ void bind_reader(nb::module_& m) {
                bool check) { self.copy_values(shard, stream, begin, end, reinterpret_cast<void*>(into), check); },
             nb::arg("shard"), nb::arg("stream"), nb::arg("begin"), nb::arg("end"), nb::arg("into"), nb::arg("check"),
             nb::call_guard<nb::gil_scoped_release>())
-        .def("check_values", &CacheReader::check_values, nb::arg("shard"), nb::arg("stream"), nb::arg("begin"),
-             nb::arg("end"), nb::call_guard<nb::gil_scoped_release>())
+        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"),
+             nb::call_guard<nb::gil_scoped_release>())
         .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"),
              nb::call_guard<nb::gil_scoped_release>())
         .def("stays_mapped", &CacheReader::stays_mapped, nb::arg("shard"))
         .def("require_readable", &CacheReader::require_readable)
+        .def("require_whole", &CacheReader::require_whole)
         .def("first_episode", &CacheReader::first_episode, nb::arg("shard"))
         .def("episode_index", &CacheReader::episode_index, nb::arg("episode"))
         .def(

@@ -156,6 +156,13 @@ std::string Shard::json(std::int64_t episode) const {
     return text;
 }
 
+const char* Shard::witness() const {
+    const std::string_view all = bytes();
+    const std::size_t first = all.size() - std::min(all.size(), static_cast<std::size_t>(block_bytes));
+    const std::size_t found = all.substr(first).find_last_not_of('\0');
+    return found == std::string_view::npos ? nullptr : all.data() + first + found;
+}
+
 void Shard::check_header(const ShardEntry& entry) const {
     const auto size = static_cast<std::int64_t>(bytes().size());
     if (size != entry.size_bytes) {

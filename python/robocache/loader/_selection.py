@@ -25,9 +25,11 @@ Split = tuple[str, float] | None
 class ShardStream:
     """One stream in one shard: views of the mapping, whose offsets and times are as the format says."""
 
-    values: NDArray[Any]
+    values: NDArray[Any] | None
+    """None for a shard that does not stay mapped: ``Selection.values``."""
     times: Int64
     offsets: Int64
+    shard: int
 
 
 class Selection:
@@ -54,9 +56,11 @@ class Selection:
             number = list(self.cache.specs).index(name)
             values, times, _, offsets = self.cache._reader.shard_rows(shard, number)
             first = self._first_clouds.get((name, shard))
+            if not self.cache._reader.stays_mapped(shard):
+                values, times, offsets = None, times.copy(), offsets.copy()
             if first is not None:
                 values = np.arange(first, first + len(times), dtype=np.int64)
-            found = ShardStream(values, times, offsets)
+            found = ShardStream(values, times, offsets, shard)
             self._check(name, shard, found)
             self._streams[name, shard] = found
         return found
@@ -71,6 +75,12 @@ class Selection:
         wrong = back[~np.isin(back, offsets)]
         if len(wrong):
             raise FormatError(f"{self.cache.path}: shard {shard}: times of {name!r} decrease at row {wrong[0]}")
+
+    def values(self, name: str, stream: ShardStream) -> NDArray[Any]:
+        if stream.values is not None:
+            return stream.values
+        rows = self.cache._reader.shard_rows(stream.shard, list(self.cache.specs).index(name))
+        return np.asarray(rows[0])
 
     def number_clouds(self, name: str, first: int) -> int:
         """From now on the values of a stream of clouds are their numbers, from ``first`` on; returns the next one."""
