@@ -32,7 +32,7 @@ from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
 from ._store import choose_tier, open_store, resident_bytes
-from ._window import Window, keys_of
+from ._window import Window, keys_of, usual_tolerance_ns
 from ._workers import given_arguments, in_worker, reduced, worker_share
 
 Batch = dict[str, Any]
@@ -115,7 +115,13 @@ class Loader:
             self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
+        keys = keys_of(
+            specs,
+            windows,
+            delta_timestamps,
+            lambda name: [s.interval_ns(name) for s in selections],
+            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
+        )
         names = [key.name for key in keys]
         require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
