@@ -161,6 +161,14 @@ def anchor_stream(
     return asked
 
 
+def skipped(given: Any) -> tuple[int, int]:
+    """How many anchors are left out at both ends of each episode."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
+    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
+    return first, last
+
+
 def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:
     steps = num_samples // global_batch if drop_last else -(-num_samples // global_batch)
     if steps == 0:

@@ -21,6 +21,7 @@ from ._arguments import (
     require_read_alike,
     require_windows_fit,
     shared_specs,
+    skipped,
     steps_of,
 )
 from ._batch import BatchReader, Order, columns_of
@@ -45,8 +46,9 @@ class Loader:
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
 
     Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last. ``episodes`` (numbers, or a function of an
-    ``Episode``) and ``split=("train", 0.9)`` choose episodes.
+    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
+    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
+    ``split=("train", 0.9)`` choose episodes.
 
     ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
@@ -78,6 +80,7 @@ class Loader:
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         anchors: str | None = None,
         anchor_hz: float | None = None,
+        skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
         normalise: Mapping[str, str | None] | None = None,
@@ -131,7 +134,8 @@ class Loader:
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
+        skip = skipped(skip_anchors)
+        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
         quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
@@ -145,7 +149,7 @@ class Loader:
 
         def reader_of(tier: str) -> BatchReader:
             store = open_store(selections, names, tier, needed, self.device)
-            rows_of = self.anchors if anchor_hz is None else None
+            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
             return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], rows_of, self.device)
 
         try:

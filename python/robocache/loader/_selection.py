@@ -215,12 +215,18 @@ def steps_within(span: Int64, period: float, tolerance_ns: int = 0) -> Int64:
     return np.maximum(steps, 0).astype(np.int64)
 
 
-def anchors_of(selection: Selection, name: str, hz: float | None) -> Anchors:
-    """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode."""
+def anchors_of(selection: Selection, name: str, hz: float | None, skip: tuple[int, int] = (0, 0)) -> Anchors:
+    """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode. ``skip``: without
+    so many of the first and of the last ones of each."""
     counts = selection.counts(name)
+    kept = np.maximum(counts - sum(skip), 0)
     if hz is None:
         parts = [stream.times[begin:end] for stream, begin, end in selection.runs(name)]
         times = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if any(skip):
+            begins = np.repeat(np.cumsum(counts) - counts + skip[0], kept)
+            times = times[begins + np.arange(len(begins)) - np.repeat(np.cumsum(kept) - kept, kept)]
+        counts = kept
         period = 0.0
     else:
         period = 1e9 / hz
@@ -229,6 +235,8 @@ def anchors_of(selection: Selection, name: str, hz: float | None) -> Anchors:
         times[counts > 0] = first
         tolerance_ns = usual_tolerance_ns(min(selection.shortest_interval_ns(name), period))
         counts[counts > 0] = steps_within(last - first, period, tolerance_ns) + 1
+        times += round(skip[0] * period)
+        counts = np.maximum(counts - sum(skip), 0)
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
         raise ValueError(f"Loader: anchors {name!r} must have rows in the kept episodes, got none")

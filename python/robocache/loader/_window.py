@@ -31,7 +31,7 @@ class Window:
     ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
     in seconds. ``voxels``: what becomes of point clouds.
 
-    ``tolerance``: a moment so many seconds from a row, or nearer, is at that row. None is a microsecond, or a quarter of
+    ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
     the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
 
     >>> import robocache
