@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -82,6 +82,12 @@ class StreamSpec:
     @property
     def align_period(self) -> float:
         return 2 * math.pi if self.period is None else self.period
+
+    def __repr__(self) -> str:
+        """Without ``names`` and ``meta``, which may be long, and without what is not set."""
+        short = {f.name: getattr(self, f.name) for f in fields(self)[4:] if f.name not in ("names", "meta")}
+        rest = "".join(f", {name}={value!r}" for name, value in short.items() if value is not None)
+        return f"StreamSpec({self.name!r}, {self.dtype!r}, {self.shape}, {self.kind!r}{rest})"
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -181,6 +187,13 @@ class EpisodeStream:
         """Messages: rows, or clouds where ``kind`` is ``points``."""
         return len(self.times)
 
+    def __repr__(self) -> str:
+        """Sizes and times, no arrays."""
+        points = f" of {len(self.values)} points" if self.offsets is not None else ""
+        times = f", from {self.times[0]} to {self.times[-1]} ns" if len(self.times) else ""
+        spec = self.spec
+        return f"EpisodeStream({spec.name!r}, {spec.dtype} {spec.shape}, {len(self)} rows{points}{times})"
+
 
 @dataclass
 class Episode:
@@ -195,6 +208,11 @@ class Episode:
     streams: dict[str, EpisodeStream]
     task: str | None = None
     meta: dict[str, JSON] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Names and numbers of rows, no arrays."""
+        rows = ", ".join(f"{name!r}: {len(stream)} rows" for name, stream in self.streams.items())
+        return f"Episode({self.index}, {{{rows}}}, task={self.task!r})"
 
 
 @dataclass(frozen=True)
@@ -218,6 +236,16 @@ class LeftOut:
 
     def to_json(self) -> dict[str, JSON]:
         return {"name": self.name, "reason": self.reason, "option": self.option}
+
+
+def left_out_from_json(told: JSON) -> list[LeftOut]:
+    """The entries of a manifest, as far as they are such: other programs may have written it."""
+    entries = [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
+    return [
+        LeftOut(str(entry["name"]), str(entry["reason"]), None if entry.get("option") is None else str(entry["option"]))
+        for entry in entries
+        if "name" in entry and "reason" in entry
+    ]
 
 
 def left_out_of(source: object) -> list[LeftOut]:

@@ -13,6 +13,7 @@ from ._align import align
 from ._core import FormatError
 from ._episode import FRAMES, EpisodeStream, StreamSpec
 from ._statistics import bfloat16_to_float32
+from ._suggest import did_you_mean
 from ._types import Method, Stream
 from .adapters._times import SECOND_NS, times_at_rate
 
@@ -29,7 +30,7 @@ def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Met
     """How ``align`` reads the stream: as given, else as the stream says."""
     if given is not None and spec.kind in ("image", "depth") and given not in FRAMES:
         raise ValueError(
-            f"{op}: method of {spec.name} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
+            f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
             f"got {given!r}"
         )
     return spec.align_method if given is None else given
@@ -39,7 +40,8 @@ def check_methods(methods: Mapping[str, Method] | None, specs: Mapping[str, Stre
     """A method for each stream of ``specs``."""
     for name in methods or {}:
         if name not in specs:
-            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}")
+            near = did_you_mean(str(name), specs)
+            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}{near}")
     return {name: method_of(spec, (methods or {}).get(name), op) for name, spec in specs.items()}
 
 

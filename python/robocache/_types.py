@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 Array = Any
@@ -44,6 +44,17 @@ class Stream:
     period: float = 2 * math.pi
     dtype: Any = None
     tolerance: float = 0
+
+    def __repr__(self) -> str:
+        """Shapes and dtypes instead of arrays, and the options that are not the default."""
+        arrays = [f"{name} {_array(getattr(self, name))}" for name in ("values", "times", "offsets")]
+        others = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[3:] if getattr(self, f.name) != f.default]
+        return f"Stream({', '.join([*arrays[: 2 + (self.offsets is not None)], *others])})"
+
+
+def _array(x: Array) -> str:
+    shape = getattr(x, "shape", None)
+    return f"{x.dtype} {tuple(shape)}" if shape is not None and hasattr(x, "dtype") else type(x).__name__
 
 
 class Query(NamedTuple):
