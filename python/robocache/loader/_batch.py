@@ -255,7 +255,7 @@ def stream_of(part: Part, column: Column) -> Stream:
         max_gap = column.key.near_ns[part.source]
     return Stream(
         *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
-        window.outside, window.outside_valid, column.key.period, column.written,
+        window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip
 
 

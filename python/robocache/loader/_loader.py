@@ -22,6 +22,7 @@ from ._arguments import (
     require_read_alike,
     require_windows_fit,
     shared_specs,
+    skipped,
     steps_of,
 )
 from ._batch import BatchReader, Order, columns_of
@@ -34,7 +35,7 @@ from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
 from ._store import choose_tier, open_store, resident_bytes
 from ._verify import MappedRows, check_verify, is_checked
-from ._window import Window, keys_of
+from ._window import Window, keys_of, usual_tolerance_ns
 from ._workers import given_arguments, in_worker, reduced, worker_share
 
 Batch = dict[str, Any]
@@ -47,8 +48,9 @@ class Loader:
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
 
     Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last. ``episodes`` (numbers, or a function of an
-    ``Episode``) and ``split=("train", 0.9)`` choose episodes.
+    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
+    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
+    ``split=("train", 0.9)`` choose episodes.
 
     ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
@@ -82,6 +84,7 @@ class Loader:
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         anchors: str | None = None,
         anchor_hz: float | None = None,
+        skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
         normalise: Mapping[str, str | None] | None = None,
@@ -122,7 +125,13 @@ class Loader:
             self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
+        keys = keys_of(
+            specs,
+            windows,
+            delta_timestamps,
+            lambda name: [s.interval_ns(name) for s in selections],
+            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
+        )
         names = [key.name for key in keys]
         require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
@@ -132,7 +141,8 @@ class Loader:
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
+        skip = skipped(skip_anchors)
+        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
         quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
@@ -147,7 +157,7 @@ class Loader:
         def reader_of(tier: str) -> BatchReader:
             check = is_checked(self.verify, tier)
             store = open_store(selections, names, tier, needed, self.device, check)
-            rows_of = self.anchors if anchor_hz is None else None
+            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
             mapped = MappedRows(selections, names, check) if tier == "mmap" else None
             order = [*zip(tables, quotas, strict=True)]
             return BatchReader(store, caches, columns, order, rows_of, self.device, mapped)
