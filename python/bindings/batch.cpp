@@ -17,6 +17,7 @@
 #include "loader_arguments.hpp"
 #include "outputs.hpp"
 #include "robocache/loader.hpp"
+#include "unlocked.hpp"
 
 namespace robocache::python {
 namespace {
@@ -36,7 +37,7 @@ public:
     Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
 
     void result() const {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         batch_.wait();
     }
 
@@ -75,7 +76,7 @@ public:
         for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
         const BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
                                  column_views, row_views};
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
     }
 
@@ -85,7 +86,7 @@ public:
         nb::list made;
         const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
         {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             reader_->read(order_of(order), first_position, outputs, reader.stream());
         }
         return made;
@@ -106,7 +107,7 @@ public:
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
         const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         reader_->read(order_of(order), views, outputs, reader.stream());
         return made;
     }

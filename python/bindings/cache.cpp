@@ -18,6 +18,7 @@
 #include "cache/crc32c.hpp"
 #include "memory.hpp"
 #include "tensor_reader.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -59,7 +60,7 @@ void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::str
         }
         views.push_back(view);
     }
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     writer.add(index, views, json);
 }
 
@@ -85,7 +86,7 @@ void bind_reader(nb::module_& m) {
         .def(
             "__init__",
             [](CacheReader* self, const std::string& folder) {
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheReader(std::filesystem::path(folder));
             },
             nb::arg("folder"))
@@ -124,7 +125,7 @@ void bind_reader(nb::module_& m) {
                 return nb::bytes(json.data(), json.size());
             },
             nb::arg("episode"))
-        .def("verify", &CacheReader::verify, nb::call_guard<nb::gil_scoped_release>());
+        .def("verify", &CacheReader::verify, nb::call_guard<Unlocked>());
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ void bind_cache(nb::module_& m) {
             [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
                std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
                 std::vector<CacheStream> read = read_streams(streams);
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
             },
             nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
@@ -155,7 +156,7 @@ void bind_cache(nb::module_& m) {
             },
             nb::arg("stem"), nb::arg("extension"), nb::arg("bytes"))
         .def("set_details", &CacheWriter::set_details, nb::arg("stream"), nb::arg("json"))
-        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<nb::gil_scoped_release>());
+        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<Unlocked>());
 }
 
 }  // namespace robocache::python

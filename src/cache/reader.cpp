@@ -5,6 +5,7 @@
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
+#include "core/interrupt.hpp"
 
 namespace robocache {
 
@@ -22,6 +23,7 @@ void verify_file(const std::filesystem::path& path, const FileEntry& entry, std:
         std::uint32_t crc = 0;
         for (std::size_t at = 0; at < size; at += chunk_bytes) {
             crc = crc32c(copy.read(at, std::min(size, at + chunk_bytes)), crc);
+            detail::poll_interrupt();
         }
         if (static_cast<std::int64_t>(size) == entry.size_bytes && crc == entry.crc32c) return;
         problems.push_back(path.string() + ": is damaged: its size or its checksum is wrong");
@@ -43,6 +45,7 @@ CacheReader::Impl::Impl(const std::filesystem::path& folder, Manifest given)
         shards.emplace_back(folder / entry.name, manifest.streams);
         shards.back().check_header(entry);
         first_episodes.push_back(first_episodes.back() + entry.num_episodes);
+        detail::poll_interrupt();
     }
 }
 
