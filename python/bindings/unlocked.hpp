@@ -13,9 +13,17 @@ class SignalRaised : public nanobind::python_error {};
 /// Runs the handlers of signals that have come in, on the main thread, where Python runs them. Throws SignalRaised.
 void run_signal_handlers();
 
-/// Releases the GIL; long calls of this thread run signal handlers meanwhile (interrupt.hpp).
+/// Releases the GIL and takes it back in the end; long calls of this thread run signal handlers meanwhile
+/// (interrupt.hpp). A daemon thread that wants the GIL back while Python shuts down stops here: Note [Daemon threads].
 class Unlocked {
-    nanobind::gil_scoped_release released_;
+public:
+    Unlocked() : thread_(PyEval_SaveThread()) {}
+    ~Unlocked();
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+
+private:
+    PyThreadState* thread_;
     detail::InterruptScope scope_{&run_signal_handlers};
 };
 
