@@ -21,6 +21,7 @@
 #include "cache/reader.hpp"
 #include "memory.hpp"
 #include "tensor_reader.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -62,7 +63,7 @@ void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::str
         }
         views.push_back(view);
     }
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     writer.add(index, views, json);
 }
 
@@ -94,7 +95,7 @@ void bind_reader(nb::module_& m) {
         .def(
             "__init__",
             [](CacheReader* self, const std::string& folder) {
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheReader(std::filesystem::path(folder));
             },
             nb::arg("folder"))
@@ -147,7 +148,7 @@ void bind_reader(nb::module_& m) {
                 return nb::bytes(json.data(), json.size());
             },
             nb::arg("episode"))
-        .def("verify", &CacheReader::verify, nb::call_guard<nb::gil_scoped_release>());
+        .def("verify", &CacheReader::verify, nb::call_guard<Unlocked>());
 }
 
 }  // namespace
@@ -170,7 +171,7 @@ void bind_cache(nb::module_& m) {
             [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
                std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
                 std::vector<CacheStream> read = read_streams(streams);
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
             },
             nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
@@ -186,7 +187,7 @@ void bind_cache(nb::module_& m) {
             },
             nb::arg("stem"), nb::arg("extension"), nb::arg("bytes"))
         .def("set_details", &CacheWriter::set_details, nb::arg("stream"), nb::arg("json"))
-        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<nb::gil_scoped_release>());
+        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<Unlocked>());
 }
 
 }  // namespace robocache::python
