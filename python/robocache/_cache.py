@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from ._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_ou
 from ._statistics import Statistics
 
 SHARD_BYTES = 64 << 20
+JOURNAL = "manifest.json.next"
+"""The names of the files that an ingest is creating; gone when it is done."""
 
 
 def to_json(value: JSON) -> str:
@@ -49,8 +52,14 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
     return text
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """Where a path leads now: what is opened stays the same after ``os.chdir``."""
+    return Path(os.path.abspath(os.fspath(path)))
+
+
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
-    details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
+    fields = ("rate_hz", "unit", "names", "method", "period", "meta")
+    details = {name: getattr(spec, name) for name in fields}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
 
 
@@ -73,7 +82,7 @@ class Cache:
     format = "robocache"
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
-        self.path = Path(path)
+        self.path = absolute(path)
         self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
@@ -85,6 +94,7 @@ class Cache:
                 self.specs[name] = StreamSpec(
                     name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                    details.get("method"), details.get("period"),
                 )  # fmt: skip
             except (TypeError, ValueError) as error:
                 raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
@@ -175,8 +185,10 @@ def _reopened(path: Path, generation: int, identity: str) -> Cache:
 class CacheWriter:
     """Writes the next version of a cache, episode by episode. Readers see it when ``commit`` returns, and not before.
 
-    Memory: the episodes of one shard. ``resume`` keeps the finished shards of a stopped writer with the same ``specs``
-    and ``fingerprint``; ``len(writer)`` says how many episodes they hold.
+    Memory: the episodes of one shard. ``fingerprint`` names what the episodes are made of. ``resume`` keeps the
+    finished shards of a stopped writer with the same ``specs`` and ``fingerprint``, and needs one;
+    ``len(writer)`` says how many episodes they hold. The folder is new, empty or a cache. The guide:
+    ``docs/cache_writer.md``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (2,))
@@ -196,7 +208,7 @@ class CacheWriter:
         shard_bytes: int = SHARD_BYTES,
         resume: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = absolute(path)
         self.specs = dict(specs)
         if not self.specs:
             raise ValueError("CacheWriter: specs must have a stream at least, got none")
@@ -206,6 +218,8 @@ class CacheWriter:
         ]
         folder = utf8("CacheWriter: path", self.path)
         self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
+        self._noted = 0
+        self._warn()
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
@@ -263,7 +277,14 @@ class CacheWriter:
         if table is not None:
             self._writer.attach("episodes", "parquet", table)
         self._writer.commit(to_json(dict(metadata or {})))
-        return Cache(self.path)
+        self._warn()
+        return Cache(self.path, _reader=self._writer.finished())
+
+    def _warn(self) -> None:
+        notes = self._writer.notes
+        for note in notes[self._noted :]:
+            warnings.warn(note, RuntimeWarning, stacklevel=3)
+        self._noted = len(notes)
 
 
 class EpisodeTable:

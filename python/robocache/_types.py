@@ -21,9 +21,10 @@ class Stream:
     Layouts (``docs/align.md``): dense ``values (E, S, ...)`` with ``times (E, S)``; ragged ``values (rows, ...)`` with
     ``times (rows,)`` and ``offsets (E + 1,)``; or one episode, ``values (rows, ...)`` with ``times (rows,)``.
 
-    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency`` and ``max_gap`` are in the same
-    unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
-    floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output.
+    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency``, ``max_gap`` and ``tolerance`` are
+    in the same unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means
+    ``"linear"`` for floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output. A
+    target at most ``tolerance`` away from the time of a row is at that row.
 
     >>> import numpy as np, robocache
     >>> s = robocache.Stream(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]))
@@ -42,6 +43,7 @@ class Stream:
     outside_valid: bool = False
     period: float = 2 * math.pi
     dtype: Any = None
+    tolerance: float = 0
 
     def __repr__(self) -> str:
         """Shapes and dtypes instead of arrays, and the options that are not the default."""

@@ -8,10 +8,15 @@ from typing import Any
 
 from .._suggest import did_you_mean
 
+LIMITS = ("max_bytes", "max_items", "max_seconds")
+"""Options that make up the ``Budget``."""
+
 
 def options_of(open_format: Callable[..., Any]) -> list[str]:
-    """The options of a format's ``open``: its arguments after the path."""
-    return list(inspect.signature(open_format).parameters)[1:]
+    """The limits that every format takes, and the arguments of its ``open`` after the path."""
+    names = inspect.signature(open_format).parameters
+    limits = LIMITS if "budget" in names else ()
+    return [*limits, *(name for name in names if name not in ("path", "budget"))]
 
 
 def check_known(format: str, open_format: Callable[..., Any], given: Iterable[str]) -> None:

@@ -78,6 +78,26 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
     return specs
 
 
+def require_read_alike(caches: list[Cache], keys: list[Key], windows: Mapping[str, Any]) -> None:
+    """Where a window leaves the method to the stream, the streams of all sources must say the same."""
+    for i, cache in enumerate(caches[1:], 1):
+        for key in keys:
+            spec, first = cache.specs[key.name], caches[0].specs[key.name]
+            if key.name not in windows or (windows[key.name].method is not None and spec.period == first.period):
+                continue
+            if (spec.align_method, spec.align_period) != (first.align_method, first.align_period):
+                raise ValueError(
+                    f"Loader: stream {key.name!r} of sources[{i}] must be read by {reading(first)} like that of the "
+                    f"first, unless Window(method=...) says how, got {reading(spec)}"
+                )
+
+
+def reading(spec: StreamSpec) -> str:
+    """In words, for errors."""
+    period = "" if spec.period is None else f" with period {spec.period:g}"
+    return f"{spec.align_method or 'the default of its dtype'}{period}"
+
+
 def require_mapping(name: str, given: Any) -> None:
     if given is not None and not isinstance(given, Mapping):
         raise ValueError(f"Loader: {name} must be a dict of streams, got {given!r}")

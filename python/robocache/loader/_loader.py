@@ -18,6 +18,7 @@ from ._arguments import (
     rank_of,
     require_mapping,
     require_own_names,
+    require_read_alike,
     require_windows_fit,
     shared_specs,
     steps_of,
@@ -116,6 +117,7 @@ class Loader:
         specs = shared_specs(caches, asked if windows is not None else None)
         keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
         names = [key.name for key in keys]
+        require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
         ways = check_ways(normalise or {}, names)

@@ -84,7 +84,7 @@ class Selection:
         """Of the values of ``stream``."""
         spec = self.cache.specs[name]
         numbered = (name, 0) in self._first_clouds
-        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz) if numbered else spec
+        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz, method=spec.method) if numbered else spec
 
     def points(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
         """Of all clouds of a shard: cloud m has the points ``[splits[m], splits[m + 1])``."""

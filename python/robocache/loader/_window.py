@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ def nanoseconds(seconds: float) -> int:
 class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
 
-    Or ``deltas``, any list of seconds. ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``;
-    ``latency`` and ``max_gap`` too, but always in seconds. ``voxels``: what becomes of point clouds.
+    Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
+    ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
+    in seconds. ``voxels``: what becomes of point clouds.
 
     >>> import robocache
     >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns
@@ -118,6 +120,15 @@ class Key:
     timed: bool = True
     near_ns: tuple[int, ...] | None = None
     """For each source, in the place of ``window.max_gap``."""
+    period: float = 2 * math.pi
+    """Of angles."""
+
+
+def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec) -> Key:
+    """Where the window has no method of its own."""
+    if window.method is None and spec.align_method is not None:
+        window = dataclasses.replace(window, method=spec.align_method)
+    return Key(name, window, period=spec.align_period)
 
 
 def keys_of(
@@ -147,7 +158,7 @@ def keys_of(
         for name, window in windows.items():
             if not isinstance(window, Window):
                 raise ValueError(f"Loader: windows[{name!r}] must be a Window, got {type(window).__name__}")
-        return [Key(name, window) for name, window in windows.items()]
+        return [read_as_the_stream_says(name, window, specs[name]) for name, window in windows.items()]
     # LeRobot's: the row next to each moment, where one is within half an interval; the other streams at the anchor.
     keys = []
     for name, spec in specs.items():
