@@ -60,7 +60,7 @@ def test_a_native_file_needs_nothing_but_the_system(path):
     assert "(RUNPATH)" not in tool("readelf", "-d", str(path))
 
 
-# ---- hardening (cmake/hardening.cmake) --------------------------------------------------------------------------------
+# ---- hardening (cmake/hardening.cmake) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", NATIVE, ids=lambda p: p.name)

@@ -1,4 +1,4 @@
-"""Which GPUs a build is for, and whether `make` compiles CUDA code at all: with programs that pretend to be the tools."""
+"""Which GPUs a build is for, and whether `make` compiles CUDA code at all, with stand-ins for nvidia-smi and nvcc."""
 
 import os
 import pathlib
@@ -54,9 +54,7 @@ def test_a_local_build_is_for_the_gpus_that_are_there(smi, expected, tmp_path):
 
 
 @pytest.mark.skipif(CMAKE is None, reason="cmake is not here")
-@pytest.mark.parametrize(
-    ("smi", "code"), [(None, 0), ("", 0), ("NVIDIA-SMI has failed", 9), ("[N/A]", 0), ("7.0", 0)]
-)
+@pytest.mark.parametrize(("smi", "code"), [(None, 0), ("", 0), ("NVIDIA-SMI has failed", 9), ("[N/A]", 0), ("7.0", 0)])
 def test_without_a_gpu_that_can_be_used_the_default_is_compiled_and_said(smi, code, tmp_path):
     found, why = detect(tmp_path, smi, code)
     assert found == "90"

@@ -53,7 +53,8 @@ def main() -> int:
     progress = Progress()
     progress.say(f"building the wheel (all output: {log})")
     with log.open("w") as kept:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, text=True, errors="replace", **both)
         assert process.stdout is not None
         for text in process.stdout:
             kept.write(text)

@@ -2,8 +2,8 @@
 
 python tools/lock.py [OPTION OF PIP ...]      `make lock` runs this
 
-The lock is for the Python and the platform that run this. torch is left out, for the reason in requirements-torch.txt; what it
-needs beside itself is in the lock. Nothing is installed: pip resolves in a dry run.
+The lock is for the Python and the platform that run this. torch is left out, for the reason in requirements-torch.txt;
+what it needs beside itself is in the lock. Nothing is installed: pip resolves in a dry run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOOLS = Path(__file__).resolve().parent
 LOCK = TOOLS / "requirements.lock"
 APART = ("torch",)
 HEAD = """\
-# Every package that `make test` installs, with the hash of its file; `make lock` writes this from tools/requirements.txt.
+# Every package that `make test` installs, with the hash of its file; `make lock` writes it from requirements.txt.
 # for {here}
 # torch is not here (tools/requirements-torch.txt says why); what it needs is.
 """
