@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ._cache import SHARD_BYTES, Cache, CacheWriter, to_json
 from ._core import FormatError
-from ._episode import Episode, EpisodeStream, Source, StreamSpec
+from ._episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ._resize import ImageSize, resize, resized_spec
 from ._statistics import bfloat16_to_float32, float_to_bfloat16
 
@@ -70,7 +71,7 @@ def ingest(
     array([0., 1., 2.], dtype=float32)
     """
     opened = open_source(source, format, options)
-    chosen = choose_streams(opened.specs, streams)
+    chosen = choose_streams(opened.specs, streams, left_out=left_out_of(opened))
     specs = {new: stored_spec(opened.specs[old], new, dtype) for old, new in chosen.items()}
     for what, by_name in (("dtype", dtype), ("image_size", image_size)):
         if isinstance(by_name, Mapping) and (unknown := [name for name in by_name if name not in specs]):
@@ -87,10 +88,11 @@ def ingest(
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+    one_by_one = not callable(episodes)  # a function is given all of an episode
     try:
         begin = positions.index(writer.last_position) + 1 if len(writer) else 0
         for done in range(begin, len(positions)):
-            episode = opened.episode(positions[done])
+            episode = read_streams(opened, positions[done], chosen if streams is not None and one_by_one else None)
             if not callable(episodes) or episodes(episode):
                 if streams is None:
                     check_all_known(episode, chosen, opened)
@@ -122,14 +124,26 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
     return cache if cache.fingerprint() == fingerprint else None
 
 
-def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest") -> dict[str, str]:
+def read_streams(source: Source, index: int, names: Collection[str] | None) -> Episode:
+    """An episode with at least these streams: others are not read where the source can do without."""
+    if names is None or "streams" not in inspect.signature(source.episode).parameters:
+        return source.episode(index)
+    return source.episode(index, streams=names)  # type: ignore[call-arg]
+
+
+def choose_streams(
+    specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest", left_out: Iterable[LeftOut] = ()
+) -> dict[str, str]:
     """``{name in the source: name in the result}``, in the order of the source."""
     if streams is None:
         return {name: name for name in specs}
     if isinstance(streams, str):
         raise ValueError(f"{op}: streams must be a list of names or a dict, got {streams!r}")
     wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
+    reasons = {left.name: left for left in left_out}
     for name in wanted:
+        if name not in specs and name in reasons:
+            raise ValueError(f"{op}: the stream {name!r} was left out: {reasons[name]}")
         if name not in specs:
             raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs)}")
     if len(set(wanted.values())) < len(wanted):

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -201,20 +201,21 @@ class IsolatedSource:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
-    def episode(self, index: int) -> Episode:
+    def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
+        """``streams``: only these are read."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
-        told, arrays = self._request("episode", index=int(index))
-        streams = {}
+        told, arrays = self._request("episode", index=int(index), streams=None if streams is None else list(streams))
+        found = {}
         try:
             parts = iter(arrays)
             for stream in told["streams"]:
                 spec = _spec(stream["spec"])
                 values, times = next(parts), next(parts)
-                streams[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
+                found[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
         except (KeyError, TypeError, ValueError, StopIteration) as error:
             raise FormatError(f"{self.format}: {self.path}: episode {index}: {error}") from error
-        return Episode(index, streams, told["task"], told["meta"])
+        return Episode(index, found, told["task"], told["meta"])
 
     def fingerprint(self) -> str:
         """Changes when the files do: a hash of their names, sizes and times of change."""

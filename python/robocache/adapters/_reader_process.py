@@ -176,7 +176,7 @@ class Server:
         }
 
     def episode(self, source: Any, request: JSON, arrays: list[Any]) -> JSON:
-        episode: Episode = source.episode(request["index"])
+        episode: Episode = source.episode(request["index"], request["streams"])
         streams = []
         for stream in episode.streams.values():
             ragged = stream.offsets is not None
