@@ -152,7 +152,7 @@ def test_a_pipe_in_the_place_of_any_file_does_not_block(tmp_path, rng, name):
     ],
 )
 def test_json_that_takes_too_much_is_refused(data):
-    with pytest.raises(FormatError, match="x (must be JSON of|is not readable JSON|is JSON nested)"):
+    with pytest.raises(FormatError, match=r"x (must be JSON of|is not readable JSON|is JSON nested)"):
         _json.parse_json(data, "x", Budget())
 
 
