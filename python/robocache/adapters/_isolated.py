@@ -23,7 +23,7 @@ from .._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .._escaped import escaped
 from . import _wire
 from ._budget import Budget
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 
 SILENT_S = 120.0
 """Wall time without a sign of life: a file system that does not answer. Endless loops end earlier, by processor time."""
@@ -41,6 +41,7 @@ ENVIRONMENT = {
 }
 ERRORS: dict[str, type[Exception]] = {
     "FormatError": FormatError,
+    "NeedsOption": NeedsOption,
     "OptionError": OptionError,
 }
 

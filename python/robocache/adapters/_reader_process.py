@@ -23,7 +23,7 @@ from .._core import FormatError
 from .._episode import JSON, Episode
 from . import _wire, open_here
 from ._budget import Budget, stored_bytes
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 
 MEMORY_BYTES = 640 << 20
 """What a request may take beside the bytes that the budget of its source has approved."""
@@ -33,7 +33,7 @@ CPU_S = 5
 """Processor time between two steps of a reader. An endless loop takes more."""
 ALIVE_S = 0.5
 """Limits are moved, and a sign of life is sent, this often at most."""
-PASSED_ON = (FormatError, OptionError, ImportError)
+PASSED_ON = (NeedsOption, FormatError, OptionError, ImportError)
 """All other errors are made FormatError by the guard of ``open`` and of ``episode``."""
 PARSED = ("open", "episode")
 """Requests that read what files contain, under limits."""
@@ -84,7 +84,7 @@ class ProcessLimits:
 
 def _set_limit(kind: int, soft: int) -> None:
     hard = resource.getrlimit(kind)[1]
-    soft = hard if soft == resource.RLIM_INFINITY or hard != resource.RLIM_INFINITY and soft > hard else soft
+    soft = hard if soft == resource.RLIM_INFINITY or (hard != resource.RLIM_INFINITY and soft > hard) else soft
     resource.setrlimit(kind, (soft, hard))
 
 

@@ -76,8 +76,8 @@ class LeRobot(BaseSource):
         }
         self._add_specs(video)
         self._list_columns()
-        if self.left_out:
-            self.metadata["left_out"] = [left.name for left in self.left_out]
+        if lost := [entry.name for entry in self.left_out if entry.option is None]:
+            self.metadata["left_out"] = lost
 
     def _add_specs(self, video: bool) -> None:
         for name, feature in self._info["features"].items():
