@@ -138,7 +138,9 @@ void bind_reader(nb::module_& m) {
              nb::call_guard<nb::gil_scoped_release>())
         .def("stays_mapped", &CacheReader::stays_mapped, nb::arg("shard"))
         .def("require_readable", &CacheReader::require_readable)
-        .def("require_whole", &CacheReader::require_whole)
+        .def("require_whole", nb::overload_cast<>(&CacheReader::require_whole, nb::const_))
+        .def("require_whole", nb::overload_cast<std::int64_t>(&CacheReader::require_whole, nb::const_),
+             nb::arg("episode"))
         .def("first_episode", &CacheReader::first_episode, nb::arg("shard"))
         .def("episode_index", &CacheReader::episode_index, nb::arg("episode"))
         .def(
