@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from .._core import FormatError
 from .._episode import DTYPES, JSON, StreamSpec
 from . import _lerobot_meta as meta_files
+from ._budget import BUDGET, Budget
 from ._declared import as_declared, flat_values
-from ._images import decode_picture, picture_size
+from ._images import MAX_PICTURE_BYTES, decode_picture, picture_size
 from ._lerobot_meta import Placed
 from ._lerobot_video import read_video
-from ._paths import Limits, need, num_bytes
+from ._paths import need, num_bytes, read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
@@ -37,12 +38,12 @@ def open(
     video: bool = True,
     rate_hz: float | None = None,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> LeRobot:
     """``video``: decode the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
     the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``."""
-    return LeRobot(Path(path), video, rate_hz, (repair, max_bytes, follow_symlinks))
+    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks))
 
 
 class LeRobot(BaseSource):
@@ -51,19 +52,19 @@ class LeRobot(BaseSource):
     def __init__(self, path: Path, video: bool, rate_hz: float | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
         need("pyarrow.parquet", "lerobot")
-        info, problems = meta_files.read_info(self.tree)
+        info, problems = meta_files.read_info(self.tree, self.budget)
         for problem in problems:
             warnings.warn(f"open: {path}/meta/info.json: {problem}", stacklevel=4)
         self._info = info
         self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         self._given_rate = rate_hz is not None
         self._footer: tuple[Any, Any, NDArray[np.int64]] | None = None
-        self._tasks = meta_files.read_tasks(self.tree)
-        self._episodes = meta_files.read_episodes(self.tree, info)
+        self._tasks = meta_files.read_tasks(self.tree, self.budget)
+        self._episodes = meta_files.read_episodes(self.tree, info, self.budget)
         self.metadata = {
             "info": info,
             "tasks": {str(index): task for index, task in self._tasks.items()},
-            "stats": meta_files.read_stats(self.tree),
+            "stats": meta_files.read_stats(self.tree, self.budget),
             "problems": problems,
         }
         self._add_specs(video)
@@ -85,7 +86,7 @@ class LeRobot(BaseSource):
             else:  # text and what later versions add
                 self.metadata.setdefault("left_out", []).append(name)
         for name, spec in self.specs.items():
-            self.limits.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
+            self.budget.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -156,8 +157,8 @@ class LeRobot(BaseSource):
         """The same row groups, after their sizes have been checked."""
         found, total = [], 0
         for group in groups.tolist():
-            total += meta_files.row_group_bytes(metadata, group, path, self.limits)
-            self.limits.check(f"lerobot: {path}: row group {group}", total, path.stat().st_size)
+            total += meta_files.row_group_bytes(metadata, group, path, self.budget)
+            self.budget.check(f"lerobot: {path}: row group {group}", total, path.stat().st_size)
             found.append(group)
         return found
 
@@ -184,7 +185,7 @@ class LeRobot(BaseSource):
 
     def _check_size(self, index: int, num_rows: int) -> None:
         total = sum(spec.row_bytes for spec in self.specs.values()) * num_rows
-        self.limits.check(self.label(index), total)
+        self.budget.check(self.label(index), total)
 
     def _column(self, table: Any, spec: StreamSpec, where: str) -> NDArray[Any]:
         if spec.name not in table.column_names:
@@ -194,7 +195,9 @@ class LeRobot(BaseSource):
             values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(table.num_rows):
                 at = f"{where}, stream {spec.name}, row {row}"
-                values[row] = decode_picture(self._picture(column[row].as_py(), at), spec.shape, "lerobot", at)
+                values[row] = decode_picture(
+                    self._picture(column[row].as_py(), at), spec.shape, "lerobot", at, self.budget
+                )
             return values
         values = flat_values(column, f"{where}, stream {spec.name}")
         if values.dtype.name not in DTYPES:
@@ -211,7 +214,7 @@ class LeRobot(BaseSource):
             if isinstance(data := cell.get("bytes"), bytes):
                 return data
             if isinstance(cell.get("path"), str):
-                return self.tree.file(cell["path"]).read_bytes()
+                return read_file(self.tree.file(cell["path"]), MAX_PICTURE_BYTES)
         if isinstance(cell, bytes):
             return cell
         raise FormatError(f"{where}: there is no picture")
@@ -226,7 +229,7 @@ class LeRobot(BaseSource):
             if table.num_rows and name in table.column_names:
                 where = f"lerobot: {self.path}: {whole}, stream {name}, row 0"
                 picture = self._picture(table.column(name)[0].as_py(), where)
-                found, pixel = picture_size(picture, "lerobot", where, self.limits)
+                found, pixel = picture_size(picture, "lerobot", where, self.budget)
                 if pixel not in ("uint8", "uint16"):
                     raise FormatError(f"{where}: pictures must have 8 or 16 bits, got {pixel}")
                 return found

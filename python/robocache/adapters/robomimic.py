@@ -13,7 +13,9 @@ import numpy as np
 
 from .._core import FormatError
 from .._episode import DTYPES, JSON, StreamSpec
-from ._paths import Limits, checked_shape, need, num_bytes
+from ._budget import BUDGET, Budget
+from ._guard import OptionError
+from ._paths import begins_with, checked_shape, need, num_bytes, regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, times_at_rate
@@ -24,15 +26,16 @@ MAX_MASK = 10_000_000
 MAX_NAME = 1 << 16
 TEXTS = 64
 """Texts without a fixed length that are read at a time."""
+ROBOSUITE = 1
+"""``env_args["type"]`` of robosuite, whose quaternions are x, y, z, w: https://robosuite.ai/docs, transform_utils."""
+QUATERNION = re.compile(r"(next_)?obs/.*quat(_site)?")
+ROBOT_QUATERNION = re.compile(r"(next_)?obs/robot\d+_eef_quat(_site)?")
+"""A name that robosuite gives, whatever ``env_args`` says."""
 NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
 def detect(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(8) == MAGIC
-    except OSError:
-        return False
+    return begins_with(path, MAGIC)
 
 
 def open(
@@ -41,12 +44,12 @@ def open(
     mask: str | None = None,
     next_obs: bool = False,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Robomimic:
     """``rate_hz``: needed unless env_args has ``control_freq``. ``mask``: a filter key of /mask. ``next_obs``: read
     these streams as well, although they repeat ``obs`` one row later."""
-    return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, max_bytes, follow_symlinks))
+    return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, budget, follow_symlinks))
 
 
 class Stored(NamedTuple):
@@ -101,7 +104,7 @@ class Robomimic(BaseSource):
         self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
         if mask is not None:
             if mask not in masks:
-                raise ValueError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
+                raise OptionError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
             chosen = set(masks[mask])
             self._demos = [demo for demo in self._demos if demo in chosen]
         self._masks = masks
@@ -154,8 +157,8 @@ class Robomimic(BaseSource):
             where = f"{self.label(index)}: {name}"
             size = num_bytes(checked_shape(where, dataset.shape), dataset.dtype.itemsize)
             total += size
-            self.limits.check(where, size, dataset.id.get_storage_size())
-        self.limits.check(self.label(index), total)
+            self.budget.check(where, size, dataset.id.get_storage_size())
+        self.budget.check(self.label(index), total)
         attributes = self._attributes(group)
         lengths = {name: dataset.shape[0] for name, dataset in datasets.items()}
         num_rows = min(lengths.values(), default=0)
@@ -192,6 +195,7 @@ class Robomimic(BaseSource):
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
             try:
+                regular(self.path)
                 self._handle = self._h5py.File(self.path, "r")
             except OSError as error:
                 raise FormatError(f"robomimic: {self.path} is not a readable HDF5 file: {error}") from error
@@ -225,7 +229,7 @@ class Robomimic(BaseSource):
                 raise FormatError(f"{where()} is stored in other files, not opened")
             if layout == h5py.h5d.CHUNKED:
                 size = num_bytes(how.get_chunk(), child.get_type().get_size())
-                self.limits.check(f"{where()}: a chunk", size, child.get_storage_size())
+                self.budget.check(f"{where()}: a chunk", size, child.get_storage_size())
         return child
 
     def _datasets(self, demo: Any, known: Set[str] = frozenset()) -> tuple[dict[str, Stored], list[str]]:
@@ -263,7 +267,14 @@ class Robomimic(BaseSource):
         image = dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
         depth = name.endswith("depth") and len(shape) in (2, 3)
         kind = "image" if image else "depth" if depth else "vector"
-        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz)
+        method = "slerp_xyzw" if shape == (4,) and dtype.kind == "f" and self._is_quaternion(name) else None
+        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz, method=method)
+
+    def _is_quaternion(self, name: str) -> bool:
+        """Of robosuite, by its name. Other environments of robomimic do not say how theirs are ordered."""
+        env_args = self.metadata["env_args"]
+        robosuite = isinstance(env_args, dict) and env_args.get("type") == ROBOSUITE
+        return bool(ROBOT_QUATERNION.fullmatch(name) or (robosuite and QUATERNION.fullmatch(name)))
 
 
 def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
@@ -273,7 +284,7 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
     declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     if isinstance(declared, (int, float)) and 0 < declared < 1e9:
         return float(declared)
-    raise ValueError(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
+    raise OptionError(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
 
 
 def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._cache import Cache
+from .._core import MappingGuard
 from ._arguments import (
     INDEX,
     anchor_stream,
@@ -18,8 +19,10 @@ from ._arguments import (
     rank_of,
     require_mapping,
     require_own_names,
+    require_read_alike,
     require_windows_fit,
     shared_specs,
+    skipped,
     steps_of,
 )
 from ._batch import BatchReader, Order, columns_of
@@ -31,7 +34,8 @@ from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of
 from ._state import check_state
 from ._store import choose_tier, open_store, resident_bytes
-from ._window import Window, keys_of
+from ._verify import MappedRows, check_verify, is_checked
+from ._window import Window, keys_of, usual_tolerance_ns
 from ._workers import given_arguments, in_worker, reduced, worker_share
 
 Batch = dict[str, Any]
@@ -44,8 +48,9 @@ class Loader:
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
 
     Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last. ``episodes`` (numbers, or a function of an
-    ``Episode``) and ``split=("train", 0.9)`` choose episodes.
+    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
+    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
+    ``split=("train", 0.9)`` choose episodes.
 
     ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
@@ -54,6 +59,8 @@ class Loader:
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
     ``budget_bytes`` (by default 80 % of what is free).
     ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``verify``: ``"load"`` compares checksums where rows are copied, or for ``mmap`` before rows are read for the first
+    time; ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -77,6 +84,7 @@ class Loader:
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         anchors: str | None = None,
         anchor_hz: float | None = None,
+        skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
         normalise: Mapping[str, str | None] | None = None,
@@ -90,8 +98,10 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         return_index: bool = False,
+        verify: str | None = "auto",
     ) -> None:
         self._arguments = given_arguments(locals())
+        guard = MappingGuard()  # until the end of this
         torch = import_torch()
         for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
             require_mapping(name, given)
@@ -108,14 +118,22 @@ class Loader:
         self.shuffle, self.drop_last, self.return_index = bool(shuffle), bool(drop_last), bool(return_index)
         self.device = device_of(torch, device)
         self.caches = caches
+        self.verify = check_verify(verify)
 
         selections = [Selection(cache, episodes, split) for cache in caches]
         if mixture is None:
             self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
+        keys = keys_of(
+            specs,
+            windows,
+            delta_timestamps,
+            lambda name: [s.interval_ns(name) for s in selections],
+            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
+        )
         names = [key.name for key in keys]
+        require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
         ways = check_ways(normalise or {}, names)
@@ -123,7 +141,8 @@ class Loader:
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
+        skip = skipped(skip_anchors)
+        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
         quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
@@ -136,9 +155,12 @@ class Loader:
         self.tier = choose_tier(tier, self.device, needed, budget)
 
         def reader_of(tier: str) -> BatchReader:
-            store = open_store(selections, names, tier, needed, self.device)
-            rows_of = self.anchors if anchor_hz is None else None
-            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], rows_of, self.device)
+            check = is_checked(self.verify, tier)
+            store = open_store(selections, names, tier, needed, self.device, check)
+            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
+            mapped = MappedRows(selections, names, check) if tier == "mmap" else None
+            order = [*zip(tables, quotas, strict=True)]
+            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped)
 
         try:
             self._reader = reader_of(self.tier)
@@ -152,9 +174,15 @@ class Loader:
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
+        check = is_checked(self.verify, self.tier)
         self._clouds = [
-            Clouds(key, 2 * i, selections, self.tier, self.device) for i, key in enumerate(keys) if key.window.voxels
+            Clouds(key, 2 * i, selections, self.tier, self.device, check)
+            for i, key in enumerate(keys)
+            if key.window.voxels
         ]
+        for cache in caches:
+            cache._reader.require_readable()
+        del guard
         self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
@@ -220,16 +248,22 @@ class Loader:
         if self.return_index:
             raise ValueError("Loader.batch_at: return_index must be False: the index is made by the host")
         steps = (step, self.num_steps, self.world_size * self.batch_size, self.rank * self.batch_size)
-        return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
+        if self._reader.is_unchecked:
+            number = int(step)
+            begin, end = self.positions(number % self.num_steps)
+            self._reader.touch(self._order(number // self.num_steps), begin, end - begin)
+        with self._reader.watched():
+            return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
 
     def _order(self, epoch: int) -> Order:
         return self.seed, epoch, self.num_samples, self.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self.positions(step)
-        made = self._reader.read(self._order(epoch), begin, end - begin)
-        for clouds in self._clouds:
-            clouds.fill(made)
+        with self._reader.watched():
+            made = self._reader.read(self._order(epoch), begin, end - begin)
+            for clouds in self._clouds:
+                clouds.fill(made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)

@@ -168,7 +168,10 @@ void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t 
         const EpisodeTimes<Time> times = episode_rows<Time>(stream, episode_of(plan, stream, b)).times;
         if (times.count == 0) return true;
         const Time t = add_time(target_time<Time>(plan, b, j), duration_as<Time>(stream.latency));
-        return (before && t < times[0]) || (after && t > times[times.count - 1]);
+        const Time first = times[0];
+        const Time last = times[times.count - 1];
+        const auto is_far = [&](Gap<Time> away) { return !(away <= gap_as<Time>(stream.tolerance)); };
+        return (before && t < first && is_far(distance(t, first))) || (after && t > last && is_far(distance(last, t)));
     };
     Smallest bad;
     parallel_for(plan.num_rows, check_grain / (plan.num_targets + 1) + 1, [&](std::int64_t begin, std::int64_t end) {

@@ -1,0 +1,21 @@
+"""Names that files contain, as they may be printed: no control characters, no escape sequences, not endless."""
+
+from __future__ import annotations
+
+MAX_LENGTH = 2000
+
+
+def escaped(text: object, max_length: int = MAX_LENGTH) -> str:
+    r"""The text with everything that is not printable as an escape, cut in the middle where it is too long.
+
+    Terminals obey escape sequences, and marks of writing direction reorder what is read.
+
+    >>> escaped("/arm\x1b[2J\n")
+    '/arm\\x1b[2J\\n'
+    """
+    shown = str(text)
+    if len(shown) > max_length:
+        shown = f"{shown[: max_length // 2]} ... {shown[-max_length // 2 :]}"
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
