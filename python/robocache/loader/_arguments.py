@@ -12,7 +12,7 @@ from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
 from ._mixture import Mixture
-from ._numbers import number, whole
+from ._numbers import number
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
 
@@ -46,18 +46,6 @@ def device_of(torch: Any, device: Any) -> Any:
             "device='cpu', or see robocache.print_installation_info()"
         )
     return torch.device("cpu") if found.type == "cpu" else found  # there is one, whatever its number
-
-
-def rank_of(torch: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
-    if rank is None or world_size is None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    world_size = whole("world_size", world_size, 1)
-    return whole("rank", rank, 0, world_size - 1), world_size
 
 
 def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
