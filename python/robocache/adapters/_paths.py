@@ -55,10 +55,10 @@ class Tree:
         if self.follow_symlinks:
             return
         try:
-            real, root = path.resolve(), self.root.resolve()
-        except (OSError, RuntimeError) as error:
+            real, root = os.path.realpath(path), os.path.realpath(self.root)
+        except (OSError, ValueError) as error:
             raise FormatError(f"open: {path}: {error}") from error
-        if not real.is_relative_to(root):
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise FormatError(
                 f"open: {path} is a link out of the dataset, to {real}; follow_symlinks=True allows it where the "
                 "dataset is trusted"

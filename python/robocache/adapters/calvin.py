@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from ._paths import open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
+from ._zip import ERRORS, opened_zip
 
 RATE_HZ = 30.0
 ENDS = "ep_start_end_ids.npy"
@@ -141,7 +140,7 @@ class Calvin(BaseSource):
         return read_annotations(self.tree.file(name)) if (self.tree.root / name).exists() else []
 
     def _add_specs(self, path: Path) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
@@ -155,7 +154,7 @@ class Calvin(BaseSource):
                 self.specs[name] = StreamSpec(name, dtype.name, shape, kind, self._rate_hz, meta=meta)
 
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             members = {member.filename: member for member in archive.infolist()}
             if new := [name for name in members if name.removesuffix(".npy") not in rows]:
                 raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
@@ -168,7 +167,9 @@ class Calvin(BaseSource):
                 try:
                     with archive.open(member) as file:
                         found = read_npy(file, member.file_size, where, self.budget)
-                except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
+                except FormatError:
+                    raise
+                except ERRORS as error:
                     raise FormatError(f"{where}: {error}") from error
                 if found.shape != row.shape or found.dtype != row.dtype:
                     raise FormatError(
@@ -180,14 +181,3 @@ class Calvin(BaseSource):
 def _step(folder: str, number: int) -> str:
     name = f"episode_{number:07d}.npz"
     return f"{folder}/{name}" if folder else name
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    with open_regular(path) as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error
-        with archive:
-            yield archive
