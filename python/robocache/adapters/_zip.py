@@ -38,6 +38,7 @@ MANY = 0xFFFF
 @contextmanager
 def opened_zip(path: Path, where: str, budget: Budget) -> Iterator[zipfile.ZipFile]:
     """The members of a zip with their sizes checked. A bit flipped in the list of members could hide some of them."""
+    kind = path.suffix[1:] or "zip"
     with open_regular(path) as file:
         try:
             archive = zipfile.ZipFile(file)
@@ -45,7 +46,7 @@ def opened_zip(path: Path, where: str, budget: Budget) -> Iterator[zipfile.ZipFi
         except FormatError:
             raise
         except ERRORS as error:
-            raise FormatError(f"{where} is not a readable zip: {error}") from error
+            raise FormatError(f"{where} is not a readable {kind}: {error}") from error
         with archive:
             yield archive
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON, StreamSpec
+from .._episode import DTYPES, JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._calvin_language import Annotation, read_annotations
 from ._guard import OptionError
 from ._npy import read_npy, read_npy_header
-from ._paths import open_regular
+from ._paths import read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
 from ._zip import ERRORS, opened_zip
 
 RATE_HZ = 30.0
+MAX_INDEX_BYTES = 64 << 20
 ENDS = "ep_start_end_ids.npy"
 LANGUAGE = "lang_annotations/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
@@ -103,12 +106,22 @@ class Calvin(BaseSource):
         folder, begin, end = self._ranges[index]
         num_rows = end - begin
         self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
-        present = [row for row in range(num_rows) if (self.tree.root / _step(folder, begin + row)).exists()]
-        if len(present) < num_rows:
-            row = next(iter(set(range(num_rows)) - set(present)))
-            what = f"row {row}: {_step(folder, begin + row)} is missing"
+        present, stored, missing = [], 0, None
+        for row in range(num_rows):
+            self.budget.count(self.label(index))
+            try:
+                stored += os.stat(self.tree.root / _step(folder, begin + row)).st_size
+                present.append(row)
+            except FileNotFoundError:
+                missing = row if missing is None else missing
+                if self.policies["missing"] == "error":
+                    break
+        if missing is not None:
+            what = f"row {missing}: {_step(folder, begin + missing)} is missing"
             for name in self.specs:
                 repairer.ask("missing", name, num_rows - len(present), what)
+        total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
+        self.budget.check(self.label(index), total, stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
         for i, row in enumerate(present):
             self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
@@ -126,10 +139,11 @@ class Calvin(BaseSource):
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
-        with open_regular(path) as file:
-            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.budget)
+        data = read_file(path, MAX_INDEX_BYTES)
+        ranges = read_npy(io.BytesIO(data), len(data), f"calvin: {path}", self.budget)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
+        self.budget.count(f"calvin: {path}", len(ranges))
         for row, (begin, end) in enumerate(ranges.tolist()):
             if begin < 0 or end < begin:
                 raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
@@ -137,7 +151,11 @@ class Calvin(BaseSource):
 
     def _read_language(self, folder: str) -> list[Annotation]:
         name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
-        return read_annotations(self.tree.file(name)) if (self.tree.root / name).exists() else []
+        if not self.tree.has(name):
+            return []
+        annotations, others = read_annotations(self.tree.file(name), self.budget)
+        self.left_out += [LeftOut(f"{name}: {key}", "of the language, only texts and tasks are read") for key in others]
+        return annotations
 
     def _add_specs(self, path: Path) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
