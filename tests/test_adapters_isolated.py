@@ -303,7 +303,7 @@ def test_an_option_that_cannot_reach_the_reader_is_refused(tmp_path, rng):
 # ---- bombs
 
 
-def lerobot_of_one_column(tmp_path, rng, column, feature):
+def lerobot_of_one_column(tmp_path, rng, column, feature, **options):
     """A dataset whose first table has the column ``x`` instead of its own."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -312,9 +312,7 @@ def lerobot_of_one_column(tmp_path, rng, column, feature):
     rows = len(column)
     table = pa.table({"x": column, "episode_index": np.zeros(rows, np.int64)})
     path = written.path / "data/chunk-000/file-000.parquet"
-    pq.write_table(
-        table, path, dictionary_pagesize_limit=1 << 26, compression="zstd", data_page_size=1 << 30, row_group_size=rows
-    )
+    pq.write_table(table, path, compression="zstd", row_group_size=rows, **options)
     edit_json(written.path / "meta/info.json", lambda info: info.update(features={"x": feature}))
     return written.path, path.stat().st_size
 
@@ -326,7 +324,7 @@ def test_a_dictionary_that_expands_to_gigabytes_takes_little_memory(tmp_path, rn
     indices = pa.array(np.zeros((3 << 30) // size, np.int32))
     column = pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.binary()))
     image = {"dtype": "image", "shape": [16, 24, 3], "names": ["height", "width", "channels"]}
-    path, stored = lerobot_of_one_column(tmp_path, rng, column, image)
+    path, stored = lerobot_of_one_column(tmp_path, rng, column, image, dictionary_pagesize_limit=1 << 26)
     assert stored < 100_000
     with pytest.raises(FormatError, match="lerobot: "):
         robocache.open(path, repair={"missing": "drop"}).episode(0)
@@ -336,7 +334,8 @@ def test_a_dictionary_that_expands_to_gigabytes_takes_little_memory(tmp_path, rn
 def test_runs_of_one_value_that_expand_to_gigabytes_are_refused(tmp_path, rng):
     pa = pytest.importorskip("pyarrow")
     column = pa.array(np.zeros(12_000_000))
-    path, stored = lerobot_of_one_column(tmp_path, rng, column, {"dtype": "float64", "shape": []})
+    feature = {"dtype": "float64", "shape": []}
+    path, stored = lerobot_of_one_column(tmp_path, rng, column, feature, use_dictionary=False)
     assert stored * 1000 < column.nbytes
     with pytest.raises(FormatError, match="refused as a decompression bomb"):
         robocache.open(path).episode(0)
