@@ -34,6 +34,11 @@ FILTERS = (1, 2, 3, 4, 5, 6, 32000)
 """Those that HDF5 and h5py have: deflate, shuffle, Fletcher32, szip, n-bit, scale-offset, LZF. Others are programs."""
 TEXTS = 64
 """Texts without a fixed length that are read at a time."""
+ROBOSUITE = 1
+"""``env_args["type"]`` of robosuite, whose quaternions are x, y, z, w: https://robosuite.ai/docs, transform_utils."""
+QUATERNION = re.compile(r"(next_)?obs/.*quat(_site)?")
+ROBOT_QUATERNION = re.compile(r"(next_)?obs/robot\d+_eef_quat(_site)?")
+"""A name that robosuite gives, whatever ``env_args`` says."""
 NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
@@ -341,7 +346,14 @@ class Robomimic(BaseSource):
         image = dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
         depth = name.endswith("depth") and len(shape) in (2, 3)
         kind = "image" if image else "depth" if depth else "vector"
-        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz)
+        method = "slerp_xyzw" if shape == (4,) and dtype.kind == "f" and self._is_quaternion(name) else None
+        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz, method=method)
+
+    def _is_quaternion(self, name: str) -> bool:
+        """Of robosuite, by its name. Other environments of robomimic do not say how theirs are ordered."""
+        env_args = self.metadata["env_args"]
+        robosuite = isinstance(env_args, dict) and env_args.get("type") == ROBOSUITE
+        return bool(ROBOT_QUATERNION.fullmatch(name) or (robosuite and QUATERNION.fullmatch(name)))
 
 
 def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
