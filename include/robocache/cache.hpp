@@ -72,14 +72,16 @@ public:
     /// checksum, a file cut short, a failing disk.
     void copy_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end, void* into,
                      bool check) const;
-    /// Compares checksums of what is mapped, each block once: of the values in rows [begin, end), and of times, offsets
-    /// and splits. Throws FormatError.
-    void check_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end) const;
-    void check_times(std::int64_t shard, std::size_t stream) const;
+    /// Compares checksums of what is mapped, each block of 1 MiB once. Throws FormatError.
+    void check_rows(std::int64_t episode, std::size_t stream) const;  ///< of an episode
+    void check_times(std::int64_t shard, std::size_t stream) const;   ///< times, offsets and splits of a shard
     /// Whether a shard is mapped until the reader is destroyed.
     [[nodiscard]] bool stays_mapped(std::int64_t shard) const;
     /// Throws FormatError where a page of a shard could not be read since it was opened.
     void require_readable() const;
+    /// The same, and where a shard was cut short since the first call of this. Looks at 256 of the shards that stay
+    /// mapped, in turns: for whoever reads views again and again.
+    void require_whole() const;
 
     /// Reads every byte and checks checksums, offsets and the order of times. One line for each problem, with the file
     /// and the bytes; none: the cache is what was written.

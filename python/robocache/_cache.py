@@ -142,14 +142,25 @@ class Cache:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
-    def episode(self, index: int) -> Episode:
-        """Episode ``index`` of the cache; its own ``index`` is the one in the source."""
+    def episode(self, index: int, *, copy: bool = False) -> Episode:
+        """Episode ``index`` of the cache; its own ``index`` is the one in the source.
+
+        ``copy``: arrays with memory of their own, whose checksums were compared. A shard that is damaged or cut short
+        is a ``FormatError``; reading a view of a file that is cut short later ends the process (SIGBUS).
+        """
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         streams = {}
+        guard = _core.MappingGuard()
         for i, (name, spec) in enumerate(self.specs.items()):
+            if copy:
+                self._reader.check_rows(index, i)
             values, times, splits, _ = self._reader.rows(index, i)
+            if copy:
+                values, times = values.copy(), times.copy()
             streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
+        del guard
+        self._reader.require_readable()
         told = self.episode_info(index)
         return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
 

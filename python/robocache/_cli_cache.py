@@ -7,9 +7,10 @@ import itertools
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from ._cache import SHARD_BYTES
 from ._cli_text import failed, left_out_text, say
@@ -140,14 +141,28 @@ def show_progress(done: int, total: int) -> None:
         print(f"\r[{'#' * filled}{'.' * (40 - filled)}] {done}/{total} episodes", end=end, file=sys.stderr, flush=True)
 
 
+def print_note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """In the place of ``warnings.showwarning``: a user of a command needs no line of ours."""
+    print(f"robocache ingest: note: {message}", file=sys.stderr)
+
+
 def run_ingest(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     try:
-        cache = ingest(
-            args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
-            episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
-            progress=None if args.json else show_progress, format=args.format, **dict(args.option),
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.showwarning = print_note
+            cache = ingest(
+                args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
+                episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
+                progress=None if args.json else show_progress, format=args.format, **dict(args.option),
+            )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
         return failed("ingest", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:

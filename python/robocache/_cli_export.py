@@ -13,9 +13,9 @@ from typing import Any
 from ._cli_cache import add_source_options, numbers, show_progress, stream_map
 from ._cli_text import failed, left_out_text, say
 from ._core import FormatError
+from ._escaped import escaped
 from ._export import Exported, export
 from ._grid import SPANS
-from ._printable import printable
 from ._types import Method
 from ._view import view
 
@@ -91,9 +91,9 @@ def text_of(done: Exported, flags: Mapping[str, str]) -> str:
     head = (
         f"{done.path}: LeRobot v3.0, {done.episodes} episodes, {done.frames} frames at {done.fps:g} Hz, {size:.1f} MiB"
     )
-    names = [(printable(old), printable(new)) for old, new in done.features.items()]
+    names = [(escaped(old), escaped(new)) for old, new in done.features.items()]
     features = [f"  {old} -> {new}" if old != new else f"  {old}" for old, new in names]
-    lost = ["lost:", *(f"  {printable(line)}" for line in done.lost)] if done.lost else []
+    lost = ["lost:", *(f"  {escaped(line)}" for line in done.lost)] if done.lost else []
     return "\n".join([head, *features, *lost, *left_out_text((x.to_json() for x in done.left_out), flags)])
 
 

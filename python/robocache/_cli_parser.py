@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from ._printable import printable_text
+from ._escaped import escaped_lines
 from ._suggest import did_you_mean
 
 ALIASES = {"methods": "method", "thresholds": "threshold", "shard_bytes": "shard_mib"}
@@ -48,4 +48,4 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable_text(message))
+        super().error(escaped_lines(message))

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from ._episode import LeftOut
-from ._printable import printable, printable_text
+from ._escaped import escaped, escaped_lines
 from .adapters import option_names
 
 
 def say(text: str, file: TextIO | None = None) -> None:
     """Prints text that may contain names from files."""
-    print(printable_text(text), file=file)
+    print(escaped_lines(text), file=file)
 
 
 def failed(command: str, error: BaseException, code: int, args: argparse.Namespace) -> int:
@@ -62,5 +62,5 @@ def left_out_text(entries: Iterable[Mapping[str, Any]], flags: Mapping[str, str]
     lines = []
     for entry in entries:
         told = LeftOut("", str(entry["reason"]), entry["option"])
-        lines.append(f"  {printable(str(entry['name']))}{in_options(str(told), flags)}")
+        lines.append(f"  {escaped(str(entry['name']))}{in_options(str(told), flags)}")
     return ["left out:", *lines] if lines else []

@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import FormatError
-from ._episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ._grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
 from ._ingest import Progress, Streams, all_left_out, check_episodes, choose_streams, nothing_to_read, open_source
 from ._new_folder import new_folder
 from ._types import Method
+from .adapters._lerobot_depth import UNITS
 from .adapters._lerobot_write import AUTOMATIC, Column, LeRobotWriter, Pictures
 from .adapters._times import SECOND_NS
 
 MAX_RANK = 5
+TASK = "task_index"
+"""The stream that LeRobot sources have where a task changes within an episode."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,17 @@ def export(
     10
     """
     opened = open_source(source, format, options, "export")
-    chosen = choose_streams(opened.specs, streams, "export")
+    chosen = choose_streams(opened.specs, streams, "export", left_out_of(opened))
     if not chosen or not len(opened):
         raise FormatError(f"export: {nothing_to_read(opened)}")
-    homeless = [entry for old in chosen if (entry := without_feature(opened.specs[old])) is not None]
+    texts = task_texts(opened) if chosen.get(TASK) == TASK else {}
+    features = {
+        old: new for old, new in chosen.items() if not (texts and old == TASK)
+    }  # LeRobot has its own task_index
+    homeless = [entry for old in features if (entry := without_feature(opened.specs[old])) is not None]
     skipped = {entry.name for entry in homeless}
     lost: list[str] = []
-    plan = {old: feature_spec(opened.specs[old], new, lost) for old, new in chosen.items() if old not in skipped}
+    plan = {old: feature_spec(opened.specs[old], new, lost) for old, new in features.items() if old not in skipped}
     check_names(plan, homeless)
     used = {name: opened.specs[name] for name in plan}
     ways = check_methods(methods, used, "export")
@@ -108,7 +115,7 @@ def export(
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:
-        robot = robot_type or found_robot_type(opened.metadata)
+        robot = robot_type or found_robot_type(opened)
         writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
         for done, position in enumerate(positions, 1):
             episode = opened.episode(position)
@@ -123,8 +130,9 @@ def export(
                     stream = episode.streams[name]
                     columns[plan[name].name], num_invalid = column_at(stream, plan[name], times, ways[name], gap_ns)
                     tally.stream(stream, times, num_invalid)
-                writer.add(len(times), columns, episode.task or "")
-            tally.episode(episode, times)
+                tasks = tasks_at(episode, times, texts)
+                writer.add(len(times), columns, tasks or [episode.task or ""])
+            tally.episode(episode, times, bool(texts) and TASK in episode.streams)
             if progress is not None:
                 progress(done, len(positions))
         if not writer.episodes:
@@ -188,9 +196,11 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
         lost.append(f"{spec.name}: float32, LeRobot has no bfloat16; the values are the same")
     if shape != spec.shape:
         lost.append(f"{spec.name}: rows of shape {shape}, not {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles")]
-    if spec.unit is not None or beside:
-        lost.append(f"{spec.name}: {', '.join((['unit'] if spec.unit is not None else []) + beside)} of the stream")
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
+    if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
+        beside.insert(0, "unit")
+    if beside:
+        lost.append(f"{spec.name}: {', '.join(beside)} of the stream")
     names = spec.names if kind == "vector" else None
     return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
 
@@ -222,14 +232,34 @@ def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
     return float(fps)
 
 
-def found_robot_type(metadata: Mapping[str, JSON]) -> str | None:
-    """Of a LeRobot dataset, also through a cache."""
-    inner = metadata
+def original_metadata(source: Source) -> Mapping[str, JSON]:
+    """What the dataset says that a cache was made of; of other sources their own."""
+    inner: Mapping[str, JSON] = source.metadata
     while isinstance(inner.get("source"), dict) and isinstance(inner["source"].get("metadata"), dict):
         inner = inner["source"]["metadata"]
-    told = inner.get("info")
+    return inner
+
+
+def found_robot_type(source: Source) -> str | None:
+    told = original_metadata(source).get("info")
     robot = told.get("robot_type") if isinstance(told, dict) else None
     return robot if isinstance(robot, str) else None
+
+
+def task_texts(source: Source) -> dict[int, str]:
+    """The texts of the numbers in a stream ``task_index``; empty where it is none of LeRobot's."""
+    told = original_metadata(source).get("tasks")
+    if not isinstance(told, dict) or source.specs[TASK].dtype != "int64":
+        return {}
+    return {int(number): str(text) for number, text in told.items() if str(number).isdecimal()}
+
+
+def tasks_at(episode: Episode, times: NDArray[np.int64], texts: Mapping[int, str]) -> list[str]:
+    """The task of each frame where it changes within the episode; empty where it does not."""
+    if not texts or TASK not in episode.streams:
+        return []
+    numbers, _ = values_at(episode.streams[TASK], times, "previous", None)
+    return [texts.get(int(number), str(number)) for number in numbers.reshape(-1)]
 
 
 class Tally:
@@ -246,13 +276,13 @@ class Tally:
         self.moved[stream.spec.name] += not np.array_equal(stream.times, times)
         self.invalid[stream.spec.name] += invalid
 
-    def episode(self, episode: Episode, times: Any) -> None:
+    def episode(self, episode: Episode, times: Any, tasks_of_frames: bool) -> None:
         if not len(times):
             self.skipped.append(episode.index)
             return
-        self.no_task += episode.task is None
         tasks = episode.meta.get("tasks")
-        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1
+        self.no_task += episode.task is None and not tasks_of_frames
+        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1 and not tasks_of_frames
         self.began += int(times[0]) != 0
         self.meta += bool(episode.meta)
 

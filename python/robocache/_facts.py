@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ._cache import Cache
 from ._core import FormatError
 from ._episode import Episode, Source, left_out_of
-from ._printable import printable
+from ._escaped import escaped
 
 HOUR_NS = 3.6e12
 
@@ -119,7 +119,7 @@ def table(result: dict[str, Any]) -> str:
     for name, x in result["streams"].items():
         rates = [f"{rate:.2f}" if rate else "-" for rate in (x["declared_hz"], x["measured_hz"])]
         row = "x".join(map(str, x["shape"])) or "1"
-        lines.append((printable(name), x["kind"], x["dtype"], row, *rates, str(x["messages"])))
+        lines.append((escaped(name), x["kind"], x["dtype"], row, *rates, str(x["messages"])))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     return "\n".join([head, *rows])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def ingest(
         require_apart(source, out)
     opened = open_source(source, format, options)
     require_apart(opened.path, out)
-    chosen = choose_streams(opened.specs, streams)
+    chosen = choose_streams(opened.specs, streams, left_out=left_out_of(opened))
     if not chosen or not len(opened):
         raise FormatError(f"ingest: {nothing_to_read(opened)}")
     specs = {new: stored_spec(opened.specs[old], new, dtype) for old, new in chosen.items()}
@@ -108,10 +109,11 @@ def ingest(
             raise  # a name that the user chose, or an option
         raise FormatError(f"ingest: {opened.path}: {problem}; streams= renames it, or leaves it out") from None
     changed = False
+    one_by_one = not callable(episodes)  # a function is given all of an episode
     try:
         begin = positions.index(writer.last_position) + 1 if len(writer) else 0
         for done in range(begin, len(positions)):
-            episode = opened.episode(positions[done])
+            episode = read_streams(opened, positions[done], chosen if streams is not None and one_by_one else None)
             if not callable(episodes) or episodes(episode):
                 if streams is None:
                     check_all_known(episode, chosen, opened)
@@ -214,7 +216,16 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
     return cache
 
 
-def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest") -> dict[str, str]:
+def read_streams(source: Source, index: int, names: Collection[str] | None) -> Episode:
+    """An episode with at least these streams: others are not read where the source can do without."""
+    if names is None or "streams" not in inspect.signature(source.episode).parameters:
+        return source.episode(index)
+    return source.episode(index, streams=names)  # type: ignore[call-arg]
+
+
+def choose_streams(
+    specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest", left_out: Iterable[LeftOut] = ()
+) -> dict[str, str]:
     """``{name in the source: name in the result}``, in the order of the source."""
     if streams is None:
         return {name: name for name in specs}
@@ -223,7 +234,10 @@ def choose_streams(specs: Mapping[str, StreamSpec], streams: Streams, op: str = 
     wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
     if not wanted:
         raise ValueError(f"{op}: streams must name a stream at least, got none")
+    reasons = {left.name: left for left in left_out}
     for name in wanted:
+        if name not in specs and name in reasons:
+            raise ValueError(f"{op}: the stream {name!r} was left out: {reasons[name]}")
         if name not in specs:
             near = did_you_mean(str(name), specs)
             raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs) or 'none'}{near}")

@@ -9,6 +9,7 @@
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
+#include "core/interrupt.hpp"
 
 namespace robocache {
 
@@ -46,6 +47,7 @@ void verify_file(const std::filesystem::path& path, const FileEntry& entry, std:
         std::uint32_t crc = 0;
         for (std::size_t at = 0; at < size; at += chunk_bytes) {
             crc = crc32c(copy.read(at, std::min(size, at + chunk_bytes)), crc);
+            detail::poll_interrupt();
         }
         if (static_cast<std::int64_t>(size) == entry.size_bytes && crc == entry.crc32c) return;
         problems.push_back(path.string() + ": is damaged: its size or its checksum is wrong");
@@ -72,6 +74,7 @@ CacheReader::Impl::Impl(const std::filesystem::path& path, int descriptor, Manif
         auto shard = std::make_shared<const Shard>(descriptor, folder / entry.name, manifest.streams);
         shard->check_header(entry);
         first_episodes.push_back(first_episodes.back() + entry.num_episodes);
+        detail::poll_interrupt();
         // The first ones stay mapped. The others are unmapped here, and mapped again where they are read.
         if (first_episodes.size() - 2 > mapped_.size() || num_mapped_shards.load() + mapped_.size() >= limit) continue;
         mapped_.push_back(std::move(shard));
@@ -136,6 +139,31 @@ void CacheReader::Impl::require_readable() const {
     for (const std::weak_ptr<const Shard>& other : others_) {
         if (const SharedShard shard = other.lock()) shard->require_readable();
     }
+}
+
+/// Note [A shard cut inside a page]
+/// Where a file is cut short, pages that it no longer has raise SIGBUS, but the rest of its last page reads as zeros.
+/// So each shard has a witness: its last byte that is not zero. Any cut before it turns it into a zero or into a page
+/// that is gone; any cut after it removes nothing but zeros. One load a shard instead of a system call.
+void CacheReader::Impl::require_whole() const {
+    constexpr std::size_t looked_at = 256;
+    {
+        const MappingGuard guard;
+        const std::lock_guard lock(mutex_);
+        if (witnesses_.size() < mapped_.size()) {
+            for (const SharedShard& shard : mapped_) witnesses_.push_back(shard->witness());
+            for (const SharedShard& shard : mapped_) shard->require_whole();  // after the look: they were whole then
+        }
+        for (std::size_t n = 0; n < std::min(looked_at, mapped_.size()); ++n) {
+            next_witness_ = next_witness_ + 1 < mapped_.size() ? next_witness_ + 1 : 0;
+            const volatile char* witness = witnesses_[next_witness_];
+            if (witness == nullptr || *witness != 0) continue;
+            mapped_[next_witness_]->require_whole();
+            throw FormatError(folder.string() + ": " + manifest.shards[next_witness_].name +
+                              " changed since it was opened");
+        }
+    }
+    require_readable();
 }
 
 std::pair<std::size_t, std::int64_t> CacheReader::Impl::find(std::int64_t episode) const {
@@ -268,10 +296,13 @@ void CacheReader::check_times(std::int64_t shard, std::size_t stream) const {
     }
 }
 
-void CacheReader::check_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end) const {
-    const auto found = impl_->checked_shard("check_values", shard, stream);
-    const TensorView values = checked_part(found->all_rows(stream).values, "check_values", begin, end);
-    found->check(values, impl_->manifest.shards[static_cast<std::size_t>(shard)].blocks);
+void CacheReader::check_rows(std::int64_t episode, std::size_t stream) const {
+    const CacheRows found = rows(episode, stream);
+    const auto [i, local] = impl_->find(episode);
+    const auto* shard = static_cast<const Shard*>(found.owner.get());
+    for (const TensorView* view : {&found.values, &found.times, &found.splits}) {
+        if (view->rank > 0) shard->check(*view, impl_->manifest.shards[i].blocks);
+    }
 }
 
 void CacheReader::copy_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end, void* into,
@@ -288,6 +319,10 @@ bool CacheReader::stays_mapped(std::int64_t shard) const {
 
 void CacheReader::require_readable() const {
     impl_->require_readable();
+}
+
+void CacheReader::require_whole() const {
+    impl_->require_whole();
 }
 
 std::vector<std::string> CacheReader::verify() const {

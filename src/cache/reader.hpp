@@ -26,6 +26,7 @@ struct CacheReader::Impl {
     [[nodiscard]] SharedShard checked_shard(const char* call, std::int64_t i, std::size_t stream) const;
     [[nodiscard]] std::size_t num_mapped() const { return mapped_.size(); }
     void require_readable() const;
+    void require_whole() const;
     /// The shard of an episode, and its number there.
     [[nodiscard]] std::pair<std::size_t, std::int64_t> find(std::int64_t episode) const;
 
@@ -39,6 +40,8 @@ private:
     std::vector<SharedShard> mapped_;                 // the first shards: mapped from the beginning on
     std::optional<cache_detail::OpenFolder> folder_;  // of the others
     mutable std::mutex mutex_;                        // of what follows
+    mutable std::vector<const char*> witnesses_;      // of mapped_
+    mutable std::size_t next_witness_ = 0;
     mutable std::vector<std::weak_ptr<const cache_detail::Shard>> others_;
     mutable std::deque<SharedShard> recent_;  // the last few of them, so that neighbors are quick
 };

@@ -54,6 +54,8 @@ public:
     [[nodiscard]] std::string json(std::int64_t episode) const;
     void require_readable() const { file_.require_readable(); }
     void require_whole() const { file_.require_whole(); }
+    /// The last byte that is not zero; nullptr where the last MiB is all zeros.
+    [[nodiscard]] const char* witness() const;
 
     /// Throws FormatError where the size or the header is not the one of the manifest.
     void check_header(const ShardEntry& entry) const;

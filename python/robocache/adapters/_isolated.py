@@ -14,7 +14,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from .._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .._escaped import escaped
 from . import _wire
 from ._budget import Budget
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 
 SILENT_S = 120.0
-"""Wall time without a sign of life: a file system that does not answer. Endless loops end earlier, by processor time."""
+"""Wall time without an answer, as from a file system that hangs. Endless loops end earlier, by processor time."""
 BOOT = (
     "import sys, json; sys.path[:], hidden = json.loads(sys.argv[2]); sys.modules.update(dict.fromkeys(hidden)); "
     "from robocache.adapters._reader_process import main; main(int(sys.argv[1]))"
@@ -41,6 +41,7 @@ ENVIRONMENT = {
 }
 ERRORS: dict[str, type[Exception]] = {
     "FormatError": FormatError,
+    "NeedsOption": NeedsOption,
     "OptionError": OptionError,
 }
 
@@ -201,20 +202,21 @@ class IsolatedSource:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
-    def episode(self, index: int) -> Episode:
+    def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
+        """``streams``: only these are read."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
-        told, arrays = self._request("episode", index=int(index))
-        streams = {}
+        told, arrays = self._request("episode", index=int(index), streams=None if streams is None else list(streams))
+        found = {}
         try:
             parts = iter(arrays)
             for stream in told["streams"]:
                 spec = _spec(stream["spec"])
                 values, times = next(parts), next(parts)
-                streams[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
+                found[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
         except (KeyError, TypeError, ValueError, StopIteration) as error:
             raise FormatError(f"{self.format}: {self.path}: episode {index}: {error}") from error
-        return Episode(index, streams, told["task"], told["meta"])
+        return Episode(index, found, told["task"], told["meta"])
 
     def fingerprint(self) -> str:
         """Changes when the files do: a hash of their names, sizes and times of change."""

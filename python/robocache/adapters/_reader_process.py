@@ -23,7 +23,7 @@ from .._core import FormatError
 from .._episode import JSON, Episode
 from . import _wire, open_here
 from ._budget import Budget, stored_bytes
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 
 MEMORY_BYTES = 640 << 20
 """What a request may take beside the bytes that the budget of its source has approved."""
@@ -33,7 +33,7 @@ CPU_S = 5
 """Processor time between two steps of a reader. An endless loop takes more."""
 ALIVE_S = 0.5
 """Limits are moved, and a sign of life is sent, this often at most."""
-PASSED_ON = (FormatError, OptionError, ImportError)
+PASSED_ON = (NeedsOption, FormatError, OptionError, ImportError)
 """All other errors are made FormatError by the guard of ``open`` and of ``episode``."""
 PARSED = ("open", "episode")
 """Requests that read what files contain, under limits."""
@@ -176,7 +176,7 @@ class Server:
         }
 
     def episode(self, source: Any, request: JSON, arrays: list[Any]) -> JSON:
-        episode: Episode = source.episode(request["index"])
+        episode: Episode = source.episode(request["index"], request["streams"])
         streams = []
         for stream in episode.streams.values():
             ragged = stream.offsets is not None

@@ -9,6 +9,7 @@ Nothing is unpickled: what a damaged file made of the reader process must not be
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -129,10 +130,8 @@ def _anonymous_file() -> int:
 def _keep_size(fd: int) -> None:
     """A file that is cut while it is mapped would end this process with SIGBUS."""
     if hasattr(fcntl, "F_ADD_SEALS"):
-        try:
+        with contextlib.suppress(OSError):  # a temporary file has no seals
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        except OSError:
-            pass  # not a memfd: a temporary file has no seals
 
 
 def _bytes(connection: socket.socket, length: int) -> bytes | bytearray:

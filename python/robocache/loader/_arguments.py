@@ -12,7 +12,7 @@ from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
 from ._mixture import Mixture
-from ._numbers import number, whole
+from ._numbers import number
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
 
@@ -46,18 +46,6 @@ def device_of(torch: Any, device: Any) -> Any:
             "device='cpu', or see robocache.print_installation_info()"
         )
     return torch.device("cpu") if found.type == "cpu" else found  # there is one, whatever its number
-
-
-def rank_of(torch: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
-    if rank is None or world_size is None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    world_size = whole("world_size", world_size, 1)
-    return whole("rank", rank, 0, world_size - 1), world_size
 
 
 def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
@@ -116,7 +104,7 @@ def require_own_names(keys: list[Key], return_index: bool) -> None:
 
 def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
     for key in keys:
-        span = key.window.span_ns
+        span = key.window.span_ns - 2 * key.tolerance_ns  # the moments at both ends may be at rows
         lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
         longest = max((int(x.max()) for x in lasts if len(x)), default=None)
         if longest is None:
@@ -124,7 +112,7 @@ def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
         if span > longest:
             raise ValueError(
                 f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
-                f"{longest / 1e9:g} s, got {span / 1e9:g} s"
+                f"{longest / 1e9:g} s, got {key.window.span_ns / 1e9:g} s"
             )
 
 
@@ -159,6 +147,14 @@ def anchor_stream(
                 f"Loader: anchors must be a stream of sources[{i}], {', '.join(cache.specs)}, got {asked!r}"
             )
     return asked
+
+
+def skipped(given: Any) -> tuple[int, int]:
+    """How many anchors are left out at both ends of each episode."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
+    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
+    return first, last
 
 
 def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:

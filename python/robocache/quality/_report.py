@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .._cache import to_json
 from .._episode import JSON, LeftOut
-from .._printable import printable
+from .._escaped import escaped
 from ._rules import SEVERITIES, Finding, Thresholds
 
 BINS_PER_DECADE = 20
@@ -154,7 +154,7 @@ class Report:
 
     def text(self, lines: int = 30) -> str:
         """A short report: at most ``lines`` groups of findings, the worst first; then what was left out."""
-        left_out = [f"  {printable(str(entry))}" for entry in self.left_out]
+        left_out = [f"  {escaped(str(entry))}" for entry in self.left_out]
         return "\n\n".join([self.found_text(lines), *(["\n".join(["left out:", *left_out])] if left_out else [])])
 
     def found_text(self, lines: int = 30) -> str:
@@ -172,7 +172,7 @@ class Report:
                 where += f", row {at.row}" if at.row is not None else ""
                 worst = f"{where}: {at.text}" if where else at.text
                 numbers = (str(group.episodes), str(group.count))
-                rows.append((group.severity, group.kind, printable(group.stream or ""), *numbers, printable(worst)))
+                rows.append((group.severity, group.kind, escaped(group.stream or ""), *numbers, escaped(worst)))
             parts.append(columns(rows))
             if len(self.groups) > lines:
                 parts.append(f"... and {len(self.groups) - lines} more lines; --json has all")
@@ -182,7 +182,7 @@ class Report:
         for name, s in self.streams.items():
             rates = [f"{rate:.2f}" if rate else "-" for rate in (s.declared_hz, s.measured_hz)]
             jitter = "-" if s.jitter is None else f"{s.jitter:.1%}"
-            table.append((printable(name), shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
+            table.append((escaped(name), shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
         if self.streams:
             parts.append(columns(table))
         worst_first = sorted((e for e in self.episodes if e.score < 100), key=lambda e: (e.score, e.episode))

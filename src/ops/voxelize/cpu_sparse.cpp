@@ -326,9 +326,8 @@ int sparse_shift(std::uint64_t last_key, std::int64_t num_points, int word_bits)
 /// No point has a voxel yet.
 void clear_voxels(const SparsePlan& plan) {
     if (plan.voxel == nullptr) return;
-    parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
-        std::fill(plan.voxel + begin, plan.voxel + end, -1);
-    });
+    parallel_for(plan.num_points, serial_points,
+                 [&](std::int64_t begin, std::int64_t end) { std::fill(plan.voxel + begin, plan.voxel + end, -1); });
 }
 
 template <class Word>
