@@ -96,7 +96,9 @@ def test_a_stream_that_turns_up_later_is_an_error_unless_the_streams_are_chosen(
     assert list(robocache.ingest(Late(), tmp_path / "cache", streams=["arm"]).specs) == ["arm"]
 
 
-@pytest.mark.parametrize(("name", "width", "problem"), [("\x1b[31m", 7, "a name of printable"), ("arm", 0, "rows of 1 to")])
+@pytest.mark.parametrize(
+    ("name", "width", "problem"), [("\x1b[31m", 7, "a name of printable"), ("arm", 0, "rows of 1 to")]
+)
 def test_a_stream_that_no_cache_can_hold_is_an_error_of_the_source(tmp_path, name, width, problem):
     """Names and shapes come from files; a name that the user gives is an error of the call."""
     folder = tmp_path / "steps"
@@ -105,7 +107,7 @@ def test_a_stream_that_no_cache_can_hold_is_an_error_of_the_source(tmp_path, nam
     np.save(folder / "ep_start_end_ids.npy", np.array([[0, 0]]))
     with pytest.raises(FormatError, match=f"ingest: .*steps: stream .* must have {problem}.*; streams= renames it"):
         robocache.ingest(folder, tmp_path / "cache")
-    with pytest.raises(ValueError, match="CacheWriter: stream .* must have a name"):
+    with pytest.raises(ValueError, match=r"CacheWriter: stream .* must have a name"):
         robocache.ingest(MadeSource(), tmp_path / "cache", streams={"arm": "\x1b"})
 
 

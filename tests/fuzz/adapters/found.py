@@ -1,4 +1,4 @@
-"""Changes that were found to hang, crash or slip through once, one for each cause: they are run again by every test run."""
+"""Changes that hung, crashed or slipped through once, one for each cause: every test run repeats them."""
 
 from __future__ import annotations
 
