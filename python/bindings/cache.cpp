@@ -21,6 +21,7 @@
 #include "cache/reader.hpp"
 #include "memory.hpp"
 #include "tensor_reader.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -62,7 +63,7 @@ void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::str
         }
         views.push_back(view);
     }
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     writer.add(index, views, json);
 }
 
@@ -94,7 +95,7 @@ void bind_reader(nb::module_& m) {
         .def(
             "__init__",
             [](CacheReader* self, const std::string& folder) {
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheReader(std::filesystem::path(folder));
             },
             nb::arg("folder"))
@@ -130,11 +131,9 @@ void bind_reader(nb::module_& m) {
                std::uintptr_t into,
                bool check) { self.copy_values(shard, stream, begin, end, reinterpret_cast<void*>(into), check); },
             nb::arg("shard"), nb::arg("stream"), nb::arg("begin"), nb::arg("end"), nb::arg("into"), nb::arg("check"),
-            nb::call_guard<nb::gil_scoped_release>())
-        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"),
-             nb::call_guard<nb::gil_scoped_release>())
-        .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"),
-             nb::call_guard<nb::gil_scoped_release>())
+            nb::call_guard<Unlocked>())
+        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"), nb::call_guard<Unlocked>())
+        .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"), nb::call_guard<Unlocked>())
         .def("stays_mapped", &CacheReader::stays_mapped, nb::arg("shard"))
         .def("require_readable", &CacheReader::require_readable)
         .def("require_whole", nb::overload_cast<>(&CacheReader::require_whole, nb::const_))
@@ -149,7 +148,7 @@ void bind_reader(nb::module_& m) {
                 return nb::bytes(json.data(), json.size());
             },
             nb::arg("episode"))
-        .def("verify", &CacheReader::verify, nb::call_guard<nb::gil_scoped_release>());
+        .def("verify", &CacheReader::verify, nb::call_guard<Unlocked>());
 }
 
 }  // namespace
@@ -161,7 +160,7 @@ void bind_cache(nb::module_& m) {
         .def(nb::init<>());
     m.def(
         "remove_leftovers", [](const std::string& folder) { remove_leftovers(folder); }, nb::arg("folder"),
-        nb::call_guard<nb::gil_scoped_release>());
+        nb::call_guard<Unlocked>());
     m.def("set_max_mapped_shards", &cache_detail::set_max_mapped_shards, nb::arg("limit"));
     m.def(
         "crc32c", [](const nb::bytes& data) { return cache_detail::crc32c({data.c_str(), data.size()}); },
@@ -172,7 +171,7 @@ void bind_cache(nb::module_& m) {
             [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
                std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
                 std::vector<CacheStream> read = read_streams(streams);
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
             },
             nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
@@ -188,7 +187,7 @@ void bind_cache(nb::module_& m) {
             },
             nb::arg("stem"), nb::arg("extension"), nb::arg("bytes"))
         .def("set_details", &CacheWriter::set_details, nb::arg("stream"), nb::arg("json"))
-        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<nb::gil_scoped_release>());
+        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<Unlocked>());
 }
 
 }  // namespace robocache::python

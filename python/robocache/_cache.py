@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._episode import JSON, Episode, EpisodeStream, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
 from ._statistics import Statistics
 
 SHARD_BYTES = 64 << 20
@@ -58,7 +58,8 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
-    details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
+    fields = ("rate_hz", "unit", "names", "method", "period", "meta")
+    details = {name: getattr(spec, name) for name in fields}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
 
 
@@ -93,6 +94,7 @@ class Cache:
                 self.specs[name] = StreamSpec(
                     name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                    details.get("method"), details.get("period"),
                 )  # fmt: skip
             except (TypeError, ValueError) as error:
                 raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
@@ -120,6 +122,11 @@ class Cache:
         if self._metadata is None:
             self._metadata = json.loads(self._reader.metadata)
         return self._metadata
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the source had and this cache has not: features that are not read, streams that were not chosen."""
+        return left_out_from_json(self.metadata.get("left_out"))
 
     def fingerprint(self) -> str:
         """Of the source and of the options it was ingested with."""
@@ -214,6 +221,8 @@ class CacheWriter:
     ) -> None:
         self.path = absolute(path)
         self.specs = dict(specs)
+        if not self.specs:
+            raise ValueError("CacheWriter: specs must have a stream at least, got none")
         streams = [
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()

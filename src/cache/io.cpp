@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/interrupt.hpp"
 #include "robocache/errors.hpp"
 
 namespace robocache {
@@ -110,6 +111,7 @@ void write_all(FileIo& io, int file, const std::filesystem::path& path, std::spa
             if (written == 0) fail_io(path, "write", EIO);  // no progress: do not try for ever
             part.remove_prefix(static_cast<std::size_t>(written));
             offset += written;
+            detail::poll_interrupt();  // the file has its temporary name, under which it is removed
         }
     }
 }

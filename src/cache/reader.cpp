@@ -9,6 +9,7 @@
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
+#include "core/interrupt.hpp"
 
 namespace robocache {
 
@@ -46,6 +47,7 @@ void verify_file(const std::filesystem::path& path, const FileEntry& entry, std:
         std::uint32_t crc = 0;
         for (std::size_t at = 0; at < size; at += chunk_bytes) {
             crc = crc32c(copy.read(at, std::min(size, at + chunk_bytes)), crc);
+            detail::poll_interrupt();
         }
         if (static_cast<std::int64_t>(size) == entry.size_bytes && crc == entry.crc32c) return;
         problems.push_back(path.string() + ": is damaged: its size or its checksum is wrong");
@@ -72,6 +74,7 @@ CacheReader::Impl::Impl(const std::filesystem::path& path, int descriptor, Manif
         auto shard = std::make_shared<const Shard>(descriptor, folder / entry.name, manifest.streams);
         shard->check_header(entry);
         first_episodes.push_back(first_episodes.back() + entry.num_episodes);
+        detail::poll_interrupt();
         // The first ones stay mapped. The others are unmapped here, and mapped again where they are read.
         if (first_episodes.size() - 2 > mapped_.size() || num_mapped_shards.load() + mapped_.size() >= limit) continue;
         mapped_.push_back(std::move(shard));

@@ -7,6 +7,7 @@
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
+#include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 
 namespace robocache::cache_detail {
@@ -31,6 +32,7 @@ void BlockSums::add(std::string_view bytes) {
         crc_ = crc32c(bytes.substr(0, part), crc_);
         filled_ += static_cast<std::int64_t>(part);
         bytes.remove_prefix(part);
+        detail::poll_interrupt();
         if (filled_ < block_bytes) continue;
         blocks_.push_back(crc_);
         crc_ = 0;
@@ -260,6 +262,7 @@ void Shard::verify(const std::vector<std::uint32_t>& blocks, std::vector<std::st
         const std::size_t begin = data_begin + i * static_cast<std::size_t>(block_bytes);
         const std::size_t end = std::min(bytes().size(), begin + static_cast<std::size_t>(block_bytes));
         const std::string_view block = copy.read(begin, end);
+        detail::poll_interrupt();
         if (block.size() == end - begin && crc32c(block) == blocks[i]) continue;
         problems.push_back(path + ": bytes [" + std::to_string(begin) + ", " + std::to_string(end) +
                            ") are damaged: their checksum is wrong");

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON, StreamSpec
+from .._episode import DTYPES, JSON, LeftOut, StreamSpec
+from ._budget import BUDGET, Budget
 from ._calvin_language import Annotation, read_annotations
+from ._guard import OptionError
 from ._npy import read_npy, read_npy_header
-from ._paths import Limits
+from ._paths import read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
+from ._zip import ERRORS, opened_zip
 
 RATE_HZ = 30.0
+MAX_INDEX_BYTES = 64 << 20
 ENDS = "ep_start_end_ids.npy"
 LANGUAGE = "lang_annotations/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
@@ -44,19 +48,19 @@ def open(
     episodes: str = "recordings",
     language: bool = True,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Calvin:
     """``split``: training or validation, else both. ``episodes``: ``recordings``, or ``language`` for one episode per
     annotated range. ``language``: read the annotations, with a reader that knows arrays, texts and numbers only."""
     if episodes not in ("recordings", "language"):
-        raise ValueError(f"open: episodes must be recordings or language, got {episodes!r}")
+        raise OptionError(f"open: episodes must be recordings or language, got {episodes!r}")
     if split is not None and split not in SPLITS:
-        raise ValueError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
+        raise OptionError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
     chosen = SPLITS if split is None else (split,)
     by_language = episodes == "language"
     return Calvin(Path(path), checked_rate("rate_hz", rate_hz), chosen, by_language, language or by_language, (
-        repair, max_bytes, follow_symlinks))  # fmt: skip
+        repair, budget, follow_symlinks))  # fmt: skip
 
 
 class Calvin(BaseSource):
@@ -114,13 +118,23 @@ class Calvin(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         folder, begin, end = self._ranges[index]
         num_rows = end - begin
-        self.limits.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
-        present = [row for row in range(num_rows) if (self.tree.root / _step(folder, begin + row)).exists()]
-        if len(present) < num_rows:
-            row = next(iter(set(range(num_rows)) - set(present)))
-            what = f"row {row}: {_step(folder, begin + row)} is missing"
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        present, stored, missing = [], 0, None
+        for row in range(num_rows):
+            self.budget.count(self.label(index))
+            try:
+                stored += os.stat(self.tree.root / _step(folder, begin + row)).st_size
+                present.append(row)
+            except FileNotFoundError:
+                missing = row if missing is None else missing
+                if self.policies["missing"] == "error":
+                    break
+        if missing is not None:
+            what = f"row {missing}: {_step(folder, begin + missing)} is missing"
             for name in self.specs:
                 repairer.ask("missing", name, num_rows - len(present), what)
+        total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
+        self.budget.check(self.label(index), total, stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
         for i, row in enumerate(present):
             self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
@@ -138,10 +152,11 @@ class Calvin(BaseSource):
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
-        with path.open("rb") as file:
-            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.limits)
+        data = read_file(path, MAX_INDEX_BYTES)
+        ranges = read_npy(io.BytesIO(data), len(data), f"calvin: {path}", self.budget)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
+        self.budget.count(f"calvin: {path}", len(ranges))
         for row, (begin, end) in enumerate(ranges.tolist()):
             if begin < 0 or end < begin:
                 raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
@@ -149,24 +164,28 @@ class Calvin(BaseSource):
 
     def _read_language(self, folder: str) -> list[Annotation]:
         name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
-        return read_annotations(self.tree.file(name)) if (self.tree.root / name).exists() else []
+        if not self.tree.has(name):
+            return []
+        annotations, others = read_annotations(self.tree.file(name), self.budget)
+        self.left_out += [LeftOut(f"{name}: {key}", "of the language, only texts and tasks are read") for key in others]
+        return annotations
 
     def _add_specs(self, path: Path) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
                     dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
                 if dtype.name not in DTYPES:
                     raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numbers are read")
-                self.limits.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
+                self.budget.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
                 meta = {"angles": list(ANGLES[name]), "units": UNITS} if name in ANGLES else {}
                 image = dtype == np.uint8 and len(shape) == 3
                 kind = "image" if image else "depth" if name.startswith("depth") and len(shape) == 2 else "vector"
                 self.specs[name] = StreamSpec(name, dtype.name, shape, kind, self._rate_hz, meta=meta)
 
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             members = {member.filename: member for member in archive.infolist()}
             if new := [name for name in members if name.removesuffix(".npy") not in rows]:
                 raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
@@ -175,11 +194,13 @@ class Calvin(BaseSource):
                 where = f"calvin: {path}: {name}"
                 if member is None:
                     raise FormatError(f"{where} is missing")
-                self.limits.check(where, member.file_size, member.compress_size)
+                self.budget.check(where, member.file_size, member.compress_size)
                 try:
                     with archive.open(member) as file:
-                        found = read_npy(file, member.file_size, where, self.limits)
-                except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
+                        found = read_npy(file, member.file_size, where, self.budget)
+                except FormatError:
+                    raise
+                except ERRORS as error:
                     raise FormatError(f"{where}: {error}") from error
                 if found.shape != row.shape or found.dtype != row.dtype:
                     raise FormatError(
@@ -191,10 +212,3 @@ class Calvin(BaseSource):
 def _step(folder: str, number: int) -> str:
     name = f"episode_{number:07d}.npz"
     return f"{folder}/{name}" if folder else name
-
-
-def _opened(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error

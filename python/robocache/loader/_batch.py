@@ -255,9 +255,10 @@ def stream_of(part: Part, column: Column) -> Stream:
         max_gap = column.key.near_ns[part.source]
     return Stream(
         *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
-        window.outside, window.outside_valid, dtype=column.written,
+        window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip
 
 
 def fields_of(s: Stream) -> tuple[Any, ...]:
-    return (s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype)
+    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype, s.tolerance)
+    return (s.values, s.times, s.offsets, *rules)
