@@ -16,6 +16,12 @@ STATE = {"state": Window(past=0.02, future=0.02, rate_hz=100)}
 def anchors(batch): return [list(a) for a in anchors_in(batch)]
 """
 
+REPORT = """
+def report(rank, found):
+    with open(f"{FOLDER}/rank{rank}.json", "w") as file:
+        json.dump(found, file)
+"""
+
 # The ranks are forked by a program that has imported everything once; rank r of WORLD runs `work(rank)`.
 RANKS = """
 import torch.distributed as dist
@@ -44,14 +50,27 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in childre
 """
 
 
-def run(code, timeout=120, **names):
-    """What a program printed as JSON. ``names`` are its variables."""
+def program_of(code, names):
     given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     tests = f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    program = "import sys\n" + tests + SETUP + given + code
+    return "import sys\n" + tests + SETUP + given + code
+
+
+def run(code, timeout=120, **names):
+    """What a program printed as JSON. ``names`` are its variables."""
+    program = program_of(code, names)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_script(folder, code, timeout=240, **names):
+    """What the ranks of a program wrote with ``report(rank, found)``. A file, for launchers that run it again."""
+    script = folder / "program.py"
+    script.write_text(program_of(REPORT + code, {**names, "FOLDER": str(folder)}))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=timeout, cwd=folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
 
 
 def run_ranks(world, folder, code, key="ranks", **names):

@@ -75,6 +75,7 @@ struct StreamView {
     Outside after = Outside::hold;
     bool outside_valid = false;  ///< held and extrapolated results count as valid
     double period = 6.283185307179586476925286766559;
+    Duration tolerance;  ///< a target at most so far from the time of a row is at that row; 0 or more
 };
 
 /// Row b asks episode[b] for T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "loader_arguments.hpp"
 #include "outputs.hpp"
 #include "robocache/loader.hpp"
+#include "unlocked.hpp"
 
 namespace robocache::python {
 namespace {
@@ -36,7 +38,7 @@ public:
     Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
 
     void result() const {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         batch_.wait();
     }
 
@@ -75,8 +77,23 @@ public:
         for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
         const BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
                                  column_views, row_views};
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
+    }
+
+    /// For the collector of reference cycles: what this keeps alive, and its end as part of a cycle.
+    int traverse(visitproc visit, void* arg) const {
+        Py_VISIT(kept_.ptr());
+        for (const auto& [values, padding] : likes_) {
+            Py_VISIT(values.ptr());
+            Py_VISIT(padding.ptr());
+        }
+        return 0;
+    }
+    void clear() {
+        reader_.reset();  // it reads what the others keep alive
+        likes_.clear();
+        kept_.reset();
     }
 
     /// New tensors: [values, padding, values, padding, ...].
@@ -85,8 +102,9 @@ public:
         nb::list made;
         const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
         {
-            const nb::gil_scoped_release unlocked;
-            reader_->read(order_of(order), first_position, outputs, reader.stream());
+            const BatchReader& batches = reader_of();
+            const Unlocked unlocked;
+            batches.read(order_of(order), first_position, outputs, reader.stream());
         }
         return made;
     }
@@ -94,7 +112,7 @@ public:
     /// Into given tensors, while the caller goes on.
     [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
         TensorReader reader;
-        return {reader_->read_ahead(order_of(order), first_position, read_outputs(reader, given)), given};
+        return {reader_of().read_ahead(order_of(order), first_position, read_outputs(reader, given)), given};
     }
 
     /// steps: (step, num_steps, stride, first).
@@ -106,17 +124,23 @@ public:
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
         const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
-        const nb::gil_scoped_release unlocked;
-        reader_->read(order_of(order), views, outputs, reader.stream());
+        const BatchReader& batches = reader_of();
+        const Unlocked unlocked;
+        batches.read(order_of(order), views, outputs, reader.stream());
         return made;
     }
 
 private:
+    [[nodiscard]] const BatchReader& reader_of() const {
+        if (!reader_) throw std::logic_error("BatchReader: used after it was cleared");
+        return *reader_;
+    }
+
     std::vector<BatchOutput> make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
         if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
         std::vector<BatchOutput> outputs(likes_.size());
         for (std::size_t c = 0; c < likes_.size(); ++c) {
-            TensorView& values = outputs[c].values = reader_->output(c, batch_size);
+            TensorView& values = outputs[c].values = reader_of().output(c, batch_size);
             made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
             TensorView& padding = outputs[c].padding.emplace(values);
             padding.rank = 2;
@@ -142,11 +166,22 @@ private:
     std::optional<BatchReader> reader_;
 };
 
+/// PendingBatch has none: threads may be writing what it keeps alive, which the collector must not take apart.
+PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+                                  Py_VISIT(Py_TYPE(self));
+                                  return nb::inst_ready(self) ? nb::inst_ptr<Batches>(self)->traverse(visit, arg) : 0;
+                              })},
+                             {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+                                  if (nb::inst_ready(self)) nb::inst_ptr<Batches>(self)->clear();
+                                  return 0;
+                              })},
+                             {0, nullptr}};
+
 }  // namespace
 
 void bind_batch(nb::module_& m) {
     nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
-    nb::class_<Batches>(m, "BatchReader")
+    nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&>(), nb::arg("tables"),
              nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"))
         .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))

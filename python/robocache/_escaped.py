@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 MAX_LENGTH = 2000
 
 
@@ -19,3 +21,13 @@ def escaped(text: object, max_length: int = MAX_LENGTH) -> str:
     if shown.isprintable():
         return shown
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+
+
+def escaped_lines(text: str) -> str:
+    r"""A whole output, of any length: line breaks stay, everything else is as in ``escaped``.
+
+    >>> print(escaped_lines("two\nlines\x07"))
+    two
+    lines\x07
+    """
+    return "\n".join(escaped(line, sys.maxsize) for line in text.split("\n"))

@@ -6,9 +6,7 @@ What is read and what is lost: ``docs/formats.md``.
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import inspect
 import json
 from collections.abc import Mapping, Set
 from contextlib import suppress
@@ -18,8 +16,11 @@ from typing import Any
 
 from .._core import FormatError
 from .._episode import Source
+from .._suggest import did_you_mean
 from ._budget import BUDGET, Budget
 from ._guard import guarded
+from ._isolated import IsolatedSource
+from ._options import LIMITS, check_known, options_of
 from ._source import BaseSource
 
 FORMATS = {
@@ -32,8 +33,9 @@ FORMATS = {
     "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
 }
 
-LIMITS = ("max_bytes", "max_items", "max_seconds")
-"""Options that make up the ``Budget``."""
+ISOLATED = ("lerobot", "robomimic")
+"""Formats that are read in another process: the libraries for them do not survive files that are made to harm."""
+
 SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
 
@@ -70,7 +72,8 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if not where.exists():
         raise FileNotFoundError(f"open: {where} does not exist")
     if format is not None and format not in FORMATS:
-        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}")
+        near = did_you_mean(str(format), FORMATS)
+        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}{near}")
     found = format or detect(where)
     if found is None:
         tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
@@ -81,14 +84,25 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if found == "robocache":  # written here, and read natively: its errors are its own
         return module.open(where)  # type: ignore[no-any-return]
     _check_options(options)
-    _check_names(found, module, options)
+    check_known(found, module.open, options)
     budget = Budget(**{name: options[name] for name in LIMITS if name in options})
     given = {name: value for name, value in options.items() if name not in LIMITS}
-    with budget.call() as meter, guarded(f"{found}: {where}", meter):
-        source: Source = module.open(where, budget=budget, **given)
-    if isinstance(source, BaseSource):
+    isolated = found in ISOLATED
+    source: Source = IsolatedSource(where, found, budget, given) if isolated else open_here(where, found, budget, given)
+    if isinstance(source, BaseSource | IsolatedSource):
         source.open_options = json.dumps(given, sort_keys=True, default=_plain)
     return source
+
+
+def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Source:
+    """Opens a dataset in this process, whatever its format. Options have been checked."""
+    with budget.call() as meter, guarded(f"{format}: {path}", meter):
+        return _module(format).open(path, budget=budget, **options)  # type: ignore[no-any-return]
+
+
+def option_names() -> set[str]:
+    """The options of all formats."""
+    return {name for format in FORMATS for name in options_of(_module(format).open)}
 
 
 def _plain(option: Any) -> Any:
@@ -106,15 +120,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise ValueError(f"open: {name} must be a number of {name[4:]} from 0, got {value!r}")
         if name == "repair" and not isinstance(value, Mapping | None):
             raise ValueError(f"open: repair must be a dict like {{'unsorted': 'sort'}}, got {value!r}")
-
-
-def _check_names(format: str, module: Any, options: Mapping[str, Any]) -> None:
-    known = [*LIMITS, *(name for name in inspect.signature(module.open).parameters if name not in ("path", "budget"))]
-    for name in options:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(f"open: options of {format} must be among {', '.join(known)}, got {name!r}{hint}")
 
 
 def _module(name: str) -> Any:

@@ -123,3 +123,9 @@ def add_stored(num_bytes: int) -> None:
     meter = _METER.get()
     if meter is not None:
         meter.stored_bytes += num_bytes
+
+
+def stored_bytes() -> int:
+    """What the files that the running call has read store."""
+    meter = _METER.get()
+    return meter.stored_bytes if meter is not None else 0

@@ -14,6 +14,10 @@ class OptionError(ValueError):
     """A user's option is wrong, as only the files show. Any other ValueError is taken for the files' fault."""
 
 
+class NeedsOption(FormatError, OptionError):
+    """The files lack something that an option gives, a rate for one: either they are damaged, or the user must."""
+
+
 @contextmanager
 def guarded(where: str, meter: Meter) -> Iterator[None]:
     """FormatError for every exception but those that files do not cause: wrong options and missing packages.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,20 +71,31 @@ class BaseSource(ABC):
         """Where an episode is, for messages."""
         return f"{self.format}: {self.path}: episode {index}"
 
-    def episode(self, index: int) -> Episode:
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        """The same with the named streams only. Formats where others need not be read for that override it."""
+        rows, task, meta = self.read(index, repairer)
+        return [r for r in rows if r.spec.name in names], task, meta
+
+    def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
+        """``streams``: only these are read."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         repairer = Repairer(self.policies, self.label(index))
         with self.budget.call() as meter, guarded(repairer.where, meter):
             self.budget.count(repairer.where, len(self.specs))
-            rows, task, meta = self.read(index, repairer)
+            if streams is None:
+                rows, task, meta = self.read(index, repairer)
+            else:
+                rows, task, meta = self.read_only(index, repairer, streams)
             self.budget.check_time(repairer.where)
-            streams: dict[str, EpisodeStream] = {
+            made: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
         if repairer.counts:
             meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
-        return Episode(index, streams, task, meta)
+        return Episode(index, made, task, meta)
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))

@@ -48,18 +48,6 @@ def device_of(torch: Any, device: Any) -> Any:
     return torch.device("cpu") if found.type == "cpu" else found  # there is one, whatever its number
 
 
-def rank_of(torch: Any, rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
-    if rank is None or world_size is None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    world_size = whole("world_size", world_size, 1)
-    return whole("rank", rank, 0, world_size - 1), world_size
-
-
 def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
     """The streams of the first cache; those of the others must be like them. ``names``: only these (None: all)."""
     specs = caches[0].specs
@@ -76,6 +64,26 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
                     f"first, got {other.dtype} {other.shape}"
                 )
     return specs
+
+
+def require_read_alike(caches: list[Cache], keys: list[Key], windows: Mapping[str, Any]) -> None:
+    """Where a window leaves the method to the stream, the streams of all sources must say the same."""
+    for i, cache in enumerate(caches[1:], 1):
+        for key in keys:
+            spec, first = cache.specs[key.name], caches[0].specs[key.name]
+            if key.name not in windows or (windows[key.name].method is not None and spec.period == first.period):
+                continue
+            if (spec.align_method, spec.align_period) != (first.align_method, first.align_period):
+                raise ValueError(
+                    f"Loader: stream {key.name!r} of sources[{i}] must be read by {reading(first)} like that of the "
+                    f"first, unless Window(method=...) says how, got {reading(spec)}"
+                )
+
+
+def reading(spec: StreamSpec) -> str:
+    """In words, for errors."""
+    period = "" if spec.period is None else f" with period {spec.period:g}"
+    return f"{spec.align_method or 'the default of its dtype'}{period}"
 
 
 def require_mapping(name: str, given: Any) -> None:
@@ -96,7 +104,7 @@ def require_own_names(keys: list[Key], return_index: bool) -> None:
 
 def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
     for key in keys:
-        span = key.window.span_ns
+        span = key.window.span_ns - 2 * key.tolerance_ns  # the moments at both ends may be at rows
         lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
         longest = max((int(x.max()) for x in lasts if len(x)), default=None)
         if longest is None:
@@ -104,7 +112,7 @@ def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
         if span > longest:
             raise ValueError(
                 f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
-                f"{longest / 1e9:g} s, got {span / 1e9:g} s"
+                f"{longest / 1e9:g} s, got {key.window.span_ns / 1e9:g} s"
             )
 
 
@@ -139,6 +147,14 @@ def anchor_stream(
                 f"Loader: anchors must be a stream of sources[{i}], {', '.join(cache.specs)}, got {asked!r}"
             )
     return asked
+
+
+def skipped(given: Any) -> tuple[int, int]:
+    """How many anchors are left out at both ends of each episode."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
+    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
+    return first, last
 
 
 def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:

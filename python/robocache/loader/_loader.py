@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._cache import Cache
+from .._core import MappingGuard
 from ._arguments import (
     INDEX,
     anchor_stream,
@@ -15,24 +16,28 @@ from ._arguments import (
     dtypes_of,
     fingerprint_of,
     import_torch,
-    rank_of,
     require_mapping,
     require_own_names,
+    require_read_alike,
     require_windows_fit,
     shared_specs,
+    skipped,
     steps_of,
 )
 from ._batch import BatchReader, Order, columns_of
 from ._clouds import Clouds, number_clouds, points_bytes
+from ._epochs import Epochs, Position
 from ._mixture import BLOCK, Mixture
 from ._numbers import whole
+from ._ranks import Ranks
 from ._ring import Ring
 from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of
-from ._state import check_state
+from ._state import MOST_EPOCHS, Place, check_state, require_same_batch
 from ._store import choose_tier, open_store, resident_bytes
-from ._window import Window, keys_of
-from ._workers import given_arguments, in_worker, reduced, worker_share
+from ._verify import MappedRows, check_verify, is_checked
+from ._window import Window, keys_of, usual_tolerance_ns
+from ._workers import Worker, given_arguments, reduced, this_worker
 
 Batch = dict[str, Any]
 
@@ -44,16 +49,20 @@ class Loader:
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
 
     Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last. ``episodes`` (numbers, or a function of an
-    ``Episode``) and ``split=("train", 0.9)`` choose episodes.
+    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
+    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
+    ``split=("train", 0.9)`` choose episodes.
 
     ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
 
-    ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` where that runs.
+    ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
+    also where the process group is initialized after the loader was made.
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
     ``budget_bytes`` (by default 80 % of what is free).
     ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``verify``: ``"load"`` compares checksums where rows are copied, or for ``mmap`` before rows are read for the first
+    time; ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -77,6 +86,7 @@ class Loader:
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         anchors: str | None = None,
         anchor_hz: float | None = None,
+        skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
         normalise: Mapping[str, str | None] | None = None,
@@ -90,8 +100,10 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         return_index: bool = False,
+        verify: str | None = "auto",
     ) -> None:
         self._arguments = given_arguments(locals())
+        guard = MappingGuard()  # until the end of this
         torch = import_torch()
         for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
             require_mapping(name, given)
@@ -104,18 +116,26 @@ class Loader:
             )
         self.batch_size = whole("batch_size", batch_size, 1)
         self.seed = whole("seed", seed, 0, 2**64 - 1)
-        self.rank, self.world_size = rank_of(torch, rank, world_size)
+        self._ranks = Ranks(torch, rank, world_size)
         self.shuffle, self.drop_last, self.return_index = bool(shuffle), bool(drop_last), bool(return_index)
         self.device = device_of(torch, device)
         self.caches = caches
+        self.verify = check_verify(verify)
 
         selections = [Selection(cache, episodes, split) for cache in caches]
         if mixture is None:
             self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
+        keys = keys_of(
+            specs,
+            windows,
+            delta_timestamps,
+            lambda name: [s.interval_ns(name) for s in selections],
+            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
+        )
         names = [key.name for key in keys]
+        require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
         ways = check_ways(normalise or {}, names)
@@ -123,22 +143,27 @@ class Loader:
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
+        skip = skipped(skip_anchors)
+        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
         quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
         self.num_samples = self.num_anchors if mixture is None else mixture.epoch_size or self.num_anchors
         """Of an epoch, over all ranks."""
-        self.num_steps = steps_of(self.num_samples, self.world_size * self.batch_size, self.drop_last)
+        self._num_steps = self._steps_of(self._ranks.share.world_size * self.batch_size)
+        self._length_told = False
 
         needed = resident_bytes(selections, names) + points_bytes(keys, selections)
         budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
         self.tier = choose_tier(tier, self.device, needed, budget)
 
         def reader_of(tier: str) -> BatchReader:
-            store = open_store(selections, names, tier, needed, self.device)
-            rows_of = self.anchors if anchor_hz is None else None
-            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], rows_of, self.device)
+            check = is_checked(self.verify, tier)
+            store = open_store(selections, names, tier, needed, self.device, check)
+            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
+            mapped = MappedRows(selections, names, check) if tier == "mmap" else None
+            order = [*zip(tables, quotas, strict=True)]
+            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped)
 
         try:
             self._reader = reader_of(self.tier)
@@ -152,14 +177,62 @@ class Loader:
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
+        check = is_checked(self.verify, self.tier)
         self._clouds = [
-            Clouds(key, 2 * i, selections, self.tier, self.device) for i, key in enumerate(keys) if key.window.voxels
+            Clouds(key, 2 * i, selections, self.tier, self.device, check)
+            for i, key in enumerate(keys)
+            if key.window.voxels
         ]
+        for cache in caches:
+            cache._reader.require_readable()
+        del guard
         self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
-        self._epoch, self._step, self._resumed = 0, 0, False
-        self._begun_by_worker = False
+        self._place = Place()
+        self._epochs = Epochs()
+        self._begun_as_worker = 0
+        """Iterations, by this process as a worker of a ``DataLoader``."""
+        self._set_in_worker = False
+
+    def _steps_of(self, global_batch: int) -> int:
+        return steps_of(self.num_samples, global_batch, self.drop_last)
+
+    def _settle(self) -> None:
+        """Takes the rank that this process has by now, where none was given. An error where the length that was told
+        before is another one then."""
+        share = self._ranks.changed()
+        if share is None:
+            return
+        num_steps = self._steps_of(share.world_size * self.batch_size)
+        if self._length_told and num_steps != self._num_steps:
+            before = self._ranks.share
+            raise RuntimeError(
+                f"Loader: len() was {self._num_steps} batches for rank {before.rank} of {before.world_size}, but this "
+                f"process is rank {share.rank} of {share.world_size} now, which has {num_steps}: initialize "
+                "torch.distributed before len(loader), or give rank= and world_size="
+            )
+        self._ranks.take(share)
+        self._num_steps = num_steps
+
+    @property
+    def rank(self) -> int:
+        """Given, or that of ``torch.distributed`` or the launcher, as soon as one is known."""
+        self._settle()
+        return self._ranks.share.rank
+
+    @property
+    def world_size(self) -> int:
+        """As ``rank``."""
+        self._settle()
+        return self._ranks.share.world_size
+
+    @property
+    def num_steps(self) -> int:
+        """Batches of an epoch, for each rank."""
+        self._settle()
+        self._length_told = True
+        return self._num_steps
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -167,26 +240,43 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self._place.epoch
 
     @property
     def _finished(self) -> bool:
         """Whether the last batch of the epoch was given to somebody who did not ask whether there is another."""
-        return self._step == self.num_steps and not self._resumed
+        return self._place.step == self._num_steps and self._place.resumed_from is None
+
+    @property
+    def _position(self) -> Position:
+        """Where a worker begins that is a copy of this loader."""
+        place = self._place
+        if self._finished:
+            return Position(place.version, place.epoch + 1, 0)
+        return Position(place.version, place.epoch, 0 if place.resumed_from is None else place.step)
+
+    def _set_place(self, epoch: int, step: int, resumed_from: tuple[int, int] | None) -> None:
+        worker = this_worker()
+        self._place = Place(epoch, step, resumed_from, self._place.version + (not worker.is_one))
+        if worker.is_one:
+            self._set_in_worker = True
+            self._epochs.resumed(self._iteration_of(worker), self._position, epoch + (step > 0))
+        else:
+            self._epochs.set(self._position)
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of which epoch comes next. Nothing happens where that is the one at hand, so that a resumed one
-        goes on."""
-        epoch = whole("epoch", epoch, 0, 2**62)
-        if epoch != self._epoch or self._finished:
-            self._epoch, self._step, self._resumed = epoch, 0, False
-            self._begun_by_worker = False
+        """The order of which epoch comes next. An epoch that was resumed goes on where that is the one at hand."""
+        epoch = whole("epoch", epoch, 0, MOST_EPOCHS)
+        same = epoch == self._place.epoch and not self._finished
+        self._set_place(epoch, self._place.step if same else 0, self._place.resumed_from if same else None)
 
     def positions(self, step: int) -> tuple[int, int]:
         """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
-        begin = step * self.world_size * self.batch_size
-        left = min(self.world_size * self.batch_size, self.num_samples - begin)
-        return begin + left * self.rank // self.world_size, begin + left * (self.rank + 1) // self.world_size
+        self._settle()
+        rank, world_size = self._ranks.share
+        begin = step * world_size * self.batch_size
+        left = min(world_size * self.batch_size, self.num_samples - begin)
+        return begin + left * rank // world_size, begin + left * (rank + 1) // world_size
 
     def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
         """``(offset, scale)`` of each channel of a normalised stream, float64; ``source``: of a mixture. A batch holds
@@ -203,9 +293,10 @@ class Loader:
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
         step = operator.index(step)
-        if not 0 <= step < self.num_steps:
-            raise IndexError(f"Loader.batch: step must be in [0, {self.num_steps}), got {step}")
-        epoch = self._epoch if epoch is None else whole("epoch", epoch, 0, 2**62)
+        self._settle()
+        if not 0 <= step < self._num_steps:
+            raise IndexError(f"Loader.batch: step must be in [0, {self._num_steps}), got {step}")
+        epoch = self._place.epoch if epoch is None else whole("epoch", epoch, 0, MOST_EPOCHS)
         return self._indexed(self._read(step, epoch), step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
@@ -219,17 +310,25 @@ class Loader:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
         if self.return_index:
             raise ValueError("Loader.batch_at: return_index must be False: the index is made by the host")
-        steps = (step, self.num_steps, self.world_size * self.batch_size, self.rank * self.batch_size)
-        return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
+        self._settle()
+        rank, world_size = self._ranks.share
+        steps = (step, self._num_steps, world_size * self.batch_size, rank * self.batch_size)
+        if self._reader.is_unchecked:
+            number = int(step)
+            begin, end = self.positions(number % self._num_steps)
+            self._reader.touch(self._order(number // self._num_steps), begin, end - begin)
+        with self._reader.watched():
+            return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
 
     def _order(self, epoch: int) -> Order:
         return self.seed, epoch, self.num_samples, self.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self.positions(step)
-        made = self._reader.read(self._order(epoch), begin, end - begin)
-        for clouds in self._clouds:
-            clouds.fill(made)
+        with self._reader.watched():
+            made = self._reader.read(self._order(epoch), begin, end - begin)
+            for clouds in self._clouds:
+                clouds.fill(made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)
@@ -256,24 +355,52 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand.
 
-        In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once.
+        In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once; the
+        next epoch in each iteration.
         """
-        worker, workers = worker_share()
-        if self._finished or self._begun_by_worker:
-            self._epoch, self._step = self._epoch + 1, 0
-        if not self._resumed:
-            self._step = 0
-        self._resumed = False
-        # Workers that live on go to the next epoch together, however far each had come when the last was left.
-        self._begun_by_worker = in_worker()
-        epoch, step = self._epoch, self._step
-        for batch in self._batches(range(step + worker, self.num_steps, workers), epoch):
-            self._indexed(batch, step + worker, epoch)
-            step = min(step + workers, self.num_steps)
-            self._epoch, self._step = epoch, step
+        self._settle()
+        worker = this_worker()
+        epoch, step = self._begin_as(worker) if worker.is_one else self._begin()
+        self._place.version += not worker.is_one
+        for batch in self._batches(range(step + worker.id, self._num_steps, worker.num_workers), epoch):
+            self._indexed(batch, step + worker.id, epoch)
+            step = min(step + worker.num_workers, self._num_steps)
+            self._place.epoch, self._place.step = epoch, step
             yield batch
-        self._epoch, self._step = epoch + 1, 0
-        self._begun_by_worker = False
+            if (share := self._ranks.changed()) is not None:
+                raise RuntimeError(
+                    f"Loader: this process became rank {share.rank} of {share.world_size} in the middle of an "
+                    "iteration: initialize torch.distributed before it, or give rank= and world_size="
+                )
+        self._place.epoch, self._place.step = epoch + 1, 0
+        self._place.version += not worker.is_one
+
+    def _begin(self) -> tuple[int, int]:
+        """Epoch and first step of an iteration."""
+        place = self._place
+        if place.resumed_from is not None:
+            require_same_batch(place.resumed_from, (self.batch_size, self._ranks.share.world_size))
+        version, epoch, step = self._position
+        self._place = Place(epoch, step, None, version)
+        return epoch, step
+
+    def _iteration_of(self, worker: Worker) -> str:
+        return f"{worker.base_seed}/{self._begun_as_worker}"
+
+    def _begin_as(self, worker: Worker) -> tuple[int, int]:
+        """The same in a worker of a ``DataLoader``. Note [Epochs of workers]."""
+        iteration, position = self._iteration_of(worker), self._position
+        self._begun_as_worker += 1
+        if self._set_in_worker:
+            self._set_in_worker = False
+            epoch, step = self._begin()
+            self._epochs.resumed(iteration, position, epoch + 1)
+            return epoch, step
+        epoch, step = self._epochs.begin(iteration, worker.id, position)
+        if step > 0 and self._place.resumed_from is not None:
+            require_same_batch(self._place.resumed_from, (self.batch_size, self._ranks.share.world_size))
+        self._place = Place(epoch, step, None, position.version)
+        return epoch, step
 
     def state_dict(self) -> dict[str, Any]:
         """What ``load_state_dict`` needs to go on after the batch that was given last: small, and plain JSON."""
@@ -281,17 +408,16 @@ class Loader:
             "version": 1,
             "fingerprint": self._fingerprint,
             "seed": self.seed,
-            "epoch": self._epoch,
-            "step": self._step,
+            "epoch": self._place.epoch,
+            "step": self._place.step,
             "batch_size": self.batch_size,
             "world_size": self.world_size,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where another loader of the same data was, on any number of ranks with the same batch in all."""
-        check_state(state, self.state_dict(), self.num_steps)
-        self._epoch, self._step, self._resumed = int(state["epoch"]), int(state["step"]), True
-        self._begun_by_worker = False
+        check_state(state, self.state_dict(), self._steps_of, self._ranks.known)
+        self._set_place(int(state["epoch"]), int(state["step"]), (int(state["batch_size"]), int(state["world_size"])))
 
     def as_dataset(self) -> Any:
         """An ``IterableDataset`` of whole batches, where code insists on a ``DataLoader(dataset, batch_size=None)``."""

@@ -1,8 +1,9 @@
-"""Whether the state of a loader is one that this loader can go on from."""
+"""Where a loader is, and whether the state of another one is a place that it can go on from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 SAME = {
@@ -10,10 +11,26 @@ SAME = {
     "fingerprint": "cache, episodes, anchors and shuffle",
     "seed": "seed",
 }
+MOST_EPOCHS = 2**62
+"""So that one more is an int64 too."""
 
 
-def check_state(state: Mapping[str, Any], own: Mapping[str, Any], num_steps: int) -> None:
-    """Throws what differs. World size and batch size may, if their product does not."""
+@dataclass
+class Place:
+    """The batch that comes next."""
+
+    epoch: int = 0
+    step: int = 0
+    resumed_from: tuple[int, int] | None = None
+    """``batch_size`` and ``world_size`` of the state that was loaded, until the loader has gone on from there."""
+    version: int = 0
+    """How often the place was set, rather than reached by reading batches. Note [Epochs of workers]."""
+
+
+def check_state(state: Mapping[str, Any], own: Mapping[str, Any], steps_of: Callable[[int], int], known: bool) -> None:
+    """Raises what differs. World size and batch size may, if their product does not. ``steps_of``: steps of an epoch
+    for a batch of all ranks. ``known``: whether this process knows its world size; else the state of several ranks is
+    taken, and its batch compared before the first batch."""
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict: state must be a dict, got {type(state).__name__}")
     missing = [name for name in own if name not in state]
@@ -27,13 +44,22 @@ def check_state(state: Mapping[str, Any], own: Mapping[str, Any], num_steps: int
             raise ValueError(
                 f"load_state_dict: {name} ({what}) must be that of this loader, {own[name]!r}, got {state[name]!r}"
             )
-    batches = [told["batch_size"] * told["world_size"] for told in (own, state)]
-    if batches[0] != batches[1]:
-        raise ValueError(
-            f"load_state_dict: batch_size * world_size must be {own['batch_size']} * {own['world_size']} = "
-            f"{batches[0]}, got {state['batch_size']} * {state['world_size']} = {batches[1]}"
-        )
-    if state["epoch"] < 0:
-        raise ValueError(f"load_state_dict: epoch must be 0 or above, got {state['epoch']}")
+    for name in ("batch_size", "world_size"):
+        if not 1 <= state[name] <= 2**31 - 1:
+            raise ValueError(f"load_state_dict: {name} must be from 1 to {2**31 - 1}, got {state[name]}")
+    if known or state["world_size"] == 1 or state["batch_size"] * state["world_size"] % own["batch_size"] != 0:
+        require_same_batch((state["batch_size"], state["world_size"]), (own["batch_size"], own["world_size"]))
+    if not 0 <= state["epoch"] <= MOST_EPOCHS:
+        raise ValueError(f"load_state_dict: epoch must be from 0 to {MOST_EPOCHS}, got {state['epoch']}")
+    num_steps = steps_of(state["batch_size"] * state["world_size"])
     if not 0 <= state["step"] <= num_steps:
         raise ValueError(f"load_state_dict: step must be from 0 to {num_steps}, got {state['step']}")
+
+
+def require_same_batch(state: tuple[int, int], own: tuple[int, int]) -> None:
+    """``(batch_size, world_size)`` of both."""
+    if state[0] * state[1] != own[0] * own[1]:
+        raise ValueError(
+            f"load_state_dict: batch_size * world_size must be {own[0]} * {own[1]} = {own[0] * own[1]}, got "
+            f"{state[0]} * {state[1]} = {state[0] * state[1]}"
+        )

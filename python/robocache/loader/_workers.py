@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import multiprocessing.context
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def worker_info() -> Any:
+class Worker(NamedTuple):
+    """Which worker of a ``DataLoader`` this process is, of how many, and the seed that all of them have in common."""
+
+    id: int = 0
+    num_workers: int = 1
+    base_seed: int | None = None
+
+    @property
+    def is_one(self) -> bool:
+        return self.base_seed is not None
+
+
+def this_worker() -> Worker:
+    """``Worker()`` where this is none."""
     data = sys.modules.get("torch.utils.data")
-    return None if data is None else data.get_worker_info()
-
-
-def in_worker() -> bool:
-    return worker_info() is not None
-
-
-def worker_share() -> tuple[int, int]:
-    """(which worker this is, of how many); (0, 1) where this is none."""
-    info = worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)
+    info = None if data is None else data.get_worker_info()
+    return Worker() if info is None else Worker(info.id, info.num_workers, info.seed - info.id)
 
 
 def given_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,13 +39,19 @@ def given_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reduced(loader: Any, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What ``pickle`` keeps: arguments and place, no rows. The copy opens the same version of the cache, for the same
-    rank and with the same tier, or is an error."""
-    same = {"rank": loader.rank, "world_size": loader.world_size, "tier": loader.tier}
-    return again, (type(loader), {**arguments, **same}, loader._epoch, loader._step, loader._resumed)
+    """What ``pickle`` keeps: arguments and place, no rows. The copy opens the same version of the cache, with the same
+    tier and, where it is known, for the same rank, or is an error."""
+    same: dict[str, Any] = {"tier": loader.tier}
+    if loader._ranks.known:
+        same |= loader._ranks.share._asdict()
+    # A process that this one starts counts epochs with it; any other copy does so by itself.
+    epochs = loader._epochs if multiprocessing.context.get_spawning_popen() is not None else None
+    return again, (type(loader), {**arguments, **same}, loader._place, epochs)
 
 
-def again(kind: Any, arguments: Mapping[str, Any], epoch: int, step: int, resumed: bool) -> Any:
+def again(kind: Any, arguments: Mapping[str, Any], place: Any, epochs: Any) -> Any:
     loader = kind(**arguments)
-    loader._epoch, loader._step, loader._resumed = epoch, step, resumed
+    loader._place = dataclasses.replace(place)
+    if epochs is not None:
+        loader._epochs = epochs
     return loader

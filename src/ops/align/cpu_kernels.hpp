@@ -44,6 +44,7 @@ struct PlaceJob {
     std::int64_t row_stride;
     std::int64_t row_bytes;
     std::int64_t hint = no_hint;  // a row near the first target, or -1: just before the rows
+    Gap<Time> tolerance = 0;
 };
 
 template <class Time>

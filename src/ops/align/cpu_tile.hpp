@@ -139,7 +139,8 @@ private:
                 episode_.values,
                 stream_.value_row_stride,
                 stream_.value_row_stride + row_bytes,
-                tile.begin == 0 ? row_.hint : no_hint};
+                tile.begin == 0 ? row_.hint : no_hint,
+                gap_as<Time>(stream_.tolerance)};
     }
 
     /// What place() has not done: windows, cubics, and the methods of further channel ranges.
@@ -259,9 +260,10 @@ inline bool search_alike(const StreamPlan& a, const StreamPlan& b) {
     return a.times == b.times && a.time_episode_stride == b.time_episode_stride &&
            a.time_row_stride == b.time_row_stride && a.offsets == b.offsets && a.offsets_stride == b.offsets_stride &&
            a.num_episodes == b.num_episodes && a.num_rows == b.num_rows && a.latency.ns == b.latency.ns &&
-           a.latency.seconds == b.latency.seconds && a.has_max_gap == b.has_max_gap && a.max_gap.ns == b.max_gap.ns &&
-           a.max_gap.seconds == b.max_gap.seconds && a.before == b.before && a.after == b.after &&
-           a.outside_valid == b.outside_valid;
+           a.latency.seconds == b.latency.seconds && a.tolerance.ns == b.tolerance.ns &&
+           a.tolerance.seconds == b.tolerance.seconds && a.has_max_gap == b.has_max_gap &&
+           a.max_gap.ns == b.max_gap.ns && a.max_gap.seconds == b.max_gap.seconds && a.before == b.before &&
+           a.after == b.after && a.outside_valid == b.outside_valid;
 }
 
 /// Fewer targets at a time where the rows of a tile are fetched ahead and wide.

@@ -1,0 +1,60 @@
+"""Which rank of how many a loader reads for: the one that was given, or the one this process has once it is known."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from ._numbers import whole
+
+
+class Share(NamedTuple):
+    rank: int = 0
+    world_size: int = 1
+
+
+class Ranks:
+    """A process may learn its rank after the loader was made (Lightning, ``init_process_group`` later in the script).
+
+    So rank and world size are looked up again whenever a batch or a length is asked for, until they are found. What was
+    found stays when the process group is destroyed.
+    """
+
+    def __init__(self, torch: Any, rank: int | None, world_size: int | None) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
+        self._distributed = torch.distributed
+        self.given = rank is not None and world_size is not None
+        """False: they are looked up."""
+        self.known = self.given
+        """Whether ``share`` is that of a launcher or a process group, or was given."""
+        self.share = Share()
+        if rank is not None and world_size is not None:
+            world_size = whole("world_size", world_size, 1)
+            self.share = Share(whole("rank", rank, 0, world_size - 1), world_size)
+        elif (found := self.found()) is not None:
+            self.take(found)
+
+    def found(self) -> Share | None:
+        """Of ``torch.distributed`` where that is initialized, else of the launcher (torchrun, Accelerate)."""
+        if self._distributed.is_available() and self._distributed.is_initialized():
+            return Share(self._distributed.get_rank(), self._distributed.get_world_size())
+        return None if self.known else launched()
+
+    def changed(self) -> Share | None:
+        """The share of this process, where that is not the one in use."""
+        if self.given:
+            return None
+        found = self.found()
+        return None if found == self.share else found
+
+    def take(self, share: Share) -> None:
+        self.share, self.known = share, True
+
+
+def launched() -> Share | None:
+    """``RANK`` and ``WORLD_SIZE`` of the environment. One of them alone is no launcher's."""
+    rank, world_size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if not (rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)):
+        return None
+    return Share(int(rank), int(world_size))
