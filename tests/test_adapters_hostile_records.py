@@ -1,5 +1,6 @@
 """Hostile records: MCAP chunks, steps and language of CALVIN, TFRecords. See test_adapters_hostile.py."""
 
+import contextlib
 import json
 import struct
 import zipfile
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import robocache
 from hostile import edit_json, refused, write
+from robocache import LeftOut
+from robocache.adapters import _budget, _tfrecord
 
 # --- MCAP
 
@@ -258,3 +261,118 @@ def test_features_nested_too_deep_are_refused(tmp_path, rng):
         features = logs.tree(steps=features)
     (written.path / "0.1.0/features.json").write_text(json.dumps(features))
     refused(written.path, "nested more than 64 deep")
+
+
+# --- billion laughs, ranges and counts
+
+
+DEPTH = 28
+SHARED = b"((S'x'\nS'x'\ntp0\n" + b"".join(b"(g%d\ng%d\ntp%d\n" % (i, i, i + 1) for i in range(DEPTH)) + b"l"
+"""A tuple of two references to a tuple of two references to ...: few bytes, 2^28 texts. It is in the memo."""
+GET = b"g%d\n" % DEPTH
+LAUGHS = {
+    "a text": b"}S'language'\n}S'ann'\n(" + GET + b"lssS'info'\n}S'indx'\n((I1\nI2\ntlss.",
+    "a key": b"}" + GET + b"S'x'\ns.",
+    "a name": GET + b"S'x'\n\x93(tR.",
+    "a dtype": b"cnumpy\ndtype\n(" + GET + b"tR.",
+    "bytes": b"c_codecs\nencode\n(" + GET + b"S'latin1'\ntR.",
+    "called": GET + b"(tR.",
+    "a state": GET + b"Nb.",
+    "a shape": b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(" + GET + b"tcnumpy\ndtype\n(S'f4'\ntRI00\nS''\ntb.",
+}
+
+
+@pytest.mark.parametrize("payload", LAUGHS.values(), ids=LAUGHS)
+def test_shared_parts_of_a_language_file_are_never_written_out(tmp_path, rng, payload):
+    written = write("calvin", tmp_path, rng)
+    language_file(written, SHARED + payload)
+    refused(written.path, "calvin: .*auto_lang_ann.npy", max_seconds=5)
+
+
+def test_a_long_text_that_is_shared_a_thousand_times_is_refused(tmp_path, rng):
+    written = write("calvin", tmp_path, rng)
+    text = b"X" + struct.pack("<I", 1 << 20) + b"x" * (1 << 20) + b"q\x01"
+    texts = b"(" + text + b"h\x01" * 999 + b"l"
+    ranges = b"((I1\nI2\ntq\x02" + b"h\x02" * 999 + b"l"
+    payload = b"\x80\x02}S'language'\n}S'ann'\n" + texts + b"ssS'info'\n}S'indx'\n" + ranges + b"ss."
+    language_file(written, payload)
+    refused(written.path, "auto_lang_ann.npy has .* characters of text in .* decompression bomb")
+
+
+def tiny_steps(folder, ranges):
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / "episode_0000000.npz", x=np.uint8(1))
+    np.save(folder / "ep_start_end_ids.npy", np.array(ranges))
+    return folder
+
+
+@pytest.mark.parametrize("repair", [{}, {"missing": "drop"}])
+def test_a_range_of_eight_billion_steps_is_refused(tmp_path, monkeypatch, repair):
+    monkeypatch.setattr(_budget, "FREE_ITEMS", 1 << 12)
+    refused(tiny_steps(tmp_path / "x", [[0, 8 * 10**9]]), "episode_0000001.npz is missing|items in", repair=repair)
+
+
+def test_a_sparse_index_of_steps_is_refused_before_it_is_read(tmp_path):
+    path = tiny_steps(tmp_path / "x", [[0, 0]]) / "ep_start_end_ids.npy"
+    header = {"descr": "<i8", "fortran_order": False, "shape": (1 << 28, 2)}
+    path.write_bytes(npy(header))
+    with path.open("r+b") as file:
+        file.truncate(len(npy(header)) + (1 << 32))
+    refused(tmp_path / "x", "must have at most 67108864 bytes", 1 << 20)
+
+
+def test_what_calvin_and_rlds_leave_out_is_told(tmp_path, rng):
+    left = robocache.open(write("calvin", tmp_path, rng).path).left_out
+    name = "training/lang_annotations/auto_lang_ann.npy: emb"
+    assert left == [LeftOut(name, "of the language, only texts and tasks are read")]
+    written = write("rlds", tmp_path, rng)
+    text = LeftOut("language_instruction", "of a text, only the first step's is read, into the meta")
+    assert robocache.open(written.path).left_out == [text]
+    next((written.path / "0.1.0").glob("*-00001-of-*")).unlink()
+    missing = LeftOut("train: shards 1 to 1 of 2", "they are not in the folder")
+    assert robocache.open(written.path).left_out == [missing, text]
+
+
+def test_a_bit_of_the_list_of_a_step_cannot_hide_a_stream(tmp_path, rng):
+    written = write("calvin", tmp_path, rng)
+    first = written.path / "training/episode_0000100.npz"
+    data = first.read_bytes()
+    before = set(robocache.open(written.path).specs)
+    with zipfile.ZipFile(first) as archive:
+        begin = archive.start_dir
+    for bit in range(begin * 8, len(data) * 8, 7):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        first.write_bytes(changed)
+        with contextlib.suppress(robocache.FormatError):
+            assert set(robocache.open(written.path).specs) == before, bit
+
+
+def test_a_sparse_tfrecord_is_refused_before_it_is_read(tmp_path, rng):
+    written = write("rlds", tmp_path, rng)
+    length = struct.pack("<Q", 1 << 32)
+    import google_crc32c
+
+    crc = google_crc32c.value(length)
+    path = shard(written)
+    path.write_bytes(length + struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF))
+    with path.open("r+b") as file:
+        file.truncate(12 + (1 << 32) + 4)
+    if path.stat().st_blocks * 512 > 1 << 22:
+        pytest.skip("this file system stores holes")
+    refused(written.path, "decompression bomb|dataset_info.json")
+
+
+def test_numbers_one_by_one_are_read_like_packed_ones():
+    floats = b"".join(b"\x0d" + struct.pack("<f", v) for v in (1.5, -2.0))
+    integers = b"\x08\x05\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+
+    def entry(name, kind, values):
+        inner = bytes([kind << 3 | 2, len(values)]) + values
+        feature = b"\x0a" + bytes([len(name)]) + name + b"\x12" + bytes([len(inner)]) + inner
+        return b"\x0a" + bytes([len(feature)]) + feature
+
+    features = entry(b"f", 2, floats) + entry(b"i", 3, integers)
+    found = _tfrecord.read_example(b"\x0a" + bytes([len(features)]) + features, "x")
+    assert found["f"].tolist() == [1.5, -2.0]
+    assert found["i"].tolist() == [5, -1]

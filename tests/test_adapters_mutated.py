@@ -9,9 +9,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "fuzz/adapters"))
 import found
-import guided
 import images
 import reading
+import tracing
 import workers
 
 for package in ("pyarrow", "av", "PIL", "pandas", "h5py", "mcap", "mcap_ros2", "google.protobuf", "google_crc32c"):
@@ -77,7 +77,7 @@ def parse(data):
 
 def test_coverage_guides_the_fuzzer_to_a_planted_fault():
     """By chance alone, five bytes need 2^40 tries."""
-    rng, coverage, corpus, tries = random.Random(16), guided.Coverage(watched=(__file__,)), [bytes(5)], 0
+    rng, coverage, corpus, tries = random.Random(16), tracing.Coverage(watched=(__file__,)), [bytes(5)], 0
     while True:
         data = bytearray(rng.choice(corpus[-2:]))
         data[rng.randrange(5)] = rng.randrange(256)
@@ -103,7 +103,7 @@ def test_a_case_is_decided_by_its_seed_and_its_number(work):
 @pytest.mark.parametrize(("fault", "kind"), [("os.abort()", "crash"), ("time.sleep(60)", "hang")])
 def test_the_watchdog_tells_a_crash_from_a_hang(tmp_path, fault, kind):
     """A process that answers the first line, for which there is no limit, and fails at the second."""
-    code = f"import os, time\ninput()\nprint('{{\"kind\": \"ok\"}}', flush=True)\ninput()\n{fault}"
+    code = f'import os, time\ninput()\nprint(\'{{"kind": "ok"}}\', flush=True)\ninput()\n{fault}'
     worker = workers.Worker(tmp_path, seconds=1, command=(sys.executable, "-X", "faulthandler", "-c", code))
     outcome = worker.run(workers.Case("mutated", "calvin", SEED, 0))
     assert (outcome["kind"], "<string>:5 <module>" in outcome["place"]) == (kind, True)

@@ -96,6 +96,21 @@ def test_a_stream_that_turns_up_later_is_an_error_unless_the_streams_are_chosen(
     assert list(robocache.ingest(Late(), tmp_path / "cache", streams=["arm"]).specs) == ["arm"]
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "problem"), [("\x1b[31m", 7, "a name of printable"), ("arm", 0, "rows of 1 to")]
+)
+def test_a_stream_that_no_cache_can_hold_is_an_error_of_the_source(tmp_path, name, width, problem):
+    """Names and shapes come from files; a name that the user gives is an error of the call."""
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    np.savez(folder / "episode_0000000.npz", **{name: np.zeros(width)})
+    np.save(folder / "ep_start_end_ids.npy", np.array([[0, 0]]))
+    with pytest.raises(FormatError, match=f"ingest: .*steps: stream .* must have {problem}.*; streams= renames it"):
+        robocache.ingest(folder, tmp_path / "cache")
+    with pytest.raises(ValueError, match=r"CacheWriter: stream .* must have a name"):
+        robocache.ingest(MadeSource(), tmp_path / "cache", streams={"arm": "\x1b"})
+
+
 def test_a_field_that_only_the_second_log_fills_is_named_with_its_file(tmp_path):
     pytest.importorskip("mcap_ros2", reason="MCAP is written with mcap-ros2-support")
     for name, effort in (("a", []), ("b", [9.0])):

@@ -101,7 +101,13 @@ def ingest(
     fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest() if identity else ""
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
-    writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+    try:
+        writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+    except ValueError as error:
+        problem = str(error).removeprefix("CacheWriter: ")
+        if isinstance(streams, Mapping) or not problem.startswith("stream "):
+            raise  # a name that the user chose, or an option
+        raise FormatError(f"ingest: {opened.path}: {problem}; streams= renames it, or leaves it out") from None
     changed = False
     one_by_one = not callable(episodes)  # a function is given all of an episode
     try:

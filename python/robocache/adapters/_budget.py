@@ -15,7 +15,7 @@ EXPANSION = 1000
 """A file may declare this many times the bytes that it stores."""
 FREE_BYTES = 64 << 20
 """Below this many bytes, expansion is not checked."""
-FREE_ITEMS = 1 << 20
+FREE_ITEMS = 1 << 18
 ITEMS_PER_BYTE = 8
 """Items above ``FREE_ITEMS`` that each stored byte allows: a message of 100 bytes may be packed into a few."""
 BASE_SECONDS = 8.0

@@ -6,6 +6,7 @@ numbers and NumPy arrays of these, and a name of anything else is refused.
 
 from __future__ import annotations
 
+import io
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +16,16 @@ from typing import Any
 import numpy as np
 
 from .._core import FormatError
+from ._budget import BUDGET, FREE_BYTES, Budget
 from ._npy import read_npy_header
-from ._paths import checked_shape, num_bytes, open_regular
+from ._paths import checked_shape, num_bytes, read_file
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = 256 << 20
+MAX_TYPE = 64
+"""Characters of the name of a dtype."""
 MAX_DEPTH = 32
+MAX_REPEATS = 4
+"""Characters of all texts for each byte of the file: texts may be shared."""
 ARRAYS = {f"{core}.multiarray" for core in ("numpy.core", "numpy._core")}
 
 
@@ -33,16 +39,15 @@ class Annotation:
     task: str | None
 
 
-def read_annotations(path: Path) -> list[Annotation]:
+def read_annotations(path: Path, budget: Budget) -> tuple[list[Annotation], list[str]]:
+    """The annotations, and the names of what else the file has about the language: embeddings."""
     where = f"calvin: {path}"
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise FormatError(f"{where} is larger than {MAX_BYTES} bytes")
-    with open_regular(path) as file:
-        dtype, _, _, _ = read_npy_header(file, size, where, objects=True)
-        if dtype != np.dtype(object):
-            raise FormatError(f"{where} must have a dict, got {dtype}")
-        found = read_plain(file.read(), where)
+    data = read_file(path, MAX_BYTES)
+    file = io.BytesIO(data)
+    dtype, _, _, _ = read_npy_header(file, len(data), where, objects=True)
+    if dtype != np.dtype(object):
+        raise FormatError(f"{where} must have a dict, got {dtype}")
+    found = read_plain(file.read(), where, budget)
     while isinstance(found, list) and len(found) == 1:
         found = found[0]
     try:
@@ -50,7 +55,7 @@ def read_annotations(path: Path) -> list[Annotation]:
         tasks = found["language"].get("task") or [None] * len(texts)
         rows = list(zip(texts, ranges, tasks, strict=True))
         annotations = [
-            Annotation(int(indx[0]), int(indx[1]) + 1, str(text), None if task is None else str(task))
+            Annotation(_number(indx[0]), _number(indx[1]) + 1, _text(text), None if task is None else _text(task))
             for text, indx, task in rows
         ]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -58,7 +63,28 @@ def read_annotations(path: Path) -> list[Annotation]:
     for row, one in enumerate(annotations):
         if not 0 <= one.begin < one.end:
             raise FormatError(f"{where}, row {row}: steps {one.begin} to {one.end - 1}")
-    return annotations
+    total = sum(len(one.text) + len(one.task or "") for one in annotations)
+    if total > FREE_BYTES and total > MAX_REPEATS * len(data):
+        raise FormatError(
+            f"{where} has {total} characters of text in {len(data)} bytes: refused as a decompression bomb"
+        )
+    others = [key for key in found["language"] if isinstance(key, str) and key not in ("ann", "task")]
+    return annotations, others
+
+
+def _text(value: Any) -> str:
+    """Only texts: the text of a list whose parts are shared may be longer than any memory."""
+    if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind == "U":
+        value = value.item()
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where a text should be")
+    return str(value)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    raise TypeError(f"a {type(value).__name__} where a number should be")
 
 
 class _Mark:
@@ -79,7 +105,7 @@ class _Type:
     order: str = "|"
 
     def dtype(self) -> np.dtype[Any]:
-        found = np.dtype(self.text)
+        found = np.dtype(self.text[:MAX_TYPE])
         return found.newbyteorder(">") if self.order == ">" else found
 
 
@@ -90,11 +116,12 @@ class _Array:
     content: Any = None
 
 
-def read_plain(data: bytes, where: str) -> Any:
+def read_plain(data: bytes, where: str, budget: Budget = BUDGET) -> Any:
     """The value in pickled bytes, if it is made of plain things; FormatError otherwise."""
     reader = _Reader(where)
     try:
         for opcode, argument, _ in pickletools.genops(data):
+            budget.count(where)
             if opcode.name == "STOP":
                 return _finished(reader.stack.pop(), {}, 0)
             reader.step(opcode.name, argument)
@@ -138,7 +165,7 @@ class _Reader:
             "SETITEM": lambda _: self._set([self.stack.pop(-2), self.stack.pop()]),
             "SETITEMS": lambda _: self._set(self._marked()),
             "GLOBAL": lambda text: self.stack.append(_Name(*text.split(" ", 1))),
-            "STACK_GLOBAL": lambda _: self.stack.append(_Name(self.stack.pop(-2), self.stack.pop())),
+            "STACK_GLOBAL": lambda _: self.stack.append(_Name(_text(self.stack.pop(-2)), _text(self.stack.pop()))),
             "REDUCE": lambda _: self._reduce(*self._tuple_pair()),
             "BUILD": lambda _: self._build(self.stack.pop()),
         }
@@ -184,6 +211,9 @@ class _Reader:
     def _set(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], dict) or len(items) % 2:
             raise FormatError(f"{self.where} sets items of what is not a dict")
+        plain = all(isinstance(key, (str, int, float, bytes)) for key in items[::2])
+        if not plain:  # a tuple of shared tuples takes exponential time to hash
+            raise FormatError(f"{self.where} has keys that are neither texts nor numbers")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _reduce(self, called: Any, arguments: Any) -> None:
@@ -192,27 +222,28 @@ class _Reader:
         if name[0] in ARRAYS and name[1] == "_reconstruct":
             self.stack.append(_Array())
         elif name == ("numpy", "dtype"):
-            self.stack.append(_Type(str(arguments[0])))
+            self.stack.append(_Type(_text(arguments[0])))
         elif name[0] in ARRAYS and name[1] == "scalar" and isinstance(arguments[0], _Type):
             dtype = arguments[0].dtype()
             if dtype.hasobject:
                 raise FormatError(f"{self.where} has a scalar of objects")
             self.stack.append(np.frombuffer(_bytes(arguments[1]), dtype)[0].item())
         elif name == ("_codecs", "encode") and arguments[1:] in (("latin1",), ("latin-1",)):
-            self.stack.append(str(arguments[0]).encode("latin1"))
+            self.stack.append(_text(arguments[0]).encode("latin1"))
         else:
-            shown = f"{name[0]}.{name[1]}" if name[0] else str(called)[:80]
+            shown = f"{name[0]}.{name[1]}" if name[0] else f"a {type(called).__name__}"
             raise FormatError(f"{self.where} asks to call {shown}; only arrays, texts and numbers are read")
 
     def _build(self, state: Any) -> None:
         target = self.stack[-1]
         if isinstance(target, _Type):
-            target.order = str(state[1])
+            target.order = _text(state[1])
         elif isinstance(target, _Array):
             _, shape, kind, fortran, raw = state
-            target.content = self._content(checked_shape(self.where, list(shape)), kind.dtype(), bool(fortran), raw)
+            sizes = checked_shape(self.where, [_number(size) for size in shape])
+            target.content = self._content(sizes, kind.dtype(), bool(fortran), raw)
         else:
-            raise FormatError(f"{self.where} sets the state of {str(target)[:80]}; only arrays are read")
+            raise FormatError(f"{self.where} sets the state of a {type(target).__name__}; only arrays are read")
 
     def _content(self, shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool, raw: Any) -> Any:
         if dtype == np.dtype(object):
@@ -227,7 +258,7 @@ class _Reader:
 
 
 def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("latin1")
+    return value if isinstance(value, bytes) else _text(value).encode("latin1")
 
 
 def _finished(value: Any, done: dict[int, Any], depth: int) -> Any:

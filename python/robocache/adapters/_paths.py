@@ -55,10 +55,10 @@ class Tree:
         if self.follow_symlinks:
             return
         try:
-            real, root = path.resolve(), self.root.resolve()
-        except (OSError, RuntimeError) as error:
+            real, root = os.path.realpath(path), os.path.realpath(self.root)
+        except (OSError, ValueError) as error:
             raise FormatError(f"open: {path}: {error}") from error
-        if not real.is_relative_to(root):
+        if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise FormatError(
                 f"open: {path} is a link out of the dataset, to {real}; follow_symlinks=True allows it where the "
                 "dataset is trusted"
@@ -103,7 +103,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     """All of a regular file; FormatError where it is larger."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(max_bytes + 1) if size <= max_bytes else b""
+        data = file.read(size + 1) if size <= max_bytes else b""
     if size > max_bytes or len(data) > max_bytes:
         raise FormatError(f"open: {path} must have at most {max_bytes} bytes, got {max(size, len(data))}")
     return data
@@ -121,8 +121,13 @@ def begins_with(path: Path, magic: bytes) -> bool:
 def _checked(path: Path, state: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(state.st_mode):
         raise FormatError(f"open: {path} must be a regular file, got a {_kind(state.st_mode)}")
-    add_stored(min(state.st_size, state.st_blocks * 512))  # a sparse file stores less than its size
+    add_stored(stored_bytes(state))
     return state
+
+
+def stored_bytes(state: os.stat_result) -> int:
+    """What a file takes on disk: of a sparse one, less than its size. Some file systems do not say."""
+    return min(state.st_size, state.st_blocks * 512) if state.st_blocks else state.st_size
 
 
 def _kind(mode: int) -> str:

@@ -7,6 +7,8 @@ Feature:    one of BytesList = 1, FloatList = 2, Int64List = 3;          each: r
 
 from __future__ import annotations
 
+import array
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError, crc32c
-from ._budget import Budget
-from ._paths import open_regular
+from ._budget import BUDGET, Budget
+from ._paths import open_regular, stored_bytes
 
 HEAD_BYTES = 12
 Feature = list[bytes] | NDArray[Any]
@@ -31,12 +33,14 @@ def masked_crc(data: bytes) -> int:
 
 def record_offsets(path: Path, budget: Budget) -> list[tuple[int, int]]:
     """Where the data of each record begins and how long it is. Reads and checks only the lengths."""
-    size = path.stat().st_size
     found: list[tuple[int, int]] = []
     at = 0
     with open_regular(path) as file:
+        state = os.fstat(file.fileno())
+        size, stored = state.st_size, stored_bytes(state)
         while at < size:
             where = f"rlds: {path}: record {len(found)}"
+            budget.count(where)
             file.seek(at)
             head = file.read(HEAD_BYTES)
             if len(head) < HEAD_BYTES:
@@ -46,7 +50,7 @@ def record_offsets(path: Path, budget: Budget) -> list[tuple[int, int]]:
                 raise FormatError(f"{where}: the length does not have its checksum")
             if length > size - at - HEAD_BYTES - 4:
                 raise FormatError(f"{where}: {length} bytes, more than the file has left")
-            budget.check(where, length)
+            budget.check(where, length, stored)
             found.append((at + HEAD_BYTES, length))
             at += HEAD_BYTES + length + 4
     return found
@@ -65,47 +69,60 @@ def read_record(path: Path, offset: int, length: int, where: str) -> bytes:
     return data
 
 
-def read_example(data: bytes, where: str) -> dict[str, Feature]:
+def read_example(data: bytes, where: str, budget: Budget = BUDGET) -> dict[str, Feature]:
     """The features of a tf.train.Example by name."""
     found: dict[str, Feature] = {}
     try:
         for features in _messages(memoryview(data), 1):
             for entry in _messages(features, 1):
+                budget.count(where)
                 parts = {number: part for number, kind, part in _fields(entry) if kind == 2}
                 name = bytes(parts.get(1, b"")).decode("utf-8")
-                found[name] = _feature(parts.get(2, memoryview(b"")))
+                found[name] = _feature(parts.get(2, memoryview(b"")), where, budget)
     except (ValueError, IndexError, struct.error) as error:
         raise FormatError(f"{where}: not a tf.train.Example: {error}") from error
     return found
 
 
-def _feature(data: Any) -> Feature:
+def _feature(data: Any, where: str, budget: Budget) -> Feature:
     for number, kind, part in _fields(data):
+        budget.count(where)
         if kind != 2:
             continue
         if number == 1:
-            return [bytes(value) for value in _messages(part, 1)]
+            values = []
+            for value in _messages(part, 1):
+                budget.count(where)
+                values.append(bytes(value))
+            return values
         if number == 2:
-            return np.concatenate([np.empty(0, np.float32), *_floats(part)])
+            return _floats(part, where, budget)
         if number == 3:
-            return np.concatenate([np.empty(0, np.int64), *_integers(part)])
+            return _integers(part, where, budget)
     return []
 
 
-def _floats(data: Any) -> Iterator[NDArray[np.float32]]:
+def _floats(data: Any, where: str, budget: Budget) -> NDArray[np.float32]:
+    """Packed, or one by one, or both."""
+    found = bytearray()
     for number, kind, part in _fields(data):
+        budget.count(where)
         if number == 1 and kind in (2, 5):
             if len(part) % 4:
                 raise ValueError("floats of a length that is not a multiple of 4")
-            yield np.frombuffer(part, "<f4").astype(np.float32)
+            found += part
+    return np.frombuffer(found, "<f4").astype(np.float32)
 
 
-def _integers(data: Any) -> Iterator[NDArray[np.int64]]:
+def _integers(data: Any, where: str, budget: Budget) -> NDArray[np.int64]:
+    found = array.array("Q")
     for number, kind, part in _fields(data):
+        budget.count(where)
         if number == 1 and kind == 2:
-            yield unpack_varints(np.frombuffer(part, np.uint8))
+            found.frombytes(unpack_varints(np.frombuffer(part, np.uint8)).tobytes())
         elif number == 1 and kind == 0:
-            yield np.array([part], np.uint64).view(np.int64)
+            found.append(part)
+    return np.frombuffer(found, np.int64) if len(found) else np.empty(0, np.int64)
 
 
 def unpack_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:

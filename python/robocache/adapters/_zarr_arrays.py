@@ -1,30 +1,22 @@
-"""What a zarr store says of its arrays, read before zarr opens them: no objects, no unknown codecs, no bombs."""
+"""Arrays of zarr formats 2 and 3: what their metadata declares, and their rows, read chunk by chunk."""
 
 from __future__ import annotations
 
-import os
-import struct
-import zipfile
-import zlib
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON
 from ._budget import Budget
-from ._json import parse_json
-from ._paths import Tree, checked_shape, need, num_bytes, open_regular, regular
+from ._paths import checked_shape, num_bytes
+from ._zarr_codecs import Step, as_array, make_steps, number_type, unpack_chunk
+from ._zarr_files import ARRAY_V2, Files
 
-SIZED = ("blosc", "zstd", "lz4")
-"""Codecs whose chunks begin with their size."""
-FILTERS = ("delta", "shuffle", "fixedscaleoffset", "astype", "bitround", "crc32c", "bytes", "transpose")
-JPEGXL = "imagecodecs_jpegxl"
-MAX_METADATA_BYTES = 16 << 20
-UNKNOWN_BYTES = 1 << 62
+MAX_CHUNKS_PER_ROW = 1 << 20
+SLACK_BYTES = 8 << 20
+"""What a stored chunk may have above its size: codecs add heads, and pack noise badly."""
 
 
 @dataclass(frozen=True)
@@ -32,260 +24,163 @@ class ArrayInfo:
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: np.dtype[Any]
-    codec: str
-    """The compressor, or an empty string."""
+    """In the byte order of the file."""
+    axes: tuple[int, ...]
+    """In the order in which a chunk stores them."""
+    fill: Any
+    """The value of chunks that are absent."""
+    steps: list[Step]
     prefix: str
     """Before the numbers in a chunk's name: ``c/`` in zarr v3."""
     separator: str
 
-
-class Files(ABC):
-    """The files of a store by name."""
-
-    budget: Budget
-
-    @abstractmethod
-    def names(self) -> list[str]: ...
-    @abstractmethod
-    def size(self, name: str) -> int | None:
-        """None where there is no such file."""
-
-    @abstractmethod
-    def read(self, name: str, num_bytes: int) -> bytes: ...
-    @abstractmethod
-    def group(self) -> Any: ...
-    @abstractmethod
-    def paths(self) -> list[Path]: ...
-    @abstractmethod
-    def stored_bytes(self) -> int: ...
-
-    def attributes(self) -> JSON:
-        for name in (".zattrs", "zarr.json"):
-            if self.size(name) is not None:
-                found = self.load(name)
-                return found.get("attributes", {}) if name == "zarr.json" else found
-        return {}
-
-    def load(self, name: str) -> dict[str, Any]:
-        if (self.size(name) or 0) > MAX_METADATA_BYTES:
-            raise FormatError(f"zarr: {name} is larger than {MAX_METADATA_BYTES} bytes")
-        try:
-            data = self.read(name, MAX_METADATA_BYTES)
-        except (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
-            raise FormatError(f"zarr: {name} cannot be read: {error}") from error
-        found = parse_json(data, f"zarr: {name}", self.budget)
-        if not isinstance(found, dict):
-            raise FormatError(f"zarr: {name} must be an object")
-        return found
+    @property
+    def chunk_bytes(self) -> int:
+        return num_bytes(self.chunks, self.dtype.itemsize)
 
 
-class FolderFiles(Files):
-    def __init__(self, tree: Tree, budget: Budget) -> None:
-        self.tree = tree
-        self.budget = budget
-        for path in tree.root.rglob("*"):
-            if path.is_symlink():
-                tree.check(path)
-
-    def names(self) -> list[str]:
-        found = [p for name in (".zarray", "zarr.json") for p in self.tree.root.rglob(name)]
-        return [path.relative_to(self.tree.root).as_posix() for path in found]
-
-    def size(self, name: str) -> int | None:
-        path = self.tree.root / name
-        return path.stat().st_size if path.is_file() else None
-
-    def read(self, name: str, num_bytes: int) -> bytes:
-        with open_regular(self.tree.inside(name)) as file:
-            return file.read(num_bytes)
-
-    def group(self) -> Any:
-        return need("zarr", "zarr").open_group(str(self.tree.root), mode="r")
-
-    def paths(self) -> list[Path]:
-        return self.tree.glob("**/*")
-
-    def stored_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.paths())
-
-
-class ZipFiles(Files):
-    """A zip of a store. Nothing is unpacked to disk."""
-
-    def __init__(self, path: Path, budget: Budget) -> None:
-        self.path = path
-        self.budget = budget
-        self._archive: zipfile.ZipFile | None = None
-        self._pid = -1
-        try:
-            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-                self._members = {member.filename: member for member in archive.infolist()}
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise FormatError(f"zarr: {path} is not a readable zip: {error}") from error
-        for name, member in self._members.items():
-            if name.startswith("/") or ".." in PurePosixPath(name).parts or "\\" in name:
-                raise FormatError(f"zarr: {path}: the member {name[:200]!r} leads out of the archive")
-            budget.check(f"zarr: {path}: {name}", member.file_size, member.compress_size)
-
-    def names(self) -> list[str]:
-        return [name for name in self._members if name.rpartition("/")[2] in (".zarray", "zarr.json")]
-
-    def size(self, name: str) -> int | None:
-        return self._members[name].file_size if name in self._members else None
-
-    def read(self, name: str, num_bytes: int) -> bytes:
-        if self._archive is None or self._pid != os.getpid():  # processes must not share a place in the file
-            regular(self.path)
-            self._archive, self._pid = zipfile.ZipFile(self.path), os.getpid()
-        with self._archive.open(name) as file:
-            return file.read(num_bytes)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_archive": None}
-
-    def group(self) -> Any:
-        zarr = need("zarr", "zarr")
-        store = zarr.storage.ZipStore if hasattr(zarr, "storage") else zarr.ZipStore
-        return zarr.open_group(store(str(self.path), mode="r"), mode="r")
-
-    def paths(self) -> list[Path]:
-        return [self.path]
-
-    def stored_bytes(self) -> int:
-        return self.path.stat().st_size
-
-
-def array_infos(files: Files, budget: Budget) -> dict[str, ArrayInfo]:
-    """Every array of data/ and meta/ by name, checked."""
-    infos = {}
-    for file in files.names():
-        name, _, last = file.rpartition("/")
+def array_infos(files: Files, budget: Budget) -> tuple[dict[str, ArrayInfo], list[str]]:
+    """Every array of data/ and meta/ by name, checked, and the names of arrays elsewhere."""
+    infos, others = {}, []
+    for name, file in files.nodes():
+        described = files.load(file) or {}
+        if not file.endswith(ARRAY_V2) and described.get("node_type") != "array":
+            continue
         if name.split("/")[0] not in ("data", "meta") or "/" not in name:
+            others.append(name)
             continue
-        described = files.load(file)
-        if last == "zarr.json" and described.get("node_type") != "array":
-            continue
-        info = _info_v2(name, described) if last == ".zarray" else _info_v3(name, described)
-        budget.check(f"zarr: {name}: a chunk", num_bytes(info.chunks, info.dtype.itemsize))
+        info = _info_v2(name, described) if file.endswith(ARRAY_V2) else _info_v3(name, described)
+        budget.check(f"zarr: {name}: a chunk", info.chunk_bytes)
         infos[name] = info
-    return infos
+    return infos, others
 
 
 def _info_v2(name: str, array: dict[str, Any]) -> ArrayInfo:
-    filters = [_field(f, "id") for f in array.get("filters") or []]
-    codec = _field(array["compressor"], "id") if array.get("compressor") is not None else ""
-    separator = str(array.get("dimension_separator", "."))
-    return _info(name, array.get("shape"), array.get("chunks"), array.get("dtype"), filters, codec, ("", separator))
+    where = f"zarr: {name}"
+    filters, compressor = array.get("filters") or [], array.get("compressor")
+    described = [*(filters if isinstance(filters, list) else [filters]), *([] if compressor is None else [compressor])]
+    codecs = [(_text(codec, "id"), codec if isinstance(codec, dict) else {}) for codec in described]
+    shape, chunks = _shapes(where, array.get("shape"), array.get("chunks"))
+    axes = tuple(range(len(shape)))
+    order = array.get("order", "C")
+    if order not in ("C", "F"):
+        raise FormatError(f"{where}: order must be C or F, got {str(order)[:80]!r}")
+    return _info(where, array.get("dtype"), (shape, chunks, axes if order == "C" else axes[::-1]), codecs,
+                 array.get("fill_value"), ("", str(array.get("dimension_separator", "."))))  # fmt: skip
 
 
 def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
-    names = [_field(codec, "name").removeprefix("numcodecs.") for codec in array.get("codecs", [])]
-    compressors = [codec for codec in names if codec not in FILTERS]
-    if len(compressors) > 1:
-        raise FormatError(f"zarr: {name} has several compressors, {', '.join(compressors)}")
-    grid = array.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape")
-    separator = str(array.get("chunk_key_encoding", {}).get("configuration", {}).get("separator", "/"))
-    codec = compressors[0] if compressors else ""
-    return _info(name, array.get("shape"), grid, array.get("data_type"), [], codec, (f"c{separator}", separator))
+    where = f"zarr: {name}"
+    shape, chunks = _shapes(where, array.get("shape"), _config(array.get("chunk_grid")).get("chunk_shape"))
+    axes: tuple[int, ...] = tuple(range(len(shape)))
+    big = False
+    codecs: list[tuple[str, dict[str, Any]]] = []
+    for codec in array.get("codecs") or []:
+        kind, config = _text(codec, "name").removeprefix("numcodecs."), _config(codec)
+        if kind == "bytes":
+            big = config.get("endian") == "big"
+        elif kind == "transpose" and not codecs and axes == tuple(range(len(shape))):
+            axes = checked_shape(f"{where}: transpose", config.get("order"))
+            if sorted(axes) != list(range(len(shape))):
+                raise FormatError(f"{where}: transpose must be an order of {len(shape)} axes, got {axes}")
+        else:
+            codecs.append((kind, config))
+    if array.get("storage_transformers"):
+        raise FormatError(f"{where} has storage transformers, which are not read")
+    keys = array.get("chunk_key_encoding")
+    v2 = _text(keys, "name") == "v2"
+    separator = str(_config(keys).get("separator", "." if v2 else "/"))
+    data_type = array.get("data_type")
+    dtype = number_type(where, data_type).newbyteorder(">" if big else "<").str
+    return _info(where, dtype, (shape, chunks, axes), codecs, array.get("fill_value"),
+                 ("" if v2 else f"c{separator}", separator))  # fmt: skip
 
 
-def _field(described: Any, key: str) -> str:
+def _shapes(where: str, shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sizes, chunk_sizes = checked_shape(where, shape), checked_shape(f"{where}: chunks", chunks)
+    if len(sizes) != len(chunk_sizes) or 0 in chunk_sizes:
+        raise FormatError(f"{where} has shape {sizes} and chunks {chunk_sizes}")
+    return sizes, chunk_sizes
+
+
+def _text(described: Any, key: str) -> str:
     return str(described.get(key)) if isinstance(described, dict) else str(described)[:80]
 
 
+def _config(described: Any) -> dict[str, Any]:
+    config = described.get("configuration") if isinstance(described, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
 def _info(
-    name: str, shape: Any, chunks: Any, dtype: Any, filters: list[str], codec: str, key: tuple[str, str]
+    where: str,
+    dtype: Any,
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    codecs: list[tuple[str, dict[str, Any]]],
+    fill: Any,
+    key: tuple[str, str],
 ) -> ArrayInfo:
+    found = number_type(where, dtype)
+    shape, chunks, axes = shapes
+    steps = make_steps(where, codecs, found, num_bytes(chunks, 1))
+    special = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+    value = special.get(fill, fill) if isinstance(fill, str) else fill
     try:
-        found = np.dtype(dtype) if isinstance(dtype, str) else None
-    except TypeError:
-        found = None
-    if found is None or found.name not in DTYPES:  # also refuses objects, which zarr would unpickle
-        raise FormatError(f"zarr: {name} has dtype {str(dtype)[:80]!r}; only numbers are read")
-    unknown = [f for f in filters if f not in FILTERS]
-    if unknown or codec not in ("", *SIZED, "zlib", "gzip", JPEGXL):
-        raise FormatError(f"zarr: {name} is stored with {', '.join([*unknown, codec])}, which is not read")
-    if codec == JPEGXL:
-        need("imagecodecs.numcodecs", "zarr").register_codecs()
-    sizes, chunk_sizes = checked_shape(f"zarr: {name}", shape), checked_shape(f"zarr: {name}: chunks", chunks)
-    if len(sizes) != len(chunk_sizes) or 0 in chunk_sizes:
-        raise FormatError(f"zarr: {name} has shape {sizes} and chunks {chunk_sizes}")
-    return ArrayInfo(sizes, chunk_sizes, found, codec, *key)
+        filled = np.array(0 if value is None else value).astype(found.newbyteorder("="))
+    except (ValueError, TypeError, OverflowError):
+        filled = None
+    if filled is None or filled.shape or isinstance(value, str):
+        raise FormatError(f"{where}: fill_value must be a number, got {str(fill)[:80]!r}")
+    if key[1] not in (".", "/"):
+        raise FormatError(f"{where}: chunks must be named with '.' or '/', got {key[1][:80]!r}")
+    return ArrayInfo(shape, chunks, found, axes, filled, steps, *key)
 
 
-def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int, budget: Budget) -> None:
-    """FormatError where a chunk of the rows [begin, end) would unpack to more than a chunk is."""
-    expected = num_bytes(info.chunks, info.dtype.itemsize)
-    grid = [range(-(-size // chunk)) for size, chunk in zip(info.shape[1:], info.chunks[1:], strict=True)]
-    counts = tuple(len(axis) for axis in grid)
-    if num_bytes(counts, 1) > 1 << 20:
-        raise FormatError(f"zarr: {name} has {num_bytes(counts, 1)} chunks for each row")
-    missing = 0
-    for first in range(begin // info.chunks[0], -(-end // info.chunks[0])):
-        for rest in np.ndindex(*counts):
-            chunk = f"{name}/{info.prefix}" + info.separator.join(str(i) for i in (first, *rest))
-            size = files.size(chunk)
-            if size is None:  # zarr fills it; a store that is nearly all fill values is a bomb too
-                missing += expected
-                budget.check(
-                    f"zarr: {name}: absent chunks", missing, files.stored_bytes() if missing > 1 << 26 else None
-                )
-                continue
-            where = f"zarr: {chunk}"
-            if info.codec in ("gzip", "zlib"):
-                _check_deflated(where, files.read(chunk, size), expected)
-            elif (
-                declared := _declared_bytes(files.read(chunk, size if info.codec == "zstd" else 32), info.codec)
-            ) is not None and declared > expected:
-                raise FormatError(f"{where} unpacks to {declared} bytes where a chunk has {expected}")
+@dataclass
+class ChunkReader:
+    """Reads rows of arrays. What it has unpacked so far may not be far more than what was stored of it."""
 
+    files: Files
+    budget: Budget
+    unpacked: int = 0
+    stored: int = 0
 
-def _check_deflated(where: str, data: bytes, expected: int) -> None:
-    """Deflate does not say how much it unpacks to; so it is unpacked piece by piece, and thrown away."""
-    unpacker = zlib.decompressobj(wbits=47)
-    total = 0
-    try:
-        while data and total <= expected:
-            total += len(unpacker.decompress(data, 1 << 20))
-            data = unpacker.unconsumed_tail
-    except zlib.error as error:
-        raise FormatError(f"{where}: {error}") from error
-    if total > expected or unpacker.unused_data:
-        raise FormatError(f"{where} unpacks to more than the {expected} bytes that a chunk has")
+    def rows(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
+        """Rows [begin, end), in the byte order of this machine."""
+        counts = tuple(-(-size // chunk) for size, chunk in zip(info.shape[1:], info.chunks[1:], strict=True))
+        if num_bytes(counts, 1) > MAX_CHUNKS_PER_ROW:
+            raise FormatError(f"zarr: {name} has {num_bytes(counts, 1)} chunks for each row")
+        self.budget.check(f"zarr: {name}", num_bytes((end - begin, *info.shape[1:]), info.dtype.itemsize))
+        values = np.empty((end - begin, *info.shape[1:]), info.dtype.newbyteorder("="))
+        for first in range(begin // info.chunks[0], -(-end // info.chunks[0])):
+            low, high = max(begin, first * info.chunks[0]), min(end, (first + 1) * info.chunks[0])
+            for rest in np.ndindex(*counts):
+                chunk = f"{name}/{info.prefix}" + info.separator.join(str(i) for i in (first, *rest))
+                self.budget.count(f"zarr: {chunk}")
+                begins = [i * size for i, size in zip(rest, info.chunks[1:], strict=True)]
+                ends = [min(at + size, full) for at, size, full in zip(begins, info.chunks[1:], info.shape[1:],
+                                                                       strict=True)]  # fmt: skip
+                place = (slice(low - begin, high - begin), *map(slice, begins, ends))
+                found = self._chunk(chunk, info)
+                if found is None:  # a store that is nearly all fill values is a bomb too
+                    self._add(f"zarr: {chunk}", values[place].nbytes, 0)
+                    values[place] = info.fill
+                    continue
+                inside = (slice(low - first * info.chunks[0], high - first * info.chunks[0]),
+                          *(slice(stop - start) for start, stop in zip(begins, ends, strict=True)))  # fmt: skip
+                values[place] = found[inside]
+        return values
 
+    def _chunk(self, chunk: str, info: ArrayInfo) -> NDArray[Any] | None:
+        where = f"zarr: {chunk}"
+        data = self.files.read(chunk, info.chunk_bytes + info.chunk_bytes // 8 + SLACK_BYTES)
+        if data is None:
+            return None
+        self.budget.check(where, info.chunk_bytes, len(data))
+        self._add(where, info.chunk_bytes, len(data))
+        return as_array(unpack_chunk(data, info.steps, info.chunk_bytes, where), info.dtype, info.chunks, info.axes)
 
-def _declared_bytes(head: bytes, codec: str) -> int | None:
-    """The unpacked size that a chunk's first bytes give."""
-    if codec == "blosc":  # version, version of the codec, flags, type size, then sizes: unpacked, block, packed
-        return int(struct.unpack_from("<I", head, 4)[0]) if len(head) >= 16 else UNKNOWN_BYTES
-    if codec == "lz4":
-        return int(struct.unpack_from("<I", head)[0]) if len(head) >= 4 else UNKNOWN_BYTES
-    if codec == "zstd":
-        return _zstd_bytes(head)
-    return None
-
-
-def _zstd_bytes(data: bytes) -> int:
-    """The content size of the one zstd frame that these bytes are; too large a number where they are anything else:
-    the codec would unpack a second frame too.
-
-    Frame: magic u32 | flags u8 | window u8? | dictionary | content size | blocks | checksum u32?
-    Block: last bit 0, type bits 1-2 (1: one byte repeated), size bits 3-23 | content
-    """
-    if len(data) < 6 or data[:4] != b"\x28\xb5\x2f\xfd":
-        return UNKNOWN_BYTES
-    flags = data[4]
-    single = flags >> 5 & 1
-    width = (1 if single else 0, 2, 4, 8)[flags >> 6]
-    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[flags & 3]
-    if width == 0:
-        return UNKNOWN_BYTES
-    declared = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
-    at += width
-    last = 0
-    while not last and at + 3 <= len(data):
-        block = int.from_bytes(data[at : at + 3], "little")
-        last = block & 1
-        at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
-    at += 4 if flags >> 2 & 1 else 0
-    return declared if last and at == len(data) else UNKNOWN_BYTES
+    def _add(self, where: str, unpacked: int, stored: int) -> None:
+        self.unpacked += unpacked
+        self.stored += stored
+        self.budget.check(f"{where}, with the chunks before it,", self.unpacked, self.files.stored(self.stored))

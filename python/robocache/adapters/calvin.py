@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON, StreamSpec
+from .._episode import DTYPES, JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._calvin_language import Annotation, read_annotations
 from ._guard import OptionError
 from ._npy import read_npy, read_npy_header
-from ._paths import open_regular
+from ._paths import read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
+from ._zip import ERRORS, opened_zip
 
 RATE_HZ = 30.0
+MAX_INDEX_BYTES = 64 << 20
 ENDS = "ep_start_end_ids.npy"
 LANGUAGE = "lang_annotations/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
@@ -118,12 +119,22 @@ class Calvin(BaseSource):
         folder, begin, end = self._ranges[index]
         num_rows = end - begin
         self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
-        present = [row for row in range(num_rows) if (self.tree.root / _step(folder, begin + row)).exists()]
-        if len(present) < num_rows:
-            row = next(iter(set(range(num_rows)) - set(present)))
-            what = f"row {row}: {_step(folder, begin + row)} is missing"
+        present, stored, missing = [], 0, None
+        for row in range(num_rows):
+            self.budget.count(self.label(index))
+            try:
+                stored += os.stat(self.tree.root / _step(folder, begin + row)).st_size
+                present.append(row)
+            except FileNotFoundError:
+                missing = row if missing is None else missing
+                if self.policies["missing"] == "error":
+                    break
+        if missing is not None:
+            what = f"row {missing}: {_step(folder, begin + missing)} is missing"
             for name in self.specs:
                 repairer.ask("missing", name, num_rows - len(present), what)
+        total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
+        self.budget.check(self.label(index), total, stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
         for i, row in enumerate(present):
             self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
@@ -141,10 +152,11 @@ class Calvin(BaseSource):
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
-        with open_regular(path) as file:
-            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.budget)
+        data = read_file(path, MAX_INDEX_BYTES)
+        ranges = read_npy(io.BytesIO(data), len(data), f"calvin: {path}", self.budget)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
+        self.budget.count(f"calvin: {path}", len(ranges))
         for row, (begin, end) in enumerate(ranges.tolist()):
             if begin < 0 or end < begin:
                 raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
@@ -152,10 +164,14 @@ class Calvin(BaseSource):
 
     def _read_language(self, folder: str) -> list[Annotation]:
         name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
-        return read_annotations(self.tree.file(name)) if (self.tree.root / name).exists() else []
+        if not self.tree.has(name):
+            return []
+        annotations, others = read_annotations(self.tree.file(name), self.budget)
+        self.left_out += [LeftOut(f"{name}: {key}", "of the language, only texts and tasks are read") for key in others]
+        return annotations
 
     def _add_specs(self, path: Path) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
@@ -169,7 +185,7 @@ class Calvin(BaseSource):
                 self.specs[name] = StreamSpec(name, dtype.name, shape, kind, self._rate_hz, meta=meta)
 
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
-        with _opened(path) as archive:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
             members = {member.filename: member for member in archive.infolist()}
             if new := [name for name in members if name.removesuffix(".npy") not in rows]:
                 raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
@@ -182,7 +198,9 @@ class Calvin(BaseSource):
                 try:
                     with archive.open(member) as file:
                         found = read_npy(file, member.file_size, where, self.budget)
-                except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
+                except FormatError:
+                    raise
+                except ERRORS as error:
                     raise FormatError(f"{where}: {error}") from error
                 if found.shape != row.shape or found.dtype != row.dtype:
                     raise FormatError(
@@ -194,14 +212,3 @@ class Calvin(BaseSource):
 def _step(folder: str, number: int) -> str:
     name = f"episode_{number:07d}.npz"
     return f"{folder}/{name}" if folder else name
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    with open_regular(path) as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error
-        with archive:
-            yield archive

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import JSON, StreamSpec
+from .._episode import JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._declared import as_declared
 from ._guard import OptionError
@@ -74,7 +74,7 @@ class Rlds(BaseSource):
             if split not in splits:
                 raise OptionError(f"open: split must be one of {', '.join(splits)}, got {split!r}")
             self._shards = [shard for shard in self._shards if shard.split == split]
-        self._ends = np.cumsum([shard.num_episodes for shard in self._shards]).tolist()
+        self._ends = np.cumsum([shard.num_episodes for shard in self._shards], dtype=np.int64).tolist()
         self._scanned: tuple[Path, list[tuple[int, int]]] | None = None
         name = str(info.get("name") or path.parent.name)
         rate = open_x_rate(name) if rate_hz is None else checked_rate("rate_hz", rate_hz)
@@ -88,12 +88,17 @@ class Rlds(BaseSource):
             "citation": info.get("citation"),
             "splits": splits,
             "rate_from": "user" if rate_hz is not None else "the table of Open X rates",
-            "left_out": [leaf.name for leaf in self._leaves if leaf.in_steps and leaf.kind in ("text", "other")],
         }
+        for leaf in self._leaves:
+            if leaf.in_steps and leaf.kind == "text":
+                self.left_out.append(LeftOut(leaf.name, "of a text, only the first step's is read, into the meta"))
+            elif leaf.in_steps and leaf.kind == "other":
+                self.left_out.append(LeftOut(leaf.name, "it is neither a tensor of numbers nor a picture"))
         self._add_specs()
+        self.metadata["left_out"] = [left.name for left in self.left_out]
 
     def _add_specs(self) -> None:
-        example = self._example(0) if len(self) else {}
+        example, _ = self._example(0) if len(self) else ({}, 0)
         for leaf in self._leaves:
             if not leaf.in_steps or leaf.kind in ("text", "other"):
                 continue
@@ -103,7 +108,7 @@ class Rlds(BaseSource):
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
                     shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
             if None in shape:
-                self.metadata["left_out"].append(leaf.name)
+                self.left_out.append(LeftOut(leaf.name, "its size is left open"))
                 continue
             kind = "vector" if leaf.kind == "tensor" else "image" if len(shape) == 3 else "depth"
             sizes = tuple(size for size in shape if size is not None)
@@ -119,9 +124,9 @@ class Rlds(BaseSource):
         return [*(path for name in names if (path := self.path / name).exists()), *(s.path for s in self._shards)]
 
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        example = self._example(index)
+        example, stored = self._example(index)
         num_rows = self._num_rows(example, repairer)
-        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows, stored)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = []
         meta: dict[str, JSON] = {"split": self._shards[self._place(index)[0]].split}
@@ -184,7 +189,8 @@ class Rlds(BaseSource):
         shard = int(np.searchsorted(self._ends, index, side="right"))
         return shard, index - (self._ends[shard - 1] if shard else 0)
 
-    def _example(self, index: int) -> dict[str, Feature]:
+    def _example(self, index: int) -> tuple[dict[str, Feature], int]:
+        """The features of an episode, and the bytes of its record."""
         number, place = self._place(index)
         shard = self._shards[number]
         if self._scanned is None or self._scanned[0] != shard.path:
@@ -195,7 +201,8 @@ class Rlds(BaseSource):
                 f"rlds: {shard.path} has {len(offsets)} records, dataset_info.json declares {shard.num_episodes}"
             )
         where = f"rlds: {shard.path}: record {place}"
-        return read_example(read_record(shard.path, *offsets[place], where), where)
+        data = read_record(shard.path, *offsets[place], where)
+        return read_example(data, where, self.budget), len(data)
 
     def _find_shards(self, info: dict[str, Any]) -> list[Shard]:
         """The files by split and number. How many episodes each has stands in dataset_info.json, or in the file."""
@@ -204,7 +211,7 @@ class Rlds(BaseSource):
             if isinstance(split, dict):
                 lengths[split.get("name")] = split.get("shardLengths")
         order = list(lengths)
-        shards = []
+        shards, counts = [], {}
         for path in self.tree.glob("*.tfrecord-*"):
             match = SHARD.fullmatch(path.name)
             if match is None:
@@ -222,6 +229,8 @@ class Rlds(BaseSource):
             else:
                 num_episodes = len(record_offsets(path, self.budget))
             shards.append(Shard(path, match["split"], number, num_episodes))
+            counts[match["split"]] = int(match["count"])
+            self.budget.count(f"rlds: {path}")
             if match["split"] not in order:
                 order.append(match["split"])
         shards.sort(key=lambda shard: (order.index(shard.split), shard.number))
@@ -229,6 +238,9 @@ class Rlds(BaseSource):
             numbers = [shard.number for shard in shards if shard.split == split]
             if numbers != list(range(len(numbers))):
                 raise FormatError(f"rlds: {self.path}: shards of {split} are missing or there twice: {numbers[:20]}")
+            if numbers and len(numbers) < counts[split]:
+                what = f"{split}: shards {len(numbers)} to {counts[split] - 1} of {counts[split]}"
+                self.left_out.append(LeftOut(what, "they are not in the folder"))
         return shards
 
 

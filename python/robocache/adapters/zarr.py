@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import JSON, StreamSpec
+from .._episode import JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._guard import OptionError
-from ._paths import need, open_regular
+from ._paths import open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import UNITS_NS, checked_rate, times_at_rate
-from ._zarr_arrays import ArrayInfo, Files, FolderFiles, ZipFiles, array_infos, check_chunks
+from ._zarr_arrays import ArrayInfo, ChunkReader, array_infos
+from ._zarr_files import Files, FolderFiles, ZipFiles
 
 TIMES = "timestamp"
+ENDS = "meta/episode_ends"
 
 
 def detect(path: Path) -> bool:
@@ -59,14 +61,12 @@ class ZarrReplay(BaseSource):
         self, path: Path, rate_hz: float | None, timestamp: str | None, unit_ns: int, shared: tuple[Any, ...]
     ) -> None:
         super().__init__(path, *shared)
-        need("zarr", "zarr")
         self._files: Files = FolderFiles(self.tree, self.budget) if path.is_dir() else ZipFiles(path, self.budget)
-        infos = array_infos(self._files, self.budget)
-        if "meta/episode_ends" not in infos:
-            raise FormatError(f"zarr: {path} has no array meta/episode_ends")
+        infos, others = array_infos(self._files, self.budget)
+        if ENDS not in infos:
+            raise FormatError(f"zarr: {path} has no array {ENDS}")
         self._infos = {name[len("data/") :]: info for name, info in infos.items() if name.startswith("data/")}
-        self._group: Any = None
-        self._ends = self._read_ends(infos["meta/episode_ends"])
+        self._ends = self._read_ends(infos[ENDS])
         if timestamp and timestamp not in self._infos:
             raise OptionError(f"open: timestamp must be one of {', '.join(self._infos)} of {path}, got {timestamp!r}")
         if timestamp == "":
@@ -84,16 +84,18 @@ class ZarrReplay(BaseSource):
                 )
             if key != self._times_key:
                 self.specs[key] = self._spec(key, info)
-        left_out = [f"{key}[{num_rows}:{n}]" for key, info in self._infos.items() if (n := info.shape[0]) > num_rows]
+        for key, info in self._infos.items():
+            if info.shape[0] > num_rows:
+                name = f"{key}[{num_rows}:{info.shape[0]}]"
+                self.left_out.append(LeftOut(name, f"these rows are after the last of {ENDS}"))
+        others += [name for name in infos if name.startswith("meta/") and name != ENDS]
+        self.left_out += [LeftOut(name, "only arrays of data/ are streams") for name in sorted(others)]
         self.metadata = {
             "attributes": self._files.attributes(),
             "num_steps": num_rows,
             "times_from": self._times_key,
-            "left_out": left_out,
+            "left_out": [left.name for left in self.left_out],
         }
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_group": None}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -105,40 +107,28 @@ class ZarrReplay(BaseSource):
         begin, end = int(self._ends[index - 1]) if index else 0, int(self._ends[index])
         total = sum(spec.row_bytes for spec in self.specs.values()) * (end - begin)
         self.budget.check(self.label(index), total)
+        reader = ChunkReader(self._files, self.budget)
         if self._times_key is not None:
-            times: NDArray[Any] = self._rows(self._times_key, begin, end).reshape(-1)
+            key, info = self._times_key, self._infos[self._times_key]
+            times: NDArray[Any] = reader.rows(f"data/{key}", info, begin, end).reshape(-1)
             if len(times) != end - begin:
                 raise FormatError(f"{self.label(index)}: data/{self._times_key} must have one time per row")
         else:
             times = times_at_rate(end - begin, self._rate_hz or 0.0)
-        rows = [
-            Rows(spec, self._rows(key, begin, end), times.copy(), unit_ns=self._unit_ns, made=self._times_key is None)
-            for key, spec in self.specs.items()
-        ]
+        rows = []
+        for key, spec in self.specs.items():
+            values = reader.rows(f"data/{key}", self._infos[key], begin, end)
+            rows.append(Rows(spec, values, times.copy(), unit_ns=self._unit_ns, made=self._times_key is None))
         return rows, None, {"begin": begin, "end": end}
-
-    def _rows(self, key: str, begin: int, end: int) -> NDArray[Any]:
-        return self._array(f"data/{key}", self._infos[key], begin, end)
-
-    def _array(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
-        try:
-            check_chunks(self._files, name, info, begin, end, self.budget)
-            if self._group is None:
-                self._group = self._files.group()
-            return np.asarray(self._group[name][begin:end])
-        except (FormatError, ImportError, MemoryError):
-            raise
-        except Exception as error:  # zarr, its codecs and zip files have many kinds of errors
-            raise FormatError(f"zarr: {self.path}: {name}: {type(error).__name__}: {error}") from error
 
     def _read_ends(self, info: ArrayInfo) -> NDArray[np.int64]:
         if len(info.shape) != 1 or info.dtype.kind not in "iu":
-            raise FormatError(f"zarr: {self.path}: meta/episode_ends must be (episodes,) integers, got {info}")
-        self.budget.check(f"zarr: {self.path}: meta/episode_ends", info.shape[0] * 8, self._files.stored_bytes())
-        ends = self._array("meta/episode_ends", info, 0, info.shape[0]).astype(np.int64)
+            raise FormatError(f"zarr: {self.path}: {ENDS} must be (episodes,) integers, got {info.dtype} {info.shape}")
+        ends = ChunkReader(self._files, self.budget).rows(ENDS, info, 0, info.shape[0]).astype(np.int64)
+        self.budget.count(f"zarr: {self.path}: {ENDS}", len(ends))
         if (np.diff(ends, prepend=0) < 0).any():
             row = int((np.diff(ends, prepend=0) < 0).argmax())
-            raise FormatError(f"zarr: {self.path}: meta/episode_ends, row {row}: {ends[row]} is before the one before")
+            raise FormatError(f"zarr: {self.path}: {ENDS}, row {row}: {ends[row]} is before the one before")
         return ends
 
     def _spec(self, key: str, info: ArrayInfo) -> StreamSpec:

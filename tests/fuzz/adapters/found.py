@@ -1,4 +1,4 @@
-"""Changes that were found to hang, crash or slip through once, one for each cause: they are run again by every test run."""
+"""Changes that hung, crashed or slipped through once, one for each cause: every test run repeats them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def cut(part: str, length: int) -> Callable[[Image], Changed]:
     return lambda image: {named(image, part): image.files[named(image, part)][:length]}
 
 
-def flipped(part: str, before: bytes, bit: int = 0, last: bool = False) -> Callable[[Image], Changed]:
-    """A bit of the byte that follows these bytes."""
+def flipped(part: str, before: bytes, skip: int, bit: int) -> Callable[[Image], Changed]:
+    """A bit of the byte that comes so many bytes after these bytes."""
 
     def change(image: Image) -> Changed:
         data = bytearray(image.files[named(image, part)])
-        data[(data.rindex(before) if last else data.index(before)) + len(before)] ^= 1 << bit
+        data[data.index(before) + len(before) + skip] ^= 1 << bit
         return {named(image, part): bytes(data)}
 
     return change
@@ -91,7 +91,7 @@ FOUND: dict[str, tuple[str, Callable[[Image], Changed]]] = {
     "a FIFO, step": ("calvin", replaced(".npz", Odd("fifo"))),
     "a FIFO, shard": ("robocache", replaced("shard", Odd("fifo"))),
     "a terabyte of zeros after the magic": ("mcap", replaced("run.mcap", Odd("sparse", "\x89MCAP0\r\n\x01", 1 << 40))),
-    "the length of a record beyond int64": ("mcap", flipped("run.mcap", b"\x89MCAP0\r\n\x01" + b"\x35" + bytes(6), 7)),
+    "the length of a record beyond int64": ("mcap", flipped("run.mcap", b"\x04\0\0\0zstd", 7, 7)),
     "a topic of the summary renamed": ("mcap", renamed("run.mcap", "/joint_states", "/joint_statez")),
     "a Blosc chunk that is cut": ("zarr2", cut("img/0.0.0.0", 4368)),
     "an infinite shape, LeRobot": ("lerobot21", edited("info.json", "features", "action", "shape", to=[float("inf")])),
@@ -101,13 +101,12 @@ FOUND: dict[str, tuple[str, Callable[[Image], Changed]]] = {
     "a file number that is a list": ("lerobot30", column("meta/episodes/", "data/file_index", [[1]])),
     "a link to nowhere": ("lerobot21", replaced("episodes_stats.jsonl", Odd("link", "nowhere"))),
     "a stream whose name moves the cursor": ("lerobot21", renamed("info.json", "action", "\\u001b[31m")),
-    "features that are a number": ("rlds", edited("features.json", "featuresDict", "features", "steps", to=7)),
     "a feature that is a number": (
         "rlds",
         edited("features.json", "featuresDict", "features", "steps", "sequence", "feature", "featuresDict", to=7),
     ),
     "splits that are a number": ("rlds", edited("dataset_info.json", "splits", to=7)),
-    "a wrong checksum of a step": ("calvin", flipped(".npz", b"\x93NUMPY\x01\x00v\x00{'descr", 3)),
+    "a wrong checksum of a step": ("calvin", flipped(".npz", b"\x93NUMPY\x01\x00v\x00{'descr", 0, 3)),
     "a damaged LZMA member": ("calvin", lzma_member),
 }
 """By what it is: the dataset that is changed, and the change."""

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-import adapter_datasets  # noqa: E402
-import adapter_logs  # noqa: E402
-import cache_cases  # noqa: E402
+import adapter_datasets
+import adapter_logs
+import cache_cases
 
 SEED = 16
 PACKAGES = ("robocache", "numpy", "pyarrow", "h5py", "zarr", "numcodecs", "mcap", "mcap-ros2-support", "av", "pillow")
@@ -72,7 +72,9 @@ def hdf5_checked(folder: Path, rng: np.random.Generator) -> adapter_datasets.Wri
             demo.attrs["num_samples"] = rows
             for name, values in adapter_datasets.arm(rng, rows).items():
                 how = {"compression": "gzip"} if name == "action" else {}
-                demo.create_dataset(f"{name}s", data=values, fletcher32=True, chunks=(min(4, rows), values.shape[1]), **how)
+                demo.create_dataset(
+                    f"{name}s", data=values, fletcher32=True, chunks=(min(4, rows), values.shape[1]), **how
+                )
             demo.create_dataset("obs/image", data=adapter_datasets.pictures(rng, rows, 6, 8), fletcher32=True)
     return adapter_datasets.Written(path, {}, [], [], {}, [])
 
@@ -130,7 +132,9 @@ def ros2_bag(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written
     root.mkdir()
     messages = few_messages(rng)
     half = len(messages) // 2
-    for i, (part, compression) in enumerate(((messages[:half], CompressionType.LZ4), (messages[half:], CompressionType.NONE))):
+    for i, (part, compression) in enumerate(
+        ((messages[:half], CompressionType.LZ4), (messages[half:], CompressionType.NONE))
+    ):
         adapter_logs.write_log(root / f"bag_{i}.mcap", part, compression=compression)
     text = "rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n    - bag_0.mcap\n    - bag_1.mcap\n"
     (root / "metadata.yaml").write_text(text)

@@ -47,12 +47,17 @@ class Totals:
             self.counts.setdefault((case.kind, case.format), Counter())[outcome["kind"]] += 1
             if outcome["kind"] in FAILURES:
                 self.failures.append({"command": case.command(), "format": case.format, **outcome})
-                print(f"\n{case.command()}\n    {outcome['kind']}: {outcome['place']}\n    {outcome['message'][:200]}", flush=True)
+                print(
+                    f"\n{case.command()}\n    {outcome['kind']}: {outcome['place']}\n    {outcome['message'][:200]}",
+                    flush=True,
+                )
             now = time.monotonic()
             if now - self.told > 5 or self.done == self.total:
                 self.told = now
                 rate = self.done / (now - self.begin)
-                print(f"mutate: {self.done}/{self.total} cases, {rate:.0f}/s, {len(self.failures)} failures", flush=True)
+                print(
+                    f"mutate: {self.done}/{self.total} cases, {rate:.0f}/s, {len(self.failures)} failures", flush=True
+                )
 
 
 def run_all(cases: list[Case], work: Path, jobs: int) -> Totals:

@@ -19,7 +19,9 @@ EXTRA_BYTES = 1 << 30
 """What a dataset may take on top of the memory that the process has."""
 MAX_EPISODES = 64
 """A changed dataset may declare billions. Ingest sees all of them."""
-OPTION = tuple(f"open: {told}" for told in ("rate_hz must be given", "options", "a cache takes no options", "clock must be"))
+OPTION = tuple(
+    f"open: {told}" for told in ("rate_hz must be given", "options", "a cache takes no options", "clock must be")
+)
 """The changed dataset has no rate any more, or has become one of another format: the call lacks an option, or has one
 too many, and the error names it. Counted as ``option``."""
 FAILURES = ("exception", "memory", "crash", "hang", "silent")
@@ -119,7 +121,9 @@ def ingest(path: Path, options: dict[str, Any], out: Path, found: Read) -> Outco
         got = rows_of(cache.episode(index))
         for name, rows in expected.items():
             if name and rows[5] and got.get(name, ())[5:] != rows[5:]:
-                return Outcome("silent", "ingest: the cache has other rows than the episode", f"episode {index}: {name}")
+                return Outcome(
+                    "silent", "ingest: the cache has other rows than the episode", f"episode {index}: {name}"
+                )
     return None
 
 
@@ -137,7 +141,9 @@ def compare(before: Read, after: Read) -> Outcome | None:
         if new is not None and old != new:
             names = [name for name in old or {} if (old or {}).get(name) != new.get(name)]
             parts = ("dtype", "shape", "kind", "rate_hz", "names", "values", "times", "offsets")
-            which = ", ".join(p for n in names[:1] if n for p, a, b in zip(parts, old[n], new.get(n, ()), strict=False) if a != b)
+            which = ", ".join(
+                p for n in names[:1] if n for p, a, b in zip(parts, old[n], new.get(n, ()), strict=False) if a != b
+            )
             return Outcome("silent", f"other {which or 'task or streams'}", f"episode {index}: {', '.join(names)}")
     return None
 
@@ -148,7 +154,9 @@ def innermost(error: BaseException) -> str:
     ours = [f for f in frames if "/robocache/" in f.filename.replace("\\", "/")] or frames[-1:]
     at = ours[-1]
     last = frames[-1]
-    below = "" if last is at else f" (raised in {Path(last.filename).parent.name}/{Path(last.filename).name} {last.name})"
+    below = (
+        "" if last is at else f" (raised in {Path(last.filename).parent.name}/{Path(last.filename).name} {last.name})"
+    )
     return f"{type(error).__name__} at {Path(at.filename).name}:{at.name}: {(at.line or '').strip()[:90]}{below}"
 
 

@@ -97,7 +97,6 @@ class Runner:
         outcome = reading.run_case(folder, changed, self.scratch / "out", before)
         return outcome.to_json()
 
-
     def run_found(self, name: str, number: int) -> dict[str, str]:
         import found
         import reading
@@ -170,7 +169,7 @@ class Worker:
         self.ready: set[tuple[str, str]] = set()
 
     def start(self) -> subprocess.Popen[bytes]:
-        self.errors = tempfile.TemporaryFile(dir=self.work)
+        self.errors = tempfile.TemporaryFile(dir=self.work)  # noqa: SIM115 (as long as the process)
         self.ready = set()
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
