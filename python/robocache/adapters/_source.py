@@ -97,6 +97,9 @@ class BaseSource(ABC):
             meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
         return Episode(index, found, task, meta)
 
+    def __repr__(self) -> str:
+        return f"<{self.format} source {str(self.path)!r}: {len(self)} episodes, {len(self.specs)} streams>"
+
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
