@@ -65,8 +65,7 @@ wheel: build/.wheel
 demo: build/.wheel
 	@$(PYTHON) examples/demo.py --out build/demo.png
 	@rm -rf build/demo_policy && echo
-	$(if $(READY),@[ -e $(READY) ] || { echo "setup: installing what examples/train_policy needs" && \
-	    $(PYTHON) -m pip install --quiet "robocache[torch,mcap]" -r examples/train_policy/requirements.txt; })
+	$(if $(READY),@[ -e $(READY) ] || tools/setup.sh $(VENV) policy)
 	@$(PYTHON) examples/train_policy/run.py --demo --out build/demo_policy
 
 test: test-cpp test-python

@@ -287,3 +287,24 @@ def test_tensors_that_are_more_than_memory_do_not_go_the_direct_way():
     ):
         robocache.resample_trajectories(negative, times, times)
     assert robocache.resample_trajectories(negative.resolve_neg(), times, times).tolist() == [0, -1, -2, -3]
+
+
+def test_bfloat16_of_numpy_without_ml_dtypes_names_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    values, times = np.zeros((1, 4, 2), np.float32), np.arange(4.0)[None]
+    points, features = np.zeros((5, 3), np.float32), np.ones((5, 1), np.float32)
+    grid = {"mode": "sum", "grid_size": (2, 2, 2), "dtype": "bfloat16"}
+    calls = (
+        lambda: robocache.resample_trajectories(values, times, times, dtype="bfloat16"),
+        lambda: robocache.fuse_multimodal([(values, times)], times, dtype="bfloat16"),
+        lambda: robocache.align(robocache.Stream(values, times, dtype="bfloat16"), times),
+        lambda: robocache.resample_trajectories(values, times, times, dtype="bfloat16", backend="torch"),
+    )
+    for call in calls:
+        with pytest.raises(ImportError, match=r"^robocache: dtype 'bfloat16' .* pip install ml_dtypes") as error:
+            call()
+        assert error.value.name == "ml_dtypes"
+    with pytest.raises(ValueError, match="dtype"):  # features of float32 are not rounded to it
+        robocache.voxelize_pointcloud(points, features, **grid)
+    tensors = [torch.from_numpy(x) for x in (values, times, times)]
+    assert robocache.resample_trajectories(*tensors, dtype="bfloat16").dtype == torch.bfloat16

@@ -262,3 +262,12 @@ def test_no_targets_no_query_rows_or_no_channels_give_an_empty_output(resample):
     assert (values.shape, values.dtype, valid.shape) == ((0, 5, 3), np.float32, (0, 5))
     values, valid = resample(np.ones((2, 4, 0)), np.zeros((2, 4)), np.zeros((2, 3)))
     assert (values.shape, valid.all()) == ((2, 3, 0), True)
+
+
+def test_cubic_beyond_infinite_rows_is_what_linear_is(resample):
+    """Outer rows that are not there must not take part: infinity minus infinity would be NaN."""
+    times, targets = np.arange(4.0), np.array([-1.0, -0.5, 3.5, 4.0])
+    for rows in ([np.inf, 1, 2, 3], [1, 2, 3, np.inf], [-np.inf, 1, np.inf, 0], [1, np.inf, 2, 3], [np.inf] * 4):
+        values = np.array(rows, np.float32)[:, None]
+        cubic, line = (resample(values, times, targets, method=m, outside="linear")[0] for m in ("cubic", "linear"))
+        assert np.array_equal(cubic, line, equal_nan=True), rows

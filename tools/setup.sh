@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout: system packages where missing (Debian, as root), then packages in a virtual environment.
 #   tools/setup.sh <virtual environment> demo     what the first picture of `make demo` needs
+#   tools/setup.sh <virtual environment> policy   what examples/train_policy needs, where robocache is installed
 #   tools/setup.sh <virtual environment> tests    what all other targets need, as in tools/requirements.lock
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,6 +48,10 @@ install() { # what pip complains of, without its warning of every folder that a 
 if [ "$purpose" = demo ]; then
     echo "setup: installing what the demo needs into $venv"
     install -r tools/requirements-demo.txt
+    exit 0
+elif [ "$purpose" = policy ]; then
+    echo "setup: installing what examples/train_policy needs into $venv"
+    install "robocache[torch,mcap]" -r examples/train_policy/requirements.txt
     exit 0
 fi
 

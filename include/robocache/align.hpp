@@ -70,12 +70,12 @@ struct StreamView {
     Method method = Method::automatic;
     std::span<const ChannelRange> ranges;  ///< channels in no range use `method`
     Duration latency;                      ///< the stream is read at target + latency
-    Duration tolerance;                    ///< a target so near to the time of a row is at that row; 0 or more
     std::optional<Duration> max_gap;       ///< no valid result across a longer gap
     Outside before = Outside::hold;
     Outside after = Outside::hold;
     bool outside_valid = false;  ///< held and extrapolated results count as valid
     double period = 6.283185307179586476925286766559;
+    Duration tolerance;  ///< a target at most so far from the time of a row is at that row; 0 or more
 };
 
 /// Row b asks episode[b] for T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).

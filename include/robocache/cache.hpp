@@ -82,6 +82,7 @@ public:
     /// The same, and where a shard was cut short since the first call of this. Looks at 256 of the shards that stay
     /// mapped, in turns: for whoever reads views again and again.
     void require_whole() const;
+    void require_whole(std::int64_t episode) const;  ///< of the shard of an episode, by its size on disk
 
     /// Reads every byte and checks checksums, offsets and the order of times. One line for each problem, with the file
     /// and the bytes; none: the cache is what was written.

@@ -131,14 +131,14 @@ void bind_reader(nb::module_& m) {
                std::uintptr_t into,
                bool check) { self.copy_values(shard, stream, begin, end, reinterpret_cast<void*>(into), check); },
             nb::arg("shard"), nb::arg("stream"), nb::arg("begin"), nb::arg("end"), nb::arg("into"), nb::arg("check"),
-            nb::call_guard<nb::gil_scoped_release>())
-        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"),
-             nb::call_guard<nb::gil_scoped_release>())
-        .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"),
-             nb::call_guard<nb::gil_scoped_release>())
+            nb::call_guard<Unlocked>())
+        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"), nb::call_guard<Unlocked>())
+        .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"), nb::call_guard<Unlocked>())
         .def("stays_mapped", &CacheReader::stays_mapped, nb::arg("shard"))
         .def("require_readable", &CacheReader::require_readable)
-        .def("require_whole", &CacheReader::require_whole)
+        .def("require_whole", nb::overload_cast<>(&CacheReader::require_whole, nb::const_))
+        .def("require_whole", nb::overload_cast<std::int64_t>(&CacheReader::require_whole, nb::const_),
+             nb::arg("episode"))
         .def("first_episode", &CacheReader::first_episode, nb::arg("shard"))
         .def("episode_index", &CacheReader::episode_index, nb::arg("episode"))
         .def(
@@ -160,7 +160,7 @@ void bind_cache(nb::module_& m) {
         .def(nb::init<>());
     m.def(
         "remove_leftovers", [](const std::string& folder) { remove_leftovers(folder); }, nb::arg("folder"),
-        nb::call_guard<nb::gil_scoped_release>());
+        nb::call_guard<Unlocked>());
     m.def("set_max_mapped_shards", &cache_detail::set_max_mapped_shards, nb::arg("limit"));
     m.def(
         "crc32c", [](const nb::bytes& data) { return cache_detail::crc32c({data.c_str(), data.size()}); },

@@ -86,10 +86,16 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a name; bfloat16 is the one of ``ml_dtypes``."""
+    """The NumPy dtype of a name; bfloat16 is the one of ``ml_dtypes``, which those who ask for it by name may lack."""
     if name == "bfloat16":
-        import ml_dtypes  # whoever passes or asks for a bfloat16 NumPy array has it
-
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ImportError(
+                "robocache: dtype 'bfloat16' of NumPy and CuPy arrays needs the package ml_dtypes: pip install "
+                "ml_dtypes; or pass torch tensors, which have this dtype themselves",
+                name="ml_dtypes",
+            ) from error
         name = ml_dtypes.bfloat16
     return np.dtype(name)
 

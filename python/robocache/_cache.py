@@ -173,7 +173,7 @@ class Cache:
                 values, times = values.copy(), times.copy()
             streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
         del guard
-        self._reader.require_readable()
+        self._reader.require_whole(index)
         told = self.episode_info(index)
         return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
 

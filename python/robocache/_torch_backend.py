@@ -266,7 +266,9 @@ def interpolate(method: str, stream: Stream, place: Place, channels: slice | Non
     elif method == "cubic":
         result = p
         for r, x in cubic_weights(place, a, b, w):
-            result = torch.addcmul(result, weight(x), value(rows.value(r, channels)) - p)
+            # Row a stands for a row that is missing: its difference is 0, also where a is infinite.
+            step = torch.where(spread(r == a, row), 0, value(rows.value(r, channels)) - p)
+            result = torch.addcmul(result, weight(x), step)
     else:
         result = blend_slerp(p, q, weight(w))
     return torch.where(mask, round_to(result, dtype), round_to(row, dtype))

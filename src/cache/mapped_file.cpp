@@ -75,8 +75,13 @@ void give_back(MappedRange* range) {
 std::atomic<int> guards{0};
 std::atomic<std::uint64_t> num_faults{0};
 std::atomic<RangeChunk*> first_chunk{nullptr};
-std::atomic<const struct sigaction*> handler_before{nullptr};
-std::atomic<pid_t> passing_thread{0};
+
+/// Handlers that were replaced, the newest first. Never freed: a signal may be reading one.
+struct HandlerBefore {
+    struct sigaction action{};
+    HandlerBefore* next = nullptr;
+};
+std::atomic<HandlerBefore*> handler_before{nullptr};
 std::uintptr_t page_bytes = 4096;
 
 MappedRange* range_of(std::uintptr_t address) {
@@ -89,29 +94,29 @@ MappedRange* range_of(std::uintptr_t address) {
     return nullptr;
 }
 
-/// To the handler that was there before. The default action follows when the instruction runs again.
-void pass_on(int number, siginfo_t* info, void* context) {
-    const struct sigaction* before = handler_before.load();
-    const bool is_plain = before == nullptr || (before->sa_flags & SA_SIGINFO) == 0;
-    const bool is_default = is_plain && (before == nullptr || before->sa_handler == SIG_DFL);
-    const pid_t thread = ::gettid();
-    if (is_default || passing_thread.load() == thread) {  // or handlers that call each other in a ring
-        std::signal(number, SIG_DFL);
-        if (info->si_code <= 0) std::raise(number);  // sent by somebody: no instruction runs again
-        return;
-    }
-    pid_t nobody = 0;
-    const bool is_marked = passing_thread.compare_exchange_strong(nobody, thread);
-    if (!is_plain) {
-        before->sa_sigaction(number, info, context);
-    } else if (before->sa_handler != SIG_IGN) {
-        before->sa_handler(number);
-    }
-    if (is_marked) passing_thread.store(0);
+void on_sigbus(int number, siginfo_t* info, void*);
+
+bool is_ours(const struct sigaction& action) {
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_sigbus;
 }
 
-/// Only calls that are safe here: loads, stores, mmap.
-void on_sigbus(int number, siginfo_t* info, void* context) {
+/// Makes the handler before this one the current one again: the instruction that failed runs again, and it is called as
+/// if this one had never been there. The next guard puts this one back.
+void pass_on(int number, const siginfo_t* info) {
+    struct sigaction now{};
+    if (::sigaction(number, nullptr, &now) == 0 && is_ours(now)) {  // else another thread has done it
+        HandlerBefore* before = handler_before.load();
+        while (before != nullptr && !handler_before.compare_exchange_weak(before, before->next)) {
+        }
+        struct sigaction none{};
+        none.sa_handler = SIG_DFL;
+        ::sigaction(number, before != nullptr ? &before->action : &none, nullptr);
+    }
+    if (info->si_code <= 0) ::raise(number);  // sent by somebody: no instruction runs again
+}
+
+/// Only calls that are safe here: loads, stores, mmap, sigaction.
+void on_sigbus(int number, siginfo_t* info, void*) {
     const int error = errno;
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
     MappedRange* range = info->si_code > 0 && guards.load() > 0 ? range_of(address) : nullptr;
@@ -122,22 +127,22 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
         constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
         if (::mmap(page, page_bytes, PROT_READ, flags, -1, 0) == MAP_FAILED) range = nullptr;
     }
-    if (range == nullptr) pass_on(number, info, context);
+    if (range == nullptr) pass_on(number, info);
     errno = error;
 }
 
 /// Others may have put theirs in its place since: faulthandler, a debugger.
 void require_handler() {
     struct sigaction now{};
-    if (::sigaction(SIGBUS, nullptr, &now) != 0 || ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_sigbus))
-        return;
+    if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    if (::sigaction(SIGBUS, nullptr, &now) != 0 || ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_sigbus))
-        return;
+    if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
     page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     first_chunk.store(&ranges().first);
-    handler_before.store(new struct sigaction(now));  // kept: a handler may be reading the one before
+    auto* before = new HandlerBefore{now, handler_before.load()};
+    while (!handler_before.compare_exchange_weak(before->next, before)) {
+    }
     struct sigaction ours{};
     ours.sa_sigaction = on_sigbus;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;

@@ -265,12 +265,16 @@ CacheRows CacheReader::rows(std::int64_t episode, std::size_t stream) const {
 
 std::int64_t CacheReader::episode_index(std::int64_t episode) const {
     const auto [i, local] = impl_->find(episode);
-    return impl_->shard(i)->index(local);
+    const auto shard = impl_->shard(i);
+    shard->require_whole();
+    return shard->index(local);
 }
 
 std::string CacheReader::episode_json(std::int64_t episode) const {
     const auto [i, local] = impl_->find(episode);
-    return impl_->shard(i)->json(local);
+    const auto shard = impl_->shard(i);
+    shard->require_whole();
+    return shard->json(local);
 }
 
 std::int64_t CacheReader::first_episode(std::int64_t shard) const {
@@ -323,6 +327,10 @@ void CacheReader::require_readable() const {
 
 void CacheReader::require_whole() const {
     impl_->require_whole();
+}
+
+void CacheReader::require_whole(std::int64_t episode) const {
+    impl_->shard(impl_->find(episode).first)->require_whole();
 }
 
 std::vector<std::string> CacheReader::verify() const {

@@ -75,6 +75,25 @@ TEST(Align, TakesDurationsFromChrono) {
     EXPECT_EQ(r.valid, (std::vector<std::uint8_t>{0, 1, 0, 0, 0}));
 }
 
+TEST(Align, ATargetWithinTheToleranceIsAtItsRow) {
+    Ramp r;
+    r.targets = {-2, 9, 12, 13, 32};
+    StreamView stream = r.stream();
+    stream.tolerance = 2ns;
+    stream.max_gap = 0ns;
+    r.run(stream);
+    EXPECT_EQ(r.out, (std::vector<float>{0, 10, 10, 13, 30}));
+    EXPECT_EQ(r.valid, (std::vector<std::uint8_t>{1, 1, 1, 0, 1}));
+    EXPECT_EQ(r.index, (std::vector<std::int64_t>{0, 1, 1, 1, 3}));
+}
+
+TEST(Align, RefusesANegativeTolerance) {
+    Ramp r;
+    StreamView stream = r.stream();
+    stream.tolerance = -1ns;
+    r.expect_refused(stream, r.query(), r.output(), "streams[0].tolerance must be at least 0 and finite, got -1");
+}
+
 TEST(Align, ExtrapolatesOnlyOnTheSideThatAsks) {
     Ramp r;
     StreamView stream = r.stream();
@@ -179,8 +198,11 @@ TEST(Align, UncheckedNonsenseStaysInsideTheMemory) {  // ASan watches
     const AlignOutput to{TensorView(out.data(), DType::f32, {7, 6}), {}, {}};
     for (const Method method : {Method::linear, Method::previous, Method::next, Method::nearest, Method::cubic,
                                 Method::angle, Method::mean, Method::min, Method::max}) {
-        stream.method = method;
-        align({&stream, 1}, query, {&to, 1}, {.check = false});
+        for (const double tolerance : {0.0, 1.0, 1e308}) {
+            stream.method = method;
+            stream.tolerance = Duration(0, tolerance);
+            align({&stream, 1}, query, {&to, 1}, {.check = false});
+        }
     }
 }
 

@@ -26,7 +26,7 @@ from ._budget import Budget
 from ._guard import NeedsOption, OptionError
 
 SILENT_S = 120.0
-"""Wall time without an answer, as from a file system that hangs. Endless loops end earlier, by processor time."""
+"""Wall time without a sign of life, of a file system that does not answer. Processor time ends endless loops."""
 BOOT = (
     "import sys, json; sys.path[:], hidden = json.loads(sys.argv[2]); sys.modules.update(dict.fromkeys(hidden)); "
     "from robocache.adapters._reader_process import main; main(int(sys.argv[1]))"

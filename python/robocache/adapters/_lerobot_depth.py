@@ -56,8 +56,8 @@ class Quantizer:
         if self.use_log:
             low, high = math.log(low + self.shift), math.log(high + self.shift)
         depth = depth * np.float32((high - low) / LAST_CODE) + np.float32(low)
-        if self.use_log:
-            depth = np.exp(depth) - np.float32(self.shift)
+        if self.use_log:  # torch's float32 exp rounds almost always as the exact value does, NumPy's does not
+            depth = np.exp(depth.astype(np.float64)).astype(np.float32) - np.float32(self.shift)
         depth = np.clip(depth, np.float32(self.depth_min), np.float32(self.depth_max))
         if unit == "m":
             return depth

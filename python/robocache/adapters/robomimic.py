@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from .._core import FormatError
 from .._episode import DTYPES, JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._guard import NeedsOption, OptionError
-from ._paths import begins_with, checked_shape, need, num_bytes, regular
+from ._paths import begins_with, checked_shape, need, num_bytes, open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, times_at_rate
@@ -246,8 +247,8 @@ class Robomimic(BaseSource):
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
             try:
-                regular(self.path)
-                self._handle = self._h5py.File(self.path, "r")
+                _check_not_written(self.path)
+                self._handle = self._h5py.File(self.path, "r", locking=False)  # others may write it afterwards
             except OSError as error:
                 raise FormatError(f"robomimic: {self.path} is not a readable HDF5 file: {error}") from error
             self._pid = os.getpid()
@@ -371,6 +372,17 @@ def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
             return value
     env_name = env_args.get("env_name") if isinstance(env_args, dict) else None
     return env_name if isinstance(env_name, str) else None
+
+
+def _check_not_written(path: Path) -> None:
+    """FormatError where another process has the file open for writing: HDF5 locks it then."""
+    with open_regular(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FormatError(f"robomimic: {path} is open for writing by another process") from None
+        except OSError:
+            pass  # a file system without locks
 
 
 def _unknown_filter(dataset: Any) -> str:

@@ -12,7 +12,7 @@ from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
 from ._mixture import Mixture
-from ._numbers import number
+from ._numbers import number, whole
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
 

@@ -39,12 +39,12 @@ struct PlaceJob {
     std::int64_t count;
     Method method;
     Rules rules;
-    Gap<Time> tolerance;
     /// Where the rows lie, for fetching them ahead; row_bytes: from a left row to the end of its right one.
     const char* values;
     std::int64_t row_stride;
     std::int64_t row_bytes;
     std::int64_t hint = no_hint;  // a row near the first target, or -1: just before the rows
+    Gap<Time> tolerance = 0;
 };
 
 template <class Time>

@@ -49,11 +49,12 @@ template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
                              Neighbours* __restrict near, Sample* __restrict samples) {
     const Rules rules = job.rules;
+    const Gap<Time> tolerance = job.tolerance;
     std::int64_t left = first_left(times, job.t[0], job.hint);
     for (std::int64_t k = 0; k < job.count; ++k) {
         left = search_from(times, job.t[k], left);
         fetch<2>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
-        place_one(times, job.t[k], left, method, rules, job.tolerance, near[k], samples[k]);
+        place_one(times, job.t[k], left, method, rules, tolerance, near[k], samples[k]);
     }
 }
 
@@ -64,13 +65,14 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* 
 #ifdef __AVX2__
     constexpr std::int64_t ahead = 8;
     const Rules rules = job.rules;
+    const Gap<Time> tolerance = job.tolerance;
     const EpisodeTimes<Time> times = job.times;
     std::int64_t left = first_left(times, job.t[0], job.hint);
     for (std::int64_t k = 0; k < job.count + ahead; ++k) {
         if (k < job.count) {
             left = search_from(times, job.t[k], left);
             fetch<1>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
-            place_one(times, job.t[k], left, Method::linear, rules, job.tolerance, near[k], samples[k]);
+            place_one(times, job.t[k], left, Method::linear, rules, tolerance, near[k], samples[k]);
         }
         if (k < ahead) continue;
         const Sample& sample = samples[k - ahead];

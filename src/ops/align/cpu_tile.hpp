@@ -136,11 +136,11 @@ private:
                 tile.count,
                 method,
                 rules_,
-                gap_as<Time>(stream_.tolerance),
                 episode_.values,
                 stream_.value_row_stride,
                 stream_.value_row_stride + row_bytes,
-                tile.begin == 0 ? row_.hint : no_hint};
+                tile.begin == 0 ? row_.hint : no_hint,
+                gap_as<Time>(stream_.tolerance)};
     }
 
     /// What place() has not done: windows, cubics, and the methods of further channel ranges.
