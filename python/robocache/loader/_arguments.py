@@ -11,13 +11,11 @@ from .._arrays import dtype_name
 from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
+from ._batch import INDEX
 from ._mixture import Mixture
 from ._numbers import number
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
-
-INDEX = ("source_index", "episode_index", "anchor_ns")
-"""What ``return_index`` adds to a batch."""
 
 
 def caches_of(source: Any, episodes: Episodes) -> list[Cache]:

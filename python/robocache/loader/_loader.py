@@ -8,7 +8,6 @@ from typing import Any
 
 from .._cache import Cache
 from ._arguments import (
-    INDEX,
     anchor_stream,
     caches_of,
     device_of,
@@ -29,7 +28,7 @@ from ._numbers import whole
 from ._ranks import Ranks
 from ._ring import Ring
 from ._scale import check_ways
-from ._selection import Episodes, Selection, Split, anchors_of
+from ._selection import Episodes, Selection, Split, anchors_of, episodes_of
 from ._state import MOST_EPOCHS, Place, check_state, require_same_batch
 from ._store import choose_tier, open_store, resident_bytes
 from ._window import Window, keys_of
@@ -55,7 +54,7 @@ class Loader:
     also where the process group is initialized after the loader was made.
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
     ``budget_bytes`` (by default 80 % of what is free).
-    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -138,10 +137,13 @@ class Loader:
         budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
         self.tier = choose_tier(tier, self.device, needed, budget)
 
+        told = episodes_of(selections) if self.return_index else None
+
         def reader_of(tier: str) -> BatchReader:
             store = open_store(selections, names, tier, needed, self.device)
             rows_of = self.anchors if anchor_hz is None else None
-            return BatchReader(store, caches, columns, [*zip(tables, quotas, strict=True)], rows_of, self.device)
+            anchors_and_quotas = [*zip(tables, quotas, strict=True)]
+            return BatchReader(store, caches, columns, anchors_and_quotas, rows_of, self.device, told)
 
         try:
             self._reader = reader_of(self.tier)
@@ -149,8 +151,9 @@ class Loader:
             if self.tier != "pinned":
                 raise
             if tier is not None:
-                told = f"tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
-                raise NotImplementedError(f"Loader: {told}") from error
+                raise NotImplementedError(
+                    f"Loader: tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
+                ) from error
             self.tier = "memory"
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
@@ -158,7 +161,6 @@ class Loader:
         self._clouds = [
             Clouds(key, 2 * i, selections, self.tier, self.device) for i, key in enumerate(keys) if key.window.voxels
         ]
-        self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
         self._place = Place()
@@ -170,10 +172,10 @@ class Loader:
     def _steps_of(self, global_batch: int) -> int:
         return steps_of(self.num_samples, global_batch, self.drop_last)
 
-    def _settle(self) -> None:
+    def _settle(self, group_only: bool = False) -> None:
         """Takes the rank that this process has by now, where none was given. An error where the length that was told
         before is another one then."""
-        share = self._ranks.changed()
+        share = self._ranks.changed(group_only)
         if share is None:
             return
         num_steps = self._steps_of(share.world_size * self.batch_size)
@@ -245,6 +247,9 @@ class Loader:
     def positions(self, step: int) -> tuple[int, int]:
         """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
         self._settle()
+        return self._positions(step)
+
+    def _positions(self, step: int) -> tuple[int, int]:
         rank, world_size = self._ranks.share
         begin = step * world_size * self.batch_size
         left = min(world_size * self.batch_size, self.num_samples - begin)
@@ -265,11 +270,11 @@ class Loader:
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
         step = operator.index(step)
-        self._settle()
+        self._settle(group_only=True)
         if not 0 <= step < self._num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self._num_steps}), got {step}")
         epoch = self._place.epoch if epoch is None else whole("epoch", epoch, 0, MOST_EPOCHS)
-        return self._indexed(self._read(step, epoch), step, epoch)
+        return self._read(step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
         """The batch of a step that a tensor tells: an int64 tensor without dimensions, on the device of the loader. It
@@ -280,9 +285,7 @@ class Loader:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
         if not self.drop_last:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
-        if self.return_index:
-            raise ValueError("Loader.batch_at: return_index must be False: the index is made by the host")
-        self._settle()
+        self._settle(group_only=True)
         rank, world_size = self._ranks.share
         steps = (step, self._num_steps, world_size * self.batch_size, rank * self.batch_size)
         return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
@@ -291,7 +294,7 @@ class Loader:
         return self.seed, epoch, self.num_samples, self.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
-        begin, end = self.positions(step)
+        begin, end = self._positions(step)
         made = self._reader.read(self._order(epoch), begin, end - begin)
         for clouds in self._clouds:
             clouds.fill(made)
@@ -299,22 +302,13 @@ class Loader:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)
 
-    def _indexed(self, batch: Batch, step: int, epoch: int) -> Batch:
-        if self.return_index:
-            begin, end = self.positions(step)
-            episode, anchor = self._reader.anchors_at(self._order(epoch), begin, end - begin)
-            torch = self._reader.torch
-            found = torch.tensor([self._episodes[e] for e in episode.tolist()], dtype=torch.int64).view(-1, 2)
-            batch |= dict(zip(INDEX, (found[:, 0], found[:, 1], anchor.cpu()), strict=True))
-        return batch
-
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._clouds:
             yield from (self._read(step, epoch) for step in steps)
             return
         if self._ring is None:
             self._ring = Ring(self._reader, self.device)
-        ends = map(self.positions, steps)
+        ends = map(self._positions, steps)
         jobs = ((self._order(epoch), begin, end - begin) for begin, end in ends)
         yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
@@ -329,11 +323,10 @@ class Loader:
         epoch, step = self._begin_as(worker) if worker.is_one else self._begin()
         self._place.version += not worker.is_one
         for batch in self._batches(range(step + worker.id, self._num_steps, worker.num_workers), epoch):
-            self._indexed(batch, step + worker.id, epoch)
             step = min(step + worker.num_workers, self._num_steps)
             self._place.epoch, self._place.step = epoch, step
             yield batch
-            if (share := self._ranks.changed()) is not None:
+            if (share := self._ranks.changed(group_only=True)) is not None:
                 raise RuntimeError(
                     f"Loader: this process became rank {share.rank} of {share.world_size} in the middle of an "
                     "iteration: initialize torch.distributed before it, or give rank= and world_size="
