@@ -76,7 +76,7 @@ struct BatchSource {
     TensorView part;   ///< (E,) i64 on the host: for each episode of all tables, its part
     TensorView local;  ///< (E,) i64 on the host: and its number there
     std::span<const BatchColumn> columns;
-    std::span<const BatchRows> rows;  ///< rows[part * columns + column]
+    std::span<const BatchRows> rows;                   ///< rows[part * columns + column]
     std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed where an index is asked for
 };
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "core/limits.hpp"
 #include "core/thread_pool.hpp"
 #include "robocache/robocache.hpp"
 
@@ -41,6 +42,18 @@ nb::dict cuda_status_dict() {
     return result;
 }
 
+/// `root`: where /proc and the cgroups are, for tests.
+nb::dict process_limits_dict(const std::string& root) {
+    const Limits limits = process_limits(root);
+    nb::dict result;
+    result["free_memory_bytes"] = limits.free_memory_bytes;
+    result["most_memory_bytes"] = limits.most_memory_bytes;
+    result["affinity_cores"] = limits.affinity_cores;
+    result["is_bound"] = limits.is_bound;
+    result["quota_cores"] = limits.quota_cores;
+    return result;
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -49,6 +62,8 @@ NB_MODULE(_core, m) {
     m.def("version", &version);
     m.def("cpu_instruction_set", &cpu_instruction_set);
     m.def("cuda_status", &cuda_status_dict);
+    m.def("process_limits", &process_limits_dict, nb::arg("root") = "");
+    m.def("local_ranks", &local_ranks);
     m.def("num_threads", &num_threads);
     m.def("set_num_threads", &set_num_threads, nb::arg("count"));
     python::bind_memory(m);

@@ -220,10 +220,9 @@ void require_outputs(const BatchPlan& plan, std::span<const BatchOutput> outputs
 IndexPlan index_of(const BatchPlan& plan, const std::optional<BatchIndex>& index, std::int64_t count) {
     if (!index) return {};
     if (plan.names.empty()) fail(op, "index", "be asked for only where the source has names", "an index");
-    for (const auto& [argument, tensor] :
-         {std::pair<const char*, const TensorView&>{"index.source", index->source},
-          {"index.episode", index->episode},
-          {"index.anchor", index->anchor}}) {
+    for (const auto& [argument, tensor] : {std::pair<const char*, const TensorView&>{"index.source", index->source},
+                                           {"index.episode", index->episode},
+                                           {"index.anchor", index->anchor}}) {
         require_list(op, argument, tensor, DType::i64, plan.device);
         require_size(op, argument, tensor, count);
     }

@@ -224,8 +224,7 @@ void CudaBatch::read_index(const BatchCall& call, Stream stream) const {
     const std::int64_t blocks = (call.count + index_samples_threads - 1) / index_samples_threads;
     if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     launch_overlapped(robocache_index_samples, static_cast<unsigned>(blocks), index_samples_threads, 0,
-                      static_cast<cudaStream_t>(stream.handle), job,
-                      "BatchReader: launching robocache_index_samples");
+                      static_cast<cudaStream_t>(stream.handle), job, "BatchReader: launching robocache_index_samples");
 }
 
 }  // namespace robocache::loader_detail

@@ -67,7 +67,7 @@ private:
 
     std::unique_ptr<Buffer> memory_;
     const TablePlan* tables_ = nullptr;
-    TablePlan table_{};                         // the first
+    TablePlan table_{};  // the first
     const EpisodeName* names_ = nullptr;
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts

@@ -163,8 +163,7 @@ TEST(BatchReader, AStepInMemoryCountsThroughTheEpochs) {
 struct Index {
     Integers source, episode, anchor;
 
-    explicit Index(std::int64_t size)
-        : source(static_cast<std::size_t>(size), -1), episode(source), anchor(source) {}
+    explicit Index(std::int64_t size) : source(static_cast<std::size_t>(size), -1), episode(source), anchor(source) {}
     [[nodiscard]] BatchIndex views() const { return {list(source), list(episode), list(anchor)}; }
     bool operator==(const Index&) const = default;
 };

@@ -53,7 +53,7 @@ class Loader:
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
     also where the process group is initialized after the loader was made.
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
-    ``budget_bytes`` (by default 80 % of what is free).
+    ``budget_bytes`` (by default 80 % of what is free, shared with the other ranks of this machine).
     ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
 
     >>> import numpy as np, robocache, tempfile
@@ -135,7 +135,7 @@ class Loader:
 
         needed = resident_bytes(selections, names) + points_bytes(keys, selections)
         budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
-        self.tier = choose_tier(tier, self.device, needed, budget)
+        self.tier = choose_tier(tier, self.device, needed, budget, self._ranks.num_local())
 
         told = episodes_of(selections) if self.return_index else None
 

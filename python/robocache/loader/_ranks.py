@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .._core import local_ranks
 from ._numbers import whole
 
 
@@ -23,6 +25,7 @@ class Ranks:
     def __init__(self, torch: Any, rank: int | None, world_size: int | None) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
+        self._num_gpus: Callable[[], int] = torch.cuda.device_count
         self._distributed = torch.distributed if torch.distributed.is_available() else None
         self.given = rank is not None and world_size is not None
         """False: they are looked up."""
@@ -50,6 +53,17 @@ class Ranks:
             return None
         found = self._of_group() if group_only else self.found()
         return None if found == self.share else found
+
+    def num_local(self) -> int:
+        """Ranks on this machine, which share its memory."""
+        told = local_ranks()
+        group = None if self.given else self._of_group()
+        if told > 1 or group is None or os.environ.get("LOCAL_WORLD_SIZE"):
+            return told
+        if os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1"):
+            return group.world_size
+        # Of several machines, which nobody tells the number of: usually a rank for each GPU.
+        return max(1, min(group.world_size, self._num_gpus()))
 
     def take(self, share: Share) -> None:
         self.share, self.known = share, True
