@@ -1,4 +1,4 @@
-# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | sanitize-gpu | cuda | docs | clean
+# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | sanitize-gpu | cuda | docs | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3: the Python that is there, as it is, for machines where nothing can be installed.
@@ -8,10 +8,21 @@ endif
 ifeq ($(VENV),)
 PYTHON := python3
 READY :=
+DEMO_READY :=
 else
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 export PATH := $(abspath $(VENV)/bin):$(PATH)
+endif
+
+# CUDA code is compiled where a GPU is (and nvcc is found). CUDA=1: always; CUDA=0: never.
+ifeq ($(CUDA),1)
+CUDA_CODE := ON
+else ifeq ($(CUDA),0)
+CUDA_CODE := OFF
+else
+CUDA_CODE := $(if $(shell { ls /dev/nvidia[0-9]* || nvidia-smi -L; } 2>/dev/null),AUTO,OFF)
 endif
 
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
@@ -19,31 +30,43 @@ CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examp
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
 .PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz
-.PHONY: sanitize-gpu cuda docs clean wheel
+.PHONY: sanitize-gpu cuda docs clean wheel lock FORCE
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# One word each: //p' Makefile
 
 ifneq ($(READY),)
-$(READY): tools/setup.sh tools/requirements.txt examples/train_policy/requirements.txt
-	@tools/setup.sh $(VENV) tools/requirements.txt
+$(READY): tools/setup.sh tools/requirements.txt tools/requirements.lock tools/requirements-torch.txt
+	@tools/setup.sh $(VENV) tests
+
+$(DEMO_READY): tools/setup.sh tools/requirements-demo.txt
+	@[ -e $(READY) ] || tools/setup.sh $(VENV) demo
+	@touch $@
 endif
+
+# Remembers whether the wheel has CUDA code: another choice builds it again.
+build/.cuda_code: FORCE
+	@mkdir -p build && { echo $(CUDA_CODE) | cmp -s - $@ || echo $(CUDA_CODE) >$@; }
+FORCE:
 
 # The wheel, installed: everything below runs what a user would install, never the source tree. WHEEL_OPTIONS go to pip:
 # CI gives it the folder in which everything was compiled before.
-build/.wheel: $(READY) $(NATIVE)
-	@echo "building the wheel"
-	@rm -rf dist && mkdir -p build
-	@$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index $(WHEEL_OPTIONS) -w dist . 2>&1 | { grep -v 'WARNING: Location' || true; }
+build/.wheel: $(if $(filter demo,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
+	@rm -rf dist
+	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
+	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(WHEEL_OPTIONS) -w dist .
 	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
 	@touch $@
 
 wheel: build/.wheel
 
+# The first picture needs few packages; what the policy needs is installed after it.
 demo: build/.wheel
 	@$(PYTHON) examples/demo.py --out build/demo.png
 	@rm -rf build/demo_policy && echo
+	$(if $(READY),@[ -e $(READY) ] || { echo "setup: installing what examples/train_policy needs" && \
+	    $(PYTHON) -m pip install --quiet "robocache[torch,mcap]" -r examples/train_policy/requirements.txt; })
 	@$(PYTHON) examples/train_policy/run.py --demo --out build/demo_policy
 
 test: test-cpp test-python
@@ -58,6 +81,7 @@ test-python: build/.wheel
 # On a machine with a GPU: the same tests, and those of the CUDA backend fail where they would be skipped. A file that
 # cannot be read (a package is missing) fails too, after the others have run.
 test-gpu: test-gpu-python test-gpu-cpp
+test-gpu test-gpu-python sanitize-gpu: CUDA_CODE := ON
 
 # In shards side by side; then, alone, what measures the memory of the whole GPU or needs most of it.
 test-gpu-python: build/.wheel
@@ -135,6 +159,10 @@ docs: build/.wheel
 	$(PYTHON) docs/make_pictures.py
 	$(PYTHON) benchmarks/tables.py
 	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
+
+# Writes tools/requirements.lock again, from tools/requirements.txt: the newest versions, with the hashes of their files.
+lock: $(READY)
+	$(PYTHON) tools/lock.py
 
 clean:
 	rm -rf build dist $(VENV)

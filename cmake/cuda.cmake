@@ -1,14 +1,19 @@
-# Decides whether CUDA code is compiled: sets ROBOCACHE_HAS_CUDA and, where it is, enables the language.
+# Decides whether CUDA code is compiled, and for which GPUs: sets ROBOCACHE_HAS_CUDA and, where it is, enables the language.
 set(ROBOCACHE_HAS_CUDA OFF)
 if(NOT ROBOCACHE_CUDA)
     return()
 endif()
 
-# CMake 3.25 predates CUDA 13, so the architectures are always ours. A local build compiles one, a release all of them.
+# CMake 3.25 predates CUDA 13 and would compile for a GPU that CUDA 13 has dropped, so the architectures are always set here:
+# CMAKE_CUDA_ARCHITECTURES where it is given, all of them in a release, else those of the GPUs in this machine.
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
 if(ROBOCACHE_RELEASE_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
-elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90)
+    set(CMAKE_CUDA_ARCHITECTURES ${ROBOCACHE_ALL_ARCHITECTURES})
+    set(architectures_from "a release")
+elseif(DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(architectures_from "given by CMAKE_CUDA_ARCHITECTURES")
+else()
+    robocache_detect_architectures(CMAKE_CUDA_ARCHITECTURES architectures_from)
 endif()
 
 include(CheckLanguage)
@@ -20,9 +25,11 @@ if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(ROBOCACHE_HAS_CUDA ON)
-    message(STATUS "robocache: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
+    list(JOIN CMAKE_CUDA_ARCHITECTURES ", " shown)
+    message(STATUS "robocache: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, compiled for compute capability ${shown} "
+        "(${architectures_from})")
 elseif(ROBOCACHE_CUDA STREQUAL "AUTO")
-    message(STATUS "robocache: no nvcc found, building for the CPU only")
+    message(STATUS "robocache: no nvcc found, compiled for the CPU only")
 else()
     message(FATAL_ERROR "ROBOCACHE_CUDA is ON, but no CUDA compiler was found: put nvcc on the PATH or set CUDACXX")
 endif()

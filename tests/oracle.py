@@ -30,7 +30,7 @@ class Expected(NamedTuple):
 
 
 def align(values, times, targets, *, offsets=None, episode=None, method=None, latency=0, max_gap=None, outside="hold",
-          outside_valid=False, period=2 * math.pi):  # fmt: skip
+          outside_valid=False, period=2 * math.pi, tolerance=0):  # fmt: skip
     """Samples one stream: ``targets (B, T)`` -> values ``(B, T, ...)``: float64, or the stream's own integer dtype."""
     cut = episodes(values, times, offsets)
     if episode is None:
@@ -52,11 +52,12 @@ def align(values, times, targets, *, offsets=None, episode=None, method=None, la
                 if "error" in outside:
                     raise ValueError("an episode without rows")
                 continue
-            left = left_of(rows, ts[j])
+            t = at_a_row(rows, ts[j], tolerance)
+            left = left_of(rows, t)
             index[b, j] = rows[left].number if left >= 0 else -1
             valid[b, j] = True
             for name, picked in ranges(method, channels, floating):
-                got, size, ok = sample(rows, ts, j, name, picked, outside, outside_valid, max_gap, period)
+                got, size, ok = sample(rows, t, ts, j, name, picked, outside, outside_valid, max_gap, period)
                 out[b, j, picked] = got
                 scale[b, j, picked] = size
                 valid[b, j] &= ok
@@ -96,9 +97,9 @@ def ranges(method, channels, floating):
     return pairs + ([(default, rest)] if rest else [])
 
 
-def sample(rows, ts, j, method, picked, outside, outside_valid, max_gap, period):
-    """One target of one channel range: the channels, their scale, and whether the target is valid."""
-    t = ts[j]
+def sample(rows, t, ts, j, method, picked, outside, outside_valid, max_gap, period):
+    """One target of one channel range: the channels, their scale, and whether the target is valid. ``ts``: all targets
+    of the query row, with the latency and without the tolerance."""
     left = left_of(rows, t)
     exact = left >= 0 and rows[left].time == t
     if left < 0 or (left == len(rows) - 1 and not exact):
@@ -219,6 +220,13 @@ def reduce_window(window, method, picked):
         return [sum(c) / len(c) for c in columns], [max(abs(x) for x in c) for c in columns]
     reduce = min if method == "min" else max
     return [math.nan if any(map(math.isnan, c)) else reduce(c) for c in columns], 0
+
+
+def at_a_row(rows, t, tolerance):
+    """The nearest time that is at most ``tolerance`` away, the earlier one at a tie; t where there is none."""
+    limit = tolerance if isinstance(t, int) else type(t)(tolerance)
+    near = [(abs(row.time - t), row.time) for row in rows if abs(row.time - t) <= limit]
+    return min(near)[1] if near else t
 
 
 def left_of(rows, t):

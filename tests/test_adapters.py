@@ -158,7 +158,7 @@ def test_a_path_that_is_not_there_and_a_format_that_is_not_known(tmp_path):
     ("name", "package"),
     [
         *(("robomimic", "h5py"), ("lerobot v3.0", "pyarrow"), ("lerobot v3.0", "av"), ("lerobot v3.0", "PIL")),
-        *(("zarr v2", "zarr"), ("mcap", "mcap"), ("mcap", "mcap_ros2"), ("mcap", "PIL"), ("rlds", "PIL")),
+        *(("zarr v2", "zarr"), ("mcap", "lz4"), ("mcap", "zstandard"), ("mcap", "PIL"), ("rlds", "PIL")),
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, rng, name, package):

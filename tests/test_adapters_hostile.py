@@ -382,13 +382,13 @@ def test_a_named_pipe_does_not_hang(tmp_path, rng):
     step = written.path / "training/episode_0000102.npz"
     step.unlink()
     os.mkfifo(step)
-    refused(written.path, "missing or not a file")
+    refused(written.path, "must be a regular file, got a pipe")
 
 
 def test_a_text_that_is_no_picture_is_refused():
-    from robocache.adapters import _images
+    from robocache.adapters import _budget, _images
 
     pytest.importorskip("PIL", reason="pictures are decoded with Pillow")
     buffer = io.BytesIO(b"%!PS-Adobe")
     with pytest.raises(FormatError, match="x: neither a PNG nor a JPEG"):
-        _images.picture_size(buffer.getvalue(), "lerobot", "x")
+        _images.picture_size(buffer.getvalue(), "lerobot", "x", _budget.BUDGET)

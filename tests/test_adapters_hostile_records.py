@@ -257,4 +257,4 @@ def test_features_nested_too_deep_are_refused(tmp_path, rng):
     for _ in range(100):
         features = logs.tree(steps=features)
     (written.path / "0.1.0/features.json").write_text(json.dumps(features))
-    refused(written.path, "not a description of a feature")
+    refused(written.path, "nested more than 64 deep")

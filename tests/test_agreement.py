@@ -20,9 +20,11 @@ def option_sets(method, dtype, tdtype):
     yield {}
     yield {"latency": span_of(3, tdtype), "max_gap": span_of(4, tdtype), "outside_valid": True}
     yield {"latency": span_of(-4, tdtype), "max_gap": span_of(0, tdtype)}
+    yield {"tolerance": span_of(1, tdtype), "max_gap": span_of(2, tdtype)}
+    yield {"tolerance": span_of(3, tdtype), "latency": span_of(1, tdtype), "outside_valid": True}
     if dtype in FLOATS:
         yield {"outside": ("nan", "hold"), "outside_valid": True}
-        yield {"outside": ("hold", "nan"), "max_gap": span_of(6, tdtype)}
+        yield {"outside": ("hold", "nan"), "max_gap": span_of(6, tdtype), "tolerance": span_of(2, tdtype)}
     if method in EXTRAPOLATING and dtype in FLOATS:
         yield {"outside": "linear", "outside_valid": True}
         yield {
@@ -96,7 +98,12 @@ def test_channel_ranges_agree(which, dtype, tdtype, backend, rng):
     method = RANGES[which]
     for layout in (dense, ragged):
         case = layout(rng, dtype, tdtype, (11,))
-        for options in [{}, {"max_gap": span_of(4, tdtype), "outside_valid": True}, {"outside": ("nan", "hold")}]:
+        for options in [
+            {},
+            {"max_gap": span_of(4, tdtype), "outside_valid": True},
+            {"outside": ("nan", "hold")},
+            {"tolerance": span_of(1, tdtype), "max_gap": span_of(4, tdtype)},
+        ]:
             assert_agrees(
                 case.align(backend, method=method, **options),
                 case.expected(method=method, **options),

@@ -23,6 +23,7 @@ def test_resampling_names_its_own_arguments():
             robocache.resample_trajectories(*bad)
     for option, value in [
         ("max_gap", -1.0),
+        ("tolerance", -1.0),
         ("method", "best"),
         ("outside", "wrap"),
         ("period", -1.0),

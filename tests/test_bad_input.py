@@ -23,6 +23,7 @@ STREAM_FIELDS = (
     "outside_valid",
     "period",
     "dtype",
+    "tolerance",
 )
 POISON = 123.0
 
@@ -106,6 +107,10 @@ BAD = {
     "the mean on along a line": ({"method": "mean", "outside": "linear"}, "outside", "linear"),
     "a range on along a line": ({"method": [(1, 2, "previous")], "outside": "linear"}, "outside", "linear"),
     "integers on along a line": ({**INTS, "outside": "linear"}, "outside", "linear"),
+    "a negative tolerance": ({"tolerance": -0.5}, "tolerance", "-0.5"),
+    "an infinite tolerance": ({"tolerance": np.inf}, "tolerance", "inf"),
+    "a NaN tolerance": ({"tolerance": np.nan}, "tolerance", "nan"),
+    "a tolerance in words": ({"tolerance": "a while"}, "tolerance", "'a while'"),
     "a period of 0": ({"method": "angle", "period": 0.0}, "period", "0"),
     "a negative period": ({"method": "angle", "period": -1.0}, "period", "-1"),
     "a NaN period": ({"method": "angle", "period": np.nan}, "period", "nan"),

@@ -136,8 +136,8 @@ def test_floats_are_stored_as_asked_and_integers_stay(tmp_path):
         ({"episodes": range(10**12)}, "episodes must be from 0 to 4, got 5"),
         ({"episodes": [1, 1]}, "must not name an episode twice"),
         ({"episodes": []}, "episodes must name an episode at least, got none"),
-        ({"dtype": "int8"}, "dtype of arm must stay float32 or be one float of another, got 'int8'"),
-        ({"dtype": {"depth": "float16"}}, "dtype of depth must stay uint16"),
+        ({"dtype": "int8"}, "dtype of 'arm' must stay float32 or be one float of another, got 'int8'"),
+        ({"dtype": {"depth": "float16"}}, "dtype of 'depth' must stay uint16"),
         ({"dtype": {"leg": "float16"}}, "which is no stream"),
         ({"shard_bytes": 0}, "shard_bytes must be at least 1"),
         ({"format": "mcap"}, "open already"),
@@ -181,7 +181,7 @@ def test_an_episode_that_does_not_fit_is_an_error_and_the_old_cache_stays(tmp_pa
     with pytest.raises(ValueError, match=r"arm\.times must not decrease, got 1 after 2 in row 1"):
         writer.add(Episode(0, {"arm": falling}))
     with pytest.raises(robocache.FormatError, match="another ingest is writing here"):
-        robocache.CacheWriter(tmp_path / "cache", {})
+        robocache.CacheWriter(tmp_path / "cache", {"arm": SPECS["arm"]})
     del writer
     assert digest(robocache.Cache(tmp_path / "cache")) == digest(MadeSource())
 

@@ -119,7 +119,7 @@ def test_memory_is_that_of_an_episode(request):
     request.addfinalizer(tracemalloc.stop)
     report = robocache.check(Long(30), keep=5)
     _, peak = tracemalloc.get_traced_memory()
-    assert (len(report.findings), report.left_out) == (5, 25)
+    assert (len(report.findings), report.findings_not_kept) == (5, 25)
     assert peak < 60 << 20  # all episodes: 120 MB and their times
     del report
     few = tracemalloc.get_traced_memory()[0]

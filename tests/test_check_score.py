@@ -50,7 +50,7 @@ def test_a_score_is_never_below_zero():
 def test_findings_are_counted_where_they_are_not_kept():
     dirty = with_values(clean_episode(), "arm", set_values([5, 6], np.nan, 1))
     report = robocache.check(Listed(*[dirty] * 7), keep=3)
-    assert (len(report.findings), report.left_out) == (3, 4)
+    assert (len(report.findings), report.findings_not_kept) == (3, 4)
     (group,) = report.groups
     assert (group.kind, group.stream, group.episodes, group.count) == ("nan_value", "arm", 7, 14)
     assert len(report.timelines) == 5

@@ -30,7 +30,7 @@ def test_the_command_exports_a_cache_and_tells_what_is_lost(cache, tmp_path, cap
     out = tmp_path / "out"
     args = ["--streams", "x.float32=action,depth", "--episodes", "0,2", "--fps", "15", "--method", "action=nearest"]
     assert _cli.main(["export", str(cache.path), str(out), *args]) == 2  # methods go by the names of the source
-    assert "methods names 'action', which is none of the streams: x.float32, depth" in capsys.readouterr().err
+    assert "--method names 'action', which is none of the streams: x.float32, depth" in capsys.readouterr().err
     args[-1] = "x.float32=nearest"
     assert _cli.main(["export", str(cache.path), str(out), *args, "--robot-type", "so100", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

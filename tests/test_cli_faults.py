@@ -53,15 +53,15 @@ def test_false_does_not_switch_on_what_it_names(steps, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("follow_symlinks=no", "open: follow_symlinks must be True or False, got 'no'"),
-        ("follow_symlinks=1", "open: follow_symlinks must be True or False, got 1"),
-        ("language=None", "open: language must be True or False, got None"),
-        ("video=off", "open: video must be True or False, got 'off'"),
-        ("max_bytes=abc", "open: max_bytes must be a number of bytes from 0, got 'abc'"),
-        ("max_bytes=true", "open: max_bytes must be a number of bytes from 0, got True"),
-        ("max_bytes=-1", "open: max_bytes must be a number of bytes from 0, got -1"),
-        ("repair=sort", "open: repair must be a dict like {'unsorted': 'sort'}, got 'sort'"),
-        ("repair=5", "open: repair must be a dict like {'unsorted': 'sort'}, got 5"),
+        ("follow_symlinks=no", "open: --option follow_symlinks must be True or False, got 'no'"),
+        ("follow_symlinks=1", "open: --option follow_symlinks must be True or False, got 1"),
+        ("language=None", "open: --option language must be True or False, got None"),
+        ("video=off", "open: --option video must be True or False, got 'off'"),
+        ("max_bytes=abc", "open: --option max_bytes must be a number of bytes from 0, got 'abc'"),
+        ("max_bytes=true", "open: --option max_bytes must be a number of bytes from 0, got True"),
+        ("max_bytes=-1", "open: --option max_bytes must be a number of bytes from 0, got -1"),
+        ("repair=sort", "open: --option repair must be a dict like {'unsorted': 'sort'}, got 'sort'"),
+        ("repair=5", "open: --option repair must be a dict like {'unsorted': 'sort'}, got 5"),
     ],
 )
 @pytest.mark.parametrize("command", ["info", "check", "ingest", "export"])
@@ -81,7 +81,7 @@ def test_a_range_that_goes_back_is_bad_usage_and_the_cache_stays(tmp_path, capsy
     for command, out in (("ingest", [str(tmp_path / "to")]), ("export", [str(tmp_path / "out")]), ("view", [])):
         args = [command, str(tmp_path / "from"), *out, "--episodes", "0-999999999999"]
         assert _cli.main([*args, *(["--fps", "5"] if command == "export" else [])]) == 2
-        assert f"{command}: episodes must be from 0 to 4, got 5" in capsys.readouterr().err
+        assert f"{command}: --episodes must be from 0 to 4, got 5" in capsys.readouterr().err
     assert digest(robocache.Cache(tmp_path / "to")) == before
     assert _cli.main(["ingest", str(tmp_path / "from"), str(tmp_path / "to"), "--episodes", "3,0-1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 3
@@ -91,9 +91,9 @@ def test_rates_and_gaps_at_the_ends_of_what_numbers_can_say(steps, tmp_path, cap
     pytest.importorskip("pyarrow")
     args = ["export", str(steps), str(tmp_path / "out"), "--fps"]
     assert _cli.main([*args, "1e-7"]) == 2
-    assert capsys.readouterr().err == "robocache export: export: episode 0: fps must be 1e-06 at least, got 1e-07\n"
+    assert capsys.readouterr().err == "robocache export: episode 0: --fps must be 1e-06 at least, got 1e-07\n"
     assert _cli.main([*args, "30", "--max-gap-s", "nan"]) == 2
-    assert "max_gap_s must be above 0, got nan" in capsys.readouterr().err
+    assert "--max-gap-s must be above 0, got nan" in capsys.readouterr().err
     for number, gap in enumerate(("inf", "1e300", "1e-12")):
         args[2] = str(tmp_path / str(number))
         assert _cli.main([*args, "45", "--max-gap-s", gap]) == 0

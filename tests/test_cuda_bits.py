@@ -101,6 +101,8 @@ def some_options(rng, method, dtype, tdtype):
         options["latency"] = span_of(rng.integers(-6, 7), tdtype)
     if rng.random() < 0.4:
         options["max_gap"] = span_of(rng.integers(0, 9), tdtype)
+    if rng.random() < 0.3:
+        options["tolerance"] = span_of(rng.integers(0, 5), tdtype)
     options["outside_valid"] = bool(rng.random() < 0.5)
     rules = ["hold"]
     if dtype in FLOATS:

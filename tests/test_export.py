@@ -115,7 +115,7 @@ def test_every_format_is_exported_as_align_says(name, tmp_path, rng):
     kept = [e for e in source if all(len(e.streams.get(old, ())) for old in done.features)]
     assert len(back) == len(kept) == done.episodes > 0
     assert [e.task or "" for e in kept] == [e.task for e in back]
-    left_out = {line.split(":")[0] for line in done.lost if "left out" in line}
+    left_out = {entry.name for entry in done.left_out if entry.reason == "LeRobot has no point clouds"}
     assert (
         {n for n, s in source.specs.items() if s.kind == "points"} == left_out == set(source.specs) - set(done.features)
     )
@@ -141,7 +141,6 @@ def test_what_is_lost_is_told(tmp_path, rng):
         "half: float32, LeRobot has no bfloat16; the values are the same",
         "/imu/orientation: named imu.orientation, LeRobot's names have no slash",
         "grip: rows of shape (1,), not ()",
-        "/lidar: left out, point clouds have no place in LeRobot",
         "1 episodes have no task; LeRobot needs one, and has an empty text",
         "1 episodes do not begin at 0; LeRobot's do, when they began is lost",
         "/imu/orientation: its own times in 1 episodes; read at 25 Hz by slerp_xyzw",
@@ -207,5 +206,5 @@ def test_bad_calls_are_refused_and_leave_nothing(options, error, message, tmp_pa
 def test_episodes_without_a_frame_are_skipped_where_that_is_asked(tmp_path):
     done = robocache.export(MadeSource(SPECS), tmp_path / "out", fps=0.1, streams=["arm"], skip_incomplete=True)
     assert done.episodes == 4
-    assert "1 episodes without a frame were skipped: [2]" in done.lost
+    assert robocache.LeftOut("1 episodes", "without a frame: 2") in done.left_out
     assert [e.task for e in robocache.open(tmp_path / "out")] == ["task 0", "task 1", "task 1", "task 0"]

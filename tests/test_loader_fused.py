@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 MS = 10**6
 ON_ROWS = [k * 10 * MS for k in range(-3, 9)]
 BETWEEN = [-25 * MS, -10 * MS, 3 * MS, 4 * MS, 61 * MS]
+AT_30_HZ = [round(k * 1e9 / 30) for k in range(-3, 9)]
 DEVICES = ["cpu", *(["cuda"] if CUDA or REQUIRE_CUDA else [])]
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("uint8", "int16", "int32", "int64", "bool")
@@ -37,6 +38,7 @@ class Column(NamedTuple):
     max_gap: int | None = None
     outside: Any = "hold"
     outside_valid: bool = False
+    tolerance: int = 0
 
     def written(self):
         """The dtype that ``align`` writes: what is scaled keeps all its bits until then."""
@@ -58,6 +60,10 @@ def times_of(rng, clock, count):
         times = 10**9 + np.arange(count, dtype=np.int64) * 3 * MS
     elif clock == "between":  # and rows just before others, or at the same time
         times = np.sort(np.concatenate([times, times[::3] - 2 * MS, times[::7]]))[:count]
+    elif clock.startswith("30 Hz"):
+        times = 10**9 + np.round(np.arange(count) * 1e9 / 30).astype(np.int64)
+        if clock == "30 Hz, nearly":
+            times += rng.integers(-3, 4, count)
     elif clock == "late":  # the last rows of long episodes at the end of time
         times = np.minimum(times - 10**9, 200 * MS) + (2**63 - 1 - 200 * MS)
     return times
@@ -95,7 +101,7 @@ class Case:
                 times, offsets = shared[c.clock]
                 values = values_of(rng, c.stored, (len(times), *c.shape)).to(device)
                 self.streams.append(Stream(values, times, offsets, c.method, c.latency, c.max_gap, c.outside,
-                                           c.outside_valid, dtype=c.written()))  # fmt: skip
+                                           c.outside_valid, dtype=c.written(), tolerance=c.tolerance))  # fmt: skip
                 channels = c.shape[-1] if c.shape else 1
                 pair = (rng.normal(0, 2, channels), rng.uniform(0.1, 3, channels))
                 self.scales.append(tuple(map(torch.from_numpy, pair)) if c.scaled else (None, None))
@@ -120,7 +126,7 @@ class Case:
             columns.append((c.deltas, c.dtype, c.scaled, like, like.new_empty(0, dtype=torch.bool)))
         rows = [
             ((s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period,
-              s.dtype), *scale)
+              s.dtype, s.tolerance), *scale)
             for s, scale in zip(self.streams, self.scales, strict=True)
         ]  # fmt: skip
         return _core.BatchReader(self.tables, self.part, self.local, columns, rows)
@@ -231,6 +237,30 @@ def test_edges_gaps_latency_and_clocks(rng, clock, outside, outside_valid, max_g
     run(Case(rng, columns, device, 2))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("clock", ["30 Hz", "30 Hz, nearly", "even", "jitter", "repeated", "between", "late"])
+@pytest.mark.parametrize("tolerance", [1, 2, 1000, 2 * MS, 12 * MS, 40 * MS])
+def test_a_tolerance_is_that_of_align(rng, tolerance, clock, num_parts, device):
+    rules = {"clock": clock, "tolerance": tolerance}
+    columns = [Column(method, deltas=AT_30_HZ, **rules) for method in ("linear", "previous", "next", "nearest")]
+    columns += [Column(deltas=deltas, max_gap=15 * MS, outside_valid=True, **rules) for deltas in (ON_ROWS, BETWEEN)]
+    columns += [Column("previous", "uint8", "uint8", (5,), deltas=deltas, **rules) for deltas in (AT_30_HZ, ON_ROWS)]
+    columns += [Column("nearest", deltas=[-2000, -1000, 0, 999, 1000, 1001], outside="nan", **rules)]
+    columns += [Column(deltas=AT_30_HZ, scaled=True, latency=latency, **rules) for latency in (-2, 1, 10 * MS)]
+    columns += [Column(deltas=[0], **rules), Column(deltas=AT_30_HZ, clock=clock)]
+    for begin in range(0, len(columns), 6):
+        run(Case(rng, columns[begin : begin + 6], device, num_parts))
+    run(Case(rng, columns[:6], device, num_parts, hz=30), sizes=(1, 15))
+
+
+@pytest.mark.parametrize("method", ["slerp_xyzw", "cubic", "angle", "mean", "max"])
+def test_a_tolerance_is_that_of_align_for_every_other_method(rng, method):
+    for clock in ("30 Hz", "30 Hz, nearly", "between"):
+        rules = {"method": method, "clock": clock, "deltas": AT_30_HZ}
+        run(Case(rng, [Column(tolerance=tolerance, **rules) for tolerance in (0, 2, 1000, 2 * MS)]))
+
+
 @pytest.mark.parametrize("method", ["mean", "min", "max", "linear", "previous"])
 def test_rows_at_the_targets_are_not_all_that_counts(rng, method):
     """mean, min and max have windows of their own; of rows with one time the last one counts."""
@@ -334,13 +364,14 @@ def test_into_given_tensors_and_at_a_step_that_memory_tells(rng):
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 30), min_size=1, max_size=6), st.data())
 def test_any_episodes_clocks_and_windows(seed, lengths, data):
-    clock = data.draw(st.sampled_from(["even", "jitter", "repeated", "holes"]))
-    step = data.draw(st.sampled_from([10 * MS, 5 * MS, 7 * MS]))
+    clock = data.draw(st.sampled_from(["even", "jitter", "repeated", "holes", "30 Hz", "30 Hz, nearly"]))
+    step = data.draw(st.sampled_from([10 * MS, 5 * MS, 7 * MS, 33_333_333, 33_333_334]))
+    tolerance = data.draw(st.sampled_from([0, 0, 1, 30, 1000, 4 * MS, 6 * MS, 40 * MS]))
     deltas = [step * k for k in data.draw(st.lists(st.integers(-5, 40), min_size=1, max_size=20))]
     if data.draw(st.booleans()):
         deltas = sorted(set(deltas))
     columns = [
-        Column(method, deltas=deltas, clock=clock, scaled=scaled)
+        Column(method, deltas=deltas, clock=clock, scaled=scaled, tolerance=tolerance)
         for method in data.draw(st.lists(st.sampled_from(BLENDS + ROWS), min_size=1, max_size=3))
         for scaled in (False, True)
     ]

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Prepares this checkout: system packages where missing (Debian, as root), then a virtual environment in .venv.
-#   tools/setup.sh <virtual environment> <requirements file>
+# Prepares this checkout: system packages where missing (Debian, as root), then packages in a virtual environment.
+#   tools/setup.sh <virtual environment> demo     what the first picture of `make demo` needs
+#   tools/setup.sh <virtual environment> tests    what all other targets need, as in tools/requirements.lock
 set -euo pipefail
+cd "$(dirname "$0")/.."
 venv=$1
-requirements=$2
+purpose=$2
 
 missing=()
 command -v g++ >/dev/null || missing+=(g++)
-command -v pkg-config >/dev/null || missing+=(pkgconf)
-command -v nm >/dev/null || missing+=(binutils)
-[ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+if [ "$purpose" = tests ]; then
+    command -v pkg-config >/dev/null || missing+=(pkgconf)
+    command -v nm >/dev/null || missing+=(binutils)
+    [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+fi
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 python3 - <<'PY' || missing+=(python3-dev)
 import os, sys, sysconfig
@@ -32,8 +36,42 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
     exit 1
 }
 
-echo "setup: creating $venv (a few minutes the first time)"
+install() { # what pip complains of, without its warning of every folder that a local index does not have
+    local said code=0
+    said=$("$venv/bin/python" -m pip install --quiet --no-warn-script-location "$@" 2>&1) || code=$?
+    grep -v 'WARNING: Location' <<<"$said" | grep . >&2 || true
+    return $code
+}
+
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --upgrade pip 2>&1 | { grep -v 'WARNING: Location' || true; }
-"$venv/bin/python" -m pip install --quiet -r "$requirements" 2>&1 | { grep -v 'WARNING: Location' || true; }
+if [ "$purpose" = demo ]; then
+    echo "setup: installing what the demo needs into $venv"
+    install -r tools/requirements-demo.txt
+    exit 0
+fi
+
+echo "setup: installing what the tests need into $venv (a few minutes the first time)"
+install --upgrade pip
+# The lock is for one Python and one platform. Elsewhere, and where the index does not have these versions, the newest that
+# tools/requirements.txt allows are installed, without hashes. A file with another hash stops the setup in every case.
+wanted=$(sed -n 's/^# for \(.*\)$/\1/p' tools/requirements.lock)
+here=$("$venv/bin/python" -c 'import platform as p, sys; print(f"CPython {sys.version_info[0]}.{sys.version_info[1]}, {p.system()} {p.machine()}")')
+locked=no
+if [ "$wanted" = "$here" ]; then
+    if said=$(install --require-hashes --no-deps -r tools/requirements.lock 2>&1); then
+        locked=yes
+    elif grep -q 'DO NOT MATCH THE HASHES' <<<"$said"; then
+        echo "$said" >&2
+        exit 1
+    else
+        tail -n 3 <<<"$said" >&2
+    fi
+fi
+if [ $locked = yes ]; then
+    install -r tools/requirements-torch.txt
+else
+    echo "setup: tools/requirements.lock is for $wanted and an index that has its versions; this is $here."
+    echo "setup: installing the newest versions that tools/requirements.txt allows, without hashes"
+    install -r tools/requirements.txt
+fi
 touch "$venv/.ready"

@@ -70,6 +70,7 @@ struct StreamView {
     Method method = Method::automatic;
     std::span<const ChannelRange> ranges;  ///< channels in no range use `method`
     Duration latency;                      ///< the stream is read at target + latency
+    Duration tolerance;                    ///< a target so near to the time of a row is at that row; 0 or more
     std::optional<Duration> max_gap;       ///< no valid result across a longer gap
     Outside before = Outside::hold;
     Outside after = Outside::hold;

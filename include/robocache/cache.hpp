@@ -34,10 +34,12 @@ struct CacheRows {
     TensorView splits;   ///< ragged: (messages + 1,) int64; message m has rows [splits[m] - splits[0], splits[m + 1] -
                          ///< splits[0])
     TensorView offsets;  ///< whole shards: (episodes + 1,) int64; episode e has messages [offsets[e], offsets[e + 1])
+    std::shared_ptr<const void> owner;  ///< of a reader: keeps the mapping that the views point into
 };
 
-/// One version of a cache, mapped for reading. Copies share it; views live as long as one of them. It stays what it was
-/// opened as, whatever is written to the folder later. Safe to use from many threads.
+/// One version of a cache, mapped for reading. Copies share it; views live as long as the `owner` of their rows. It
+/// stays what it was opened as, whatever is written to the folder later, up to as many shards as can stay mapped (half
+/// of vm.max_map_count); the others are mapped where they are read. Safe to use from many threads.
 class CacheReader {
 public:
     /// Throws FormatError, which names the file, for anything that is not as docs/cache.md says. Reads the manifest and
@@ -57,12 +59,29 @@ public:
     [[nodiscard]] std::int64_t size_bytes() const;                   ///< of all shards
     [[nodiscard]] std::vector<std::filesystem::path> files() const;  ///< the manifest, shards, and attached files
 
-    /// Views of the mapping, which must not be written to. Throws FormatError where the offsets in the file are wrong.
+    /// Views of the mapping, which must not be written to. Throws FormatError where the offsets in the file are wrong,
+    /// or the file is shorter than it was. Reading a view of a file that is cut short later is a SIGBUS.
     [[nodiscard]] CacheRows rows(std::int64_t episode, std::size_t stream) const;
-    [[nodiscard]] std::int64_t episode_index(std::int64_t episode) const;     ///< its number in the source
-    [[nodiscard]] std::string_view episode_json(std::int64_t episode) const;  ///< as it was given to CacheWriter::add
-    [[nodiscard]] std::int64_t first_episode(std::int64_t shard) const;       ///< num_episodes() for num_shards()
+    [[nodiscard]] std::int64_t episode_index(std::int64_t episode) const;  ///< its number in the source
+    [[nodiscard]] std::string episode_json(std::int64_t episode) const;    ///< as it was given to CacheWriter::add
+    [[nodiscard]] std::int64_t first_episode(std::int64_t shard) const;    ///< num_episodes() for num_shards()
     [[nodiscard]] CacheRows shard_rows(std::int64_t shard, std::size_t stream) const;
+
+    /// Copies rows [begin, end) of the values of a stream of a shard by read calls, in several threads; with `check`,
+    /// only after the checksums of the blocks of 1 MiB they lie in were compared. Throws FormatError for a wrong
+    /// checksum, a file cut short, a failing disk.
+    void copy_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end, void* into,
+                     bool check) const;
+    /// Compares checksums of what is mapped, each block of 1 MiB once. Throws FormatError.
+    void check_rows(std::int64_t episode, std::size_t stream) const;  ///< of an episode
+    void check_times(std::int64_t shard, std::size_t stream) const;   ///< times, offsets and splits of a shard
+    /// Whether a shard is mapped until the reader is destroyed.
+    [[nodiscard]] bool stays_mapped(std::int64_t shard) const;
+    /// Throws FormatError where a page of a shard could not be read since it was opened.
+    void require_readable() const;
+    /// The same, and where a shard was cut short since the first call of this. Looks at 256 of the shards that stay
+    /// mapped, in turns: for whoever reads views again and again.
+    void require_whole() const;
 
     /// Reads every byte and checks checksums, offsets and the order of times. One line for each problem, with the file
     /// and the bytes; none: the cache is what was written.
@@ -78,8 +97,8 @@ private:
 struct CacheWriterOptions {
     std::int64_t shard_bytes = std::int64_t{64} << 20;  ///< a shard ends with the episode that reaches it
     std::string fingerprint;                            ///< of the source and of everything that decides the bytes
-    bool resume = false;                                ///< keep the finished shards of an ingest that was stopped
-    FileIo* io = nullptr;                               ///< nullptr: the disk
+    bool resume = false;   ///< keep the finished shards of a stopped ingest; needs a fingerprint
+    FileIo* io = nullptr;  ///< nullptr: the disk
 };
 
 /// Writes the next version of a cache. Until commit() returns, readers see the version before, or none. Holds the
@@ -87,7 +106,8 @@ struct CacheWriterOptions {
 class CacheWriter {
 public:
     /// Makes the folder, removes what stopped ingests left (with `resume`: but for finished shards of the same streams
-    /// and fingerprint). Throws FormatError where the folder holds a damaged cache or cannot be written.
+    /// and fingerprint): exactly the files that their journal names. Throws InvalidArgument where the folder holds
+    /// other files and is no cache; FormatError where the cache in it is damaged or it cannot be written.
     CacheWriter(const std::filesystem::path& folder, std::vector<CacheStream> streams, CacheWriterOptions options = {});
     ~CacheWriter();
     CacheWriter(CacheWriter&&) noexcept;
@@ -95,7 +115,9 @@ public:
 
     [[nodiscard]] std::uint32_t generation() const;
     [[nodiscard]] std::int64_t num_episodes() const;  ///< after construction: those a stopped ingest had finished
-    /// The finished shards, as a cache; nothing before the first shard is finished.
+    /// What the user should know: old leftovers that were not touched, a file system that cannot sync folders.
+    [[nodiscard]] std::vector<std::string> notes() const;
+    /// The finished shards, as a cache; nothing before the first shard is finished. After commit(): the cache.
     [[nodiscard]] std::optional<CacheReader> finished() const;
 
     /// Appends an episode: `rows[s]` for streams[s], C-contiguous on the host; a view without data is no rows. `json`
@@ -112,5 +134,9 @@ private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+/// Removes exactly the files that the journal of a stopped or killed ingest names, then the journal. Throws FormatError
+/// where another writer holds the folder.
+void remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace robocache

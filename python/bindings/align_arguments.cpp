@@ -83,6 +83,9 @@ void AlignArguments::add_stream(const nb::tuple& fields) {
         fail(names_.op, field("outside_valid"), "be True or False", repr_of(fields[7]));
     }
     if (!nb::try_cast(fields[8], view.period)) fail(names_.op, field("period"), "be a number", repr_of(fields[8]));
+    if (nb::len(fields) > 10) {
+        view.tolerance = read_duration(fields[10], view.times.dtype, {names_.op, field("tolerance")});
+    }
     const bool same = fields[9].is_none();
     out_dtypes_.push_back(same ? view.values.dtype : dtype_from_name(text(fields[9]), {names_.op, field("dtype")}));
     align_detail::require_output_dtype(names_, field("dtype"), view.values.dtype, out_dtypes_.back());

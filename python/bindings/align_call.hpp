@@ -12,6 +12,7 @@
 #include "core/cuda_memory.hpp"
 #include "ops/align/backward.hpp"
 #include "outputs.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -45,7 +46,7 @@ public:
         }
         {
             const Stream stream = arguments_.reader().stream();
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
             align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
         }
@@ -122,7 +123,7 @@ public:
                         arguments_.tensor(pair[1], "gradients", Access::write)};
         }
         const Stream stream = arguments_.reader().stream();
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         align_detail::run_backward(arguments_.streams(), arguments_.query(), gradients, arguments_.names(), stream);
     }
 
@@ -131,7 +132,7 @@ private:
 
     void run(std::span<const AlignOutput> outputs, bool check_data) {
         const TensorReader& reader = arguments_.reader();
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         align_detail::run(plan_, arguments_.streams(), outputs, arguments_.names(), {check_data}, reader.stream());
         if (reader.must_wait()) wait_for_stream(plan_.device.index, reader.stream());
     }

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "loader_arguments.hpp"
 #include "outputs.hpp"
 #include "robocache/loader.hpp"
+#include "unlocked.hpp"
 
 namespace robocache::python {
 namespace {
@@ -36,7 +38,7 @@ public:
     Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
 
     void result() const {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         batch_.wait();
     }
 
@@ -90,8 +92,25 @@ public:
                                         arguments_->tensor(of_episode, "names.episode")};
             index_like_ = like;
         }
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
+    }
+
+    /// For the collector of reference cycles: what this keeps alive, and its end as part of a cycle.
+    int traverse(visitproc visit, void* arg) const {
+        Py_VISIT(kept_.ptr());
+        for (const auto& [values, padding] : likes_) {
+            Py_VISIT(values.ptr());
+            Py_VISIT(padding.ptr());
+        }
+        Py_VISIT(index_like_.ptr());
+        return 0;
+    }
+    void clear() {
+        reader_.reset();  // it reads what the others keep alive
+        likes_.clear();
+        index_like_.reset();
+        kept_.reset();
     }
 
     /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
@@ -100,8 +119,9 @@ public:
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, made);
         {
-            const nb::gil_scoped_release unlocked;
-            reader_->read(order_of(order), first_position, outputs.columns, reader.stream(), outputs.index);
+            const BatchReader& batches = reader_of();
+            const Unlocked unlocked;
+            batches.read(order_of(order), first_position, outputs.columns, reader.stream(), outputs.index);
         }
         return made;
     }
@@ -110,7 +130,7 @@ public:
     [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
         TensorReader reader;
         const Outputs outputs = read_outputs(reader, given);
-        return {reader_->read_ahead(order_of(order), first_position, outputs.columns, outputs.index), given};
+        return {reader_of().read_ahead(order_of(order), first_position, outputs.columns, outputs.index), given};
     }
 
     /// steps: (step, num_steps, stride, first).
@@ -122,17 +142,23 @@ public:
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, made);
-        const nb::gil_scoped_release unlocked;
-        reader_->read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
+        const BatchReader& batches = reader_of();
+        const Unlocked unlocked;
+        batches.read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
         return made;
     }
 
 private:
+    [[nodiscard]] const BatchReader& reader_of() const {
+        if (!reader_) throw std::logic_error("BatchReader: used after it was cleared");
+        return *reader_;
+    }
+
     Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
         if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
         Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
         for (std::size_t c = 0; c < likes_.size(); ++c) {
-            TensorView& values = outputs.columns[c].values = reader_->output(c, batch_size);
+            TensorView& values = outputs.columns[c].values = reader_of().output(c, batch_size);
             made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
             TensorView& padding = outputs.columns[c].padding.emplace(values);
             padding.rank = 2;
@@ -145,7 +171,7 @@ private:
 
     /// One tensor with three rows: one allocation.
     BatchIndex make_index(TensorReader& reader, std::int64_t batch_size, nb::list& made) const {
-        TensorView all(static_cast<const void*>(nullptr), DType::i64, {3, batch_size}, reader_->device());
+        TensorView all(static_cast<const void*>(nullptr), DType::i64, {3, batch_size}, reader_of().device());
         const nb::object tensor = new_tensor(index_like_, DType::i64, all, reader, false);
         made.extend(tensor.attr("unbind")(0));
         const auto row = [&](std::int64_t i) {
@@ -184,11 +210,22 @@ private:
     std::optional<BatchReader> reader_;
 };
 
+/// PendingBatch has none: threads may be writing what it keeps alive, which the collector must not take apart.
+PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+                                  Py_VISIT(Py_TYPE(self));
+                                  return nb::inst_ready(self) ? nb::inst_ptr<Batches>(self)->traverse(visit, arg) : 0;
+                              })},
+                             {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+                                  if (nb::inst_ready(self)) nb::inst_ptr<Batches>(self)->clear();
+                                  return 0;
+                              })},
+                             {0, nullptr}};
+
 }  // namespace
 
 void bind_batch(nb::module_& m) {
     nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
-    nb::class_<Batches>(m, "BatchReader")
+    nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
              nb::arg("tables"), nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"),
              nb::arg("episodes") = nb::none())

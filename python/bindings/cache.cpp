@@ -9,6 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,8 +17,11 @@
 
 #include "bindings.hpp"
 #include "cache/crc32c.hpp"
+#include "cache/mapped_file.hpp"
+#include "cache/reader.hpp"
 #include "memory.hpp"
 #include "tensor_reader.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -59,8 +63,14 @@ void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::str
         }
         views.push_back(view);
     }
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     writer.add(index, views, json);
+}
+
+/// Keeps a mapping for the arrays over it.
+nb::capsule owner_of(const CacheRows& rows) {
+    using Owner = std::shared_ptr<const void>;
+    return {new Owner(rows.owner), [](void* owner) noexcept { delete static_cast<Owner*>(owner); }};
 }
 
 /// A NumPy array over the mapping, which it keeps alive. bfloat16 is uint16: NumPy has no name for it.
@@ -71,7 +81,8 @@ Array array_of(const TensorView& view, nb::handle owner) {
     return {view.data, static_cast<std::size_t>(view.rank), shape, owner, nullptr, dlpack_dtype(dtype)};
 }
 
-nb::tuple arrays_of(const CacheRows& rows, nb::handle owner) {
+nb::tuple arrays_of(const CacheRows& rows) {
+    const nb::capsule owner = owner_of(rows);
     const auto optional = [&](const TensorView& view) {
         return view.rank == 0 ? nb::object(nb::none()) : nb::cast(array_of(view, owner));
     };
@@ -80,12 +91,11 @@ nb::tuple arrays_of(const CacheRows& rows, nb::handle owner) {
 }
 
 void bind_reader(nb::module_& m) {
-    using Self = nb::pointer_and_handle<CacheReader>;
     nb::class_<CacheReader>(m, "CacheReader")
         .def(
             "__init__",
             [](CacheReader* self, const std::string& folder) {
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheReader(std::filesystem::path(folder));
             },
             nb::arg("folder"))
@@ -105,32 +115,53 @@ void bind_reader(nb::module_& m) {
                      })
         .def(
             "rows",
-            [](Self self, std::int64_t episode, std::size_t stream) {
-                return arrays_of(self.p->rows(episode, stream), self.h);
+            [](const CacheReader& self, std::int64_t episode, std::size_t stream) {
+                return arrays_of(self.rows(episode, stream));
             },
             nb::arg("episode"), nb::arg("stream"))
         .def(
             "shard_rows",
-            [](Self self, std::int64_t shard, std::size_t stream) {
-                return arrays_of(self.p->shard_rows(shard, stream), self.h);
+            [](const CacheReader& self, std::int64_t shard, std::size_t stream) {
+                return arrays_of(self.shard_rows(shard, stream));
             },
             nb::arg("shard"), nb::arg("stream"))
+        .def(
+            "copy_values",
+            [](const CacheReader& self, std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end,
+               std::uintptr_t into,
+               bool check) { self.copy_values(shard, stream, begin, end, reinterpret_cast<void*>(into), check); },
+            nb::arg("shard"), nb::arg("stream"), nb::arg("begin"), nb::arg("end"), nb::arg("into"), nb::arg("check"),
+            nb::call_guard<nb::gil_scoped_release>())
+        .def("check_rows", &CacheReader::check_rows, nb::arg("episode"), nb::arg("stream"),
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("check_times", &CacheReader::check_times, nb::arg("shard"), nb::arg("stream"),
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("stays_mapped", &CacheReader::stays_mapped, nb::arg("shard"))
+        .def("require_readable", &CacheReader::require_readable)
+        .def("require_whole", &CacheReader::require_whole)
         .def("first_episode", &CacheReader::first_episode, nb::arg("shard"))
         .def("episode_index", &CacheReader::episode_index, nb::arg("episode"))
         .def(
             "episode_json",
             [](const CacheReader& self, std::int64_t episode) {
-                const std::string_view json = self.episode_json(episode);
+                const std::string json = self.episode_json(episode);
                 return nb::bytes(json.data(), json.size());
             },
             nb::arg("episode"))
-        .def("verify", &CacheReader::verify, nb::call_guard<nb::gil_scoped_release>());
+        .def("verify", &CacheReader::verify, nb::call_guard<Unlocked>());
 }
 
 }  // namespace
 
 void bind_cache(nb::module_& m) {
     bind_reader(m);
+    nb::class_<cache_detail::MappingGuard>(m, "MappingGuard",
+                                           "While it lives, reading a mapped page that is gone is no signal.")
+        .def(nb::init<>());
+    m.def(
+        "remove_leftovers", [](const std::string& folder) { remove_leftovers(folder); }, nb::arg("folder"),
+        nb::call_guard<nb::gil_scoped_release>());
+    m.def("set_max_mapped_shards", &cache_detail::set_max_mapped_shards, nb::arg("limit"));
     m.def(
         "crc32c", [](const nb::bytes& data) { return cache_detail::crc32c({data.c_str(), data.size()}); },
         nb::arg("data"), "CRC32C (Castagnoli) of bytes.");
@@ -140,12 +171,13 @@ void bind_cache(nb::module_& m) {
             [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
                std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
                 std::vector<CacheStream> read = read_streams(streams);
-                const nb::gil_scoped_release unlocked;
+                const Unlocked unlocked;
                 new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
             },
             nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
         .def_prop_ro("generation", &CacheWriter::generation)
         .def_prop_ro("num_episodes", &CacheWriter::num_episodes)
+        .def_prop_ro("notes", &CacheWriter::notes)
         .def("finished", &CacheWriter::finished)
         .def("add", &add, nb::arg("index"), nb::arg("rows"), nb::arg("json"))
         .def(
@@ -155,7 +187,7 @@ void bind_cache(nb::module_& m) {
             },
             nb::arg("stem"), nb::arg("extension"), nb::arg("bytes"))
         .def("set_details", &CacheWriter::set_details, nb::arg("stream"), nb::arg("json"))
-        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<nb::gil_scoped_release>());
+        .def("commit", &CacheWriter::commit, nb::arg("metadata"), nb::call_guard<Unlocked>());
 }
 
 }  // namespace robocache::python

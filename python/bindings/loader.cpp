@@ -9,6 +9,7 @@
 #include "bindings.hpp"
 #include "core/cuda_memory.hpp"
 #include "loader_arguments.hpp"
+#include "unlocked.hpp"
 
 namespace robocache::python {
 namespace {
@@ -19,7 +20,7 @@ void sample(const nb::sequence& tables, const Order& order, std::int64_t first_p
     const TensorView episode_view = reader.read(episode, {"sample_anchors", "episode"}, Access::write);
     const TensorView anchor_view = reader.read(anchor, {"sample_anchors", "anchor"}, Access::write);
     const std::vector<AnchorTable> views = read_tables(reader, tables, "sample_anchors");
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     sample_anchors(views, order_of(order), first_position, episode_view, anchor_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(episode_view.device.index, reader.stream());
 }
@@ -30,7 +31,7 @@ void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::
     const TensorView offset_view = reader.read(offset, {"normalise", "offset"});
     const TensorView scale_view = reader.read(scale, {"normalise", "scale"});
     const TensorView out_view = reader.read(out, {"normalise", "out"}, Access::write);
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     normalise(in, offset_view, scale_view, out_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(in.device.index, reader.stream());
 }

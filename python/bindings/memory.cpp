@@ -22,6 +22,7 @@
 #include "core/limits.hpp"
 #include "robocache/errors.hpp"
 #include "tensor_reader.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -47,7 +48,7 @@ void free_host(void* data) noexcept {
 }
 
 void free_on_gpu(void* data) noexcept {
-    const nb::gil_scoped_release unlocked;  // what the GPU is doing may itself wait for Python
+    const Unlocked unlocked;  // what the GPU is doing may itself wait for Python
     free_cuda(data);
 }
 

@@ -3,6 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "bindings.hpp"
 #include "core/limits.hpp"
 #include "core/thread_pool.hpp"
@@ -54,9 +57,19 @@ nb::dict process_limits_dict(const std::string& root) {
     return result;
 }
 
+/// nanobind lists, when Python has shut down, which of our objects are still there. Python leaves some itself: those in
+/// the frames of daemon threads and of threads of other libraries, in workers that are ended half way. Nothing can be
+/// done about these, the memory goes with the process, and users take the list for a defect. So it is off, unless
+/// ROBOCACHE_LEAK_WARNINGS=1 asks for it: tests/test_exit.py does, for all that is ours to let go.
+void set_leak_warnings() {
+    const char* asked = std::getenv("ROBOCACHE_LEAK_WARNINGS");
+    nb::set_leak_warnings(asked != nullptr && std::string_view(asked) == "1");
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
+    set_leak_warnings();
     map_exceptions(m);
     detail::watch_forks();
     m.def("version", &version);

@@ -8,6 +8,7 @@
 #include "core/cuda_memory.hpp"
 #include "memory.hpp"
 #include "outputs.hpp"
+#include "unlocked.hpp"
 #include "voxelize_arguments.hpp"
 
 namespace nb = nanobind;
@@ -59,7 +60,7 @@ template <class View, class Output>
 void run_unlocked(VoxelArguments& arguments, const View& view, const Output& output, const VoxelOptions& options,
                   const Workspace& workspace) {
     const TensorReader& reader = arguments.reader();
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     auto plan = voxelize_detail::make_plan(view, arguments.grid(), output, options, arguments.names());
     voxelize_detail::run(plan, workspace.view, reader.stream(), arguments.names());
     if (reader.must_wait()) wait_for_stream(plan.device.index, reader.stream());
@@ -84,6 +85,8 @@ nb::object directly(const nb::tuple& source, int num_arrays, const Run& run) {
         return run();
     } catch (const InvalidArgument&) {
         return nb::none();
+    } catch (const SignalRaised&) {
+        throw;  // whatever a handler raised, it is not about memory
     } catch (nb::python_error& error) {
         if (!error.matches(PyExc_RuntimeError)) throw;
         return nb::none();

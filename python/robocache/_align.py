@@ -122,6 +122,7 @@ def resample_trajectories(
     outside_valid: bool = False,
     period: float = 2 * math.pi,
     dtype: Any = None,
+    tolerance: float = 0,
     return_valid: bool = False,
     check: bool | None = None,
     backend: str | None = None,
@@ -132,7 +133,8 @@ def resample_trajectories(
     ``source_data (B, S, ...)`` with ``source_times (B, S)`` and ``target_times (B, T)`` or ``(T,)`` give
     ``(B, T, ...)``; without the batch dimension, ``(S, ...)``, ``(S,)`` and ``(T,)`` give ``(T, ...)``. Times are int64
     nanoseconds, float64 or float32 seconds. ``method=None`` is ``"linear"`` for floating data and ``"previous"`` for
-    integers and bool. ``return_valid=True`` also returns the mask of valid targets, ``(B, T)`` bool.
+    integers and bool. A target at most ``tolerance`` away from a row is at that row. ``return_valid=True`` also returns
+    the mask of valid targets, ``(B, T)`` bool.
 
     >>> import numpy as np, robocache
     >>> robocache.resample_trajectories(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]), np.array([0.5, 2.0]))
@@ -140,7 +142,8 @@ def resample_trajectories(
            [1. ]])
     """
     name = None if dtype is None else dtype_name(dtype)
-    fields = (source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, name)
+    rules = (method, latency, max_gap, outside, outside_valid, period, name, tolerance)
+    fields = (source_data, source_times, None, *rules)
     if backend is None and device is None and not wants_op():
         query = (target_times, None, None, None)
         made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)
@@ -170,6 +173,7 @@ def fuse_multimodal(
     outside_valid: bool = False,
     period: float = 2 * math.pi,
     dtype: Any = None,
+    tolerance: float = 0,
     return_valid: bool = False,
     check: bool | None = None,
     backend: str | None = None,
@@ -184,8 +188,8 @@ def fuse_multimodal(
     the streams. Without the batch dimension everything loses it. Three streams may also be passed one by one:
     ``fuse_multimodal(data1, times1, data2, times2, data3, times3, target_times)``.
 
-    ``method``, ``outside``, ``max_gap``, ``latency``, ``outside_valid`` and ``period`` are for pairs and for dicts that
-    do not say otherwise. ``dtype`` is that of the result; without it all streams must have the same.
+    ``method``, ``outside``, ``max_gap``, ``latency``, ``outside_valid``, ``period`` and ``tolerance`` are for pairs and
+    for dicts that do not say otherwise. ``dtype`` is that of the result; without it all streams must have the same.
     ``return_valid=True`` also returns ``(B, T, number of streams)`` bool.
 
     >>> import numpy as np, robocache
@@ -196,10 +200,10 @@ def fuse_multimodal(
            [ 0.5, 12.5],
            [ 1. , 15. ]])
     """
-    options = (None, method, latency, max_gap, outside, outside_valid, period, None)
+    options = (None, method, latency, max_gap, outside, outside_valid, period, None, tolerance)
     fields, target_times, names = _fuse_arguments(args, arrays, options)
     if dtype is not None:
-        fields = [(*f[:-1], dtype_name(dtype)) for f in fields]
+        fields = [(*f[:_DTYPE], dtype_name(dtype), *f[_DTYPE + 1 :]) for f in fields]
     if backend is None and device is None and not wants_op():
         made = _core.fuse_tensors(names, fields, (target_times, None, None, None), bool(return_valid), check)
         if made is not None:
@@ -250,6 +254,7 @@ def _fuse_arguments(
 
 
 _STREAM_FIELDS = tuple(f.name for f in dataclasses.fields(Stream))
+_DTYPE = _STREAM_FIELDS.index("dtype")
 
 
 def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
@@ -273,7 +278,7 @@ def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
 def _fields(s: Stream) -> Fields:
     return (
         s.values, s.times, s.offsets, s.method, s.latency, s.max_gap,
-        s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype),
+        s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype), s.tolerance,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._episode import JSON, Episode, EpisodeStream, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
 from ._statistics import Statistics
 
 SHARD_BYTES = 64 << 20
+JOURNAL = "manifest.json.next"
+"""The names of the files that an ingest is creating; gone when it is done."""
 
 
 def to_json(value: JSON) -> str:
@@ -49,8 +52,14 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
     return text
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """Where a path leads now: what is opened stays the same after ``os.chdir``."""
+    return Path(os.path.abspath(os.fspath(path)))
+
+
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
-    details = {"rate_hz": spec.rate_hz, "unit": spec.unit, "names": spec.names, "meta": spec.meta}
+    fields = ("rate_hz", "unit", "names", "method", "period", "meta")
+    details = {name: getattr(spec, name) for name in fields}
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
 
 
@@ -73,7 +82,7 @@ class Cache:
     format = "robocache"
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
-        self.path = Path(path)
+        self.path = absolute(path)
         self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
@@ -85,6 +94,7 @@ class Cache:
                 self.specs[name] = StreamSpec(
                     name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                    details.get("method"), details.get("period"),
                 )  # fmt: skip
             except (TypeError, ValueError) as error:
                 raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
@@ -113,6 +123,11 @@ class Cache:
             self._metadata = json.loads(self._reader.metadata)
         return self._metadata
 
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the source had and this cache has not: features that are not read, streams that were not chosen."""
+        return left_out_from_json(self.metadata.get("left_out"))
+
     def fingerprint(self) -> str:
         """Of the source and of the options it was ingested with."""
         return self._reader.fingerprint
@@ -127,14 +142,25 @@ class Cache:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))
 
-    def episode(self, index: int) -> Episode:
-        """Episode ``index`` of the cache; its own ``index`` is the one in the source."""
+    def episode(self, index: int, *, copy: bool = False) -> Episode:
+        """Episode ``index`` of the cache; its own ``index`` is the one in the source.
+
+        ``copy``: arrays with memory of their own, whose checksums were compared. A shard that is damaged or cut short
+        is a ``FormatError``; reading a view of a file that is cut short later ends the process (SIGBUS).
+        """
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         streams = {}
+        guard = _core.MappingGuard()
         for i, (name, spec) in enumerate(self.specs.items()):
+            if copy:
+                self._reader.check_rows(index, i)
             values, times, splits, _ = self._reader.rows(index, i)
+            if copy:
+                values, times = values.copy(), times.copy()
             streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
+        del guard
+        self._reader.require_readable()
         told = self.episode_info(index)
         return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
 
@@ -170,8 +196,10 @@ def _reopened(path: Path, generation: int, identity: str) -> Cache:
 class CacheWriter:
     """Writes the next version of a cache, episode by episode. Readers see it when ``commit`` returns, and not before.
 
-    Memory: the episodes of one shard. ``resume`` keeps the finished shards of a stopped writer with the same ``specs``
-    and ``fingerprint``; ``len(writer)`` says how many episodes they hold.
+    Memory: the episodes of one shard. ``fingerprint`` names what the episodes are made of. ``resume`` keeps the
+    finished shards of a stopped writer with the same ``specs`` and ``fingerprint``, and needs one;
+    ``len(writer)`` says how many episodes they hold. The folder is new, empty or a cache. The guide:
+    ``docs/cache_writer.md``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (2,))
@@ -191,14 +219,18 @@ class CacheWriter:
         shard_bytes: int = SHARD_BYTES,
         resume: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = absolute(path)
         self.specs = dict(specs)
+        if not self.specs:
+            raise ValueError("CacheWriter: specs must have a stream at least, got none")
         streams = [
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()
         ]
         folder = utf8("CacheWriter: path", self.path)
         self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
+        self._noted = 0
+        self._warn()
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
@@ -256,7 +288,14 @@ class CacheWriter:
         if table is not None:
             self._writer.attach("episodes", "parquet", table)
         self._writer.commit(to_json(dict(metadata or {})))
-        return Cache(self.path)
+        self._warn()
+        return Cache(self.path, _reader=self._writer.finished())
+
+    def _warn(self) -> None:
+        notes = self._writer.notes
+        for note in notes[self._noted :]:
+            warnings.warn(note, RuntimeWarning, stacklevel=3)
+        self._noted = len(notes)
 
 
 class EpisodeTable:

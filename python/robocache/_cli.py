@@ -14,7 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _cli_cache, _cli_check, _cli_export
+from . import _cli_cache, _cli_check, _cli_export, _core
+from ._cli_parser import Parser
+from ._cli_text import say
 from ._install import check_installation, print_installation_info
 from ._profile import ProfileError, Spec, VoxelSpec, profile, table
 
@@ -48,14 +50,15 @@ def shape(text: str) -> tuple[int, int, int, int]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="robocache", description="RoboCache from the command line.")
+    parser = Parser(prog="robocache", description="RoboCache from the command line.")
+    parser.add_argument("--version", action="version", version=f"robocache {_core.version()}")
     commands = parser.add_subparsers(metavar="command", required=True)
     info = commands.add_parser("info", help="what is installed and works here; of a path: what is in the dataset")
     info.add_argument("path", type=Path, nargs="?", help="a cache, or a dataset in a format that robocache.open knows")
     _cli_cache.add_measure(info)
     _cli_cache.add_source_options(info)
     info.add_argument("--json", action="store_true", help="as JSON")
-    info.set_defaults(run=run_info)
+    info.set_defaults(run=run_info, flags=info.flags())
     _cli_cache.add_commands(commands)
     _cli_check.add_commands(commands)
     _cli_export.add_commands(commands)
@@ -138,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop_output()
         unnamed = error.filename is None and error.strerror is not None
         what = f"cannot write the output: {error.strerror}" if unnamed else error
-        print(f"robocache: {what}", file=sys.stderr)
+        say(f"robocache: {what}", sys.stderr)
         return 1
     return code
 

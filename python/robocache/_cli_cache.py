@@ -7,11 +7,13 @@ import itertools
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from ._cache import SHARD_BYTES
+from ._cli_text import failed, left_out_text, say
 from ._core import FormatError
 from ._facts import facts, table
 from ._ingest import FLOATS, ingest, open_source
@@ -110,7 +112,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")
     add_source_options(add)
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
-    add.set_defaults(run=run_ingest)
+    add.set_defaults(run=run_ingest, flags=add.flags())
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
@@ -139,20 +141,34 @@ def show_progress(done: int, total: int) -> None:
         print(f"\r[{'#' * filled}{'.' * (40 - filled)}] {done}/{total} episodes", end=end, file=sys.stderr, flush=True)
 
 
+def print_note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """In the place of ``warnings.showwarning``: a user of a command needs no line of ours."""
+    print(f"robocache ingest: note: {message}", file=sys.stderr)
+
+
 def run_ingest(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     try:
-        cache = ingest(
-            args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
-            episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
-            progress=None if args.json else show_progress, format=args.format, **dict(args.option),
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.showwarning = print_note
+            cache = ingest(
+                args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
+                episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
+                progress=None if args.json else show_progress, format=args.format, **dict(args.option),
+            )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
-        return failed("ingest", error, 2, args.json)
+        return failed("ingest", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
-        return failed("ingest", error, 1, args.json)
+        return failed("ingest", error, 1, args)
     result = facts(cache) | {"seconds": round(time.perf_counter() - begin, 3)}
-    print(json.dumps(result, indent=1) if args.json else table(result))
+    show_facts(result, args)
     return 0
 
 
@@ -162,15 +178,15 @@ def run_info(args: argparse.Namespace) -> int:
         source = open_source(args.path, args.format, dict(args.option), "info")
         result = facts(source, args.measure, None if args.json else show_progress)
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
-        return failed("info", error, 2, args.json)
+        return failed("info", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
-        return failed("info", error, 1, args.json)
-    print(json.dumps(result, indent=1) if args.json else table(result))
+        return failed("info", error, 1, args)
+    show_facts(result, args)
     return 0
 
 
-def failed(command: str, error: BaseException, code: int, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"error": str(error), "type": type(error).__name__}, indent=1))
-    print(f"robocache {command}: {error}", file=sys.stderr)
-    return code
+def show_facts(result: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.json:
+        print(json.dumps(result, indent=1))
+    else:
+        say("\n".join([table(result), *left_out_text(result["left_out"], args.flags)]))

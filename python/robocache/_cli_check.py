@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ._cache import Cache
-from ._cli_cache import add_source_options, failed, option, show_progress
+from ._cli_cache import add_source_options, option, show_progress
+from ._cli_text import failed, in_options, left_out_text, say
 from ._core import FormatError
 from .quality import check
 
@@ -36,7 +37,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--checksums-only", action="store_true", help="of a cache: compare checksums, and no more")
     add_source_options(add)
     add.add_argument("--json", action="store_true", help="the report as JSON, and no progress")
-    add.set_defaults(run=run_check)
+    add.set_defaults(run=run_check, flags=add.flags())
 
 
 def run_check(args: argparse.Namespace) -> int:
@@ -50,12 +51,16 @@ def run_check(args: argparse.Namespace) -> int:
         if args.html is not None:
             report.save_html(args.html)
     except (ValueError, TypeError, ImportError, FileNotFoundError) as error:
-        return failed("check", error, 2, args.json)
+        return failed("check", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
         return refused(args, str(error))
-    print(json.dumps(report.to_json(), indent=1) if args.json else report.text())
+    if args.json:
+        print(json.dumps(report.to_json(), indent=1))
+    else:
+        left_out = left_out_text((entry.to_json() for entry in report.left_out), args.flags)
+        say("\n\n".join([report.found_text(), *(["\n".join(left_out)] if left_out else [])]))
     if not report.ok:
-        print("\n".join(report.problems), file=sys.stderr)
+        say("\n".join(report.problems), sys.stderr)
         return 1
     if args.fail_below is not None and report.score < args.fail_below:
         print(f"robocache check: the score is {report.score:.2f}, below {args.fail_below:g}", file=sys.stderr)
@@ -65,28 +70,29 @@ def run_check(args: argparse.Namespace) -> int:
 
 def run_checksums(args: argparse.Namespace) -> int:
     if args.html is not None or args.fail_below is not None or args.streams or args.option or args.threshold:
-        return failed("check", ValueError("--checksums-only goes with --json alone"), 2, args.json)
+        return failed("check", ValueError("--checksums-only goes with --json alone"), 2, args)
     if not args.path.is_dir():
-        return failed("check", FileNotFoundError(f"{args.path} is not the folder of a cache"), 2, args.json)
+        return failed("check", FileNotFoundError(f"{args.path} is not the folder of a cache"), 2, args)
     try:
         cache = Cache(args.path)
         problems = cache.verify()
     except ValueError as error:
-        return failed("check", error, 2, args.json)
+        return failed("check", error, 2, args)
     except (FormatError, OSError) as error:
         return refused(args, str(error))
     if args.json:
         print(json.dumps({"path": str(args.path), "ok": not problems, "problems": problems}, indent=1))
     elif problems:
-        print("\n".join(problems), file=sys.stderr)
+        say("\n".join(problems), sys.stderr)
     else:
-        print(f"{args.path}: {len(cache)} episodes, {cache.size_bytes} bytes: every checksum is right")
+        say(f"{args.path}: {len(cache)} episodes, {cache.size_bytes} bytes: every checksum is right")
     return 1 if problems else 0
 
 
 def refused(args: argparse.Namespace, problem: str) -> int:
     """What cannot even be opened."""
+    problem = in_options(problem, args.flags)
     if args.json:
         print(json.dumps({"path": str(args.path), "ok": False, "problems": [problem]}, indent=1))
-    print(f"robocache check: {problem}", file=sys.stderr)
+    say(f"robocache check: {problem}", sys.stderr)
     return 1

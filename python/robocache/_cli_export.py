@@ -6,11 +6,14 @@ import argparse
 import dataclasses
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ._cli_cache import add_source_options, failed, numbers, show_progress, stream_map
+from ._cli_cache import add_source_options, numbers, show_progress, stream_map
+from ._cli_text import failed, left_out_text, say
 from ._core import FormatError
+from ._escaped import escaped
 from ._export import Exported, export
 from ._grid import SPANS
 from ._types import Method
@@ -31,7 +34,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--robot-type", help="for info.json")
     add_choices(add, "all")
     add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
-    add.set_defaults(run=run_export)
+    add.set_defaults(run=run_export, flags=add.flags())
 
     look = commands.add_parser("view", help="show episodes in the Rerun viewer")
     look.add_argument("source", type=Path, help="a cache, or a dataset in a format that robocache.open knows")
@@ -39,7 +42,7 @@ def add_commands(commands: Commands) -> None:
     look.add_argument("--fps", type=float, help="rate of the aligned streams; that of the slowest stream unless given")
     add_choices(look, "the first")
     look.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
-    look.set_defaults(run=run_view)
+    look.set_defaults(run=run_view, flags=look.flags())
 
 
 def add_choices(parser: argparse.ArgumentParser, episodes: str) -> None:
@@ -72,24 +75,26 @@ def run_export(args: argparse.Namespace) -> int:
             **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError, FileExistsError) as error:
-        return failed("export", error, 2, args.json)
+        return failed("export", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
-        return failed("export", error, 1, args.json)
+        return failed("export", error, 1, args)
     if args.json:
         result = dataclasses.asdict(done) | {"path": str(done.path), "seconds": round(time.perf_counter() - begin, 3)}
         print(json.dumps(result, indent=1))
     else:
-        print(text_of(done))
+        say(text_of(done, args.flags))
     return 0
 
 
-def text_of(done: Exported) -> str:
+def text_of(done: Exported, flags: Mapping[str, str]) -> str:
     size = done.size_bytes / (1 << 20)
     head = (
         f"{done.path}: LeRobot v3.0, {done.episodes} episodes, {done.frames} frames at {done.fps:g} Hz, {size:.1f} MiB"
     )
-    names = [f"  {old} -> {new}" if old != new else f"  {old}" for old, new in done.features.items()]
-    return "\n".join([head, *names, *(["lost:"] if done.lost else []), *(f"  {line}" for line in done.lost)])
+    names = [(escaped(old), escaped(new)) for old, new in done.features.items()]
+    features = [f"  {old} -> {new}" if old != new else f"  {old}" for old, new in names]
+    lost = ["lost:", *(f"  {escaped(line)}" for line in done.lost)] if done.lost else []
+    return "\n".join([head, *features, *lost, *left_out_text((x.to_json() for x in done.left_out), flags)])
 
 
 def run_view(args: argparse.Namespace) -> int:
@@ -100,10 +105,13 @@ def run_view(args: argparse.Namespace) -> int:
             **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError, FileExistsError) as error:
-        return failed("view", error, 2, args.json)
+        return failed("view", error, 2, args)
     except (FormatError, OSError, MemoryError, NotImplementedError) as error:
-        return failed("view", error, 1, args.json)
+        return failed("view", error, 1, args)
     where = "the Rerun viewer" if args.save is None else str(args.save)
     result = {"episodes": shown, "to": where}
-    print(json.dumps(result, indent=1) if args.json else f"{len(shown)} episodes sent to {where}")
+    if args.json:
+        print(json.dumps(result, indent=1))
+    else:
+        say(f"{len(shown)} episodes sent to {where}")
     return 0

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _core
+from ._types import Method
+
 JSON = Any
 """What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
 
 KINDS = ("vector", "image", "points", "depth")
+FRAMES = ("previous", "next", "nearest")
+"""How pictures and point clouds are read: one of them is taken, they are never blended."""
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64"),
@@ -29,6 +35,10 @@ class StreamSpec:
     (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is what the source declares, never
     measured. ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
 
+    ``method`` is how the stream is read at other times: a method of ``align``, or ``(begin, end, name)`` for ranges of
+    channels. None: ``linear`` for floats, ``previous`` for integers, bool, pictures and clouds. ``period`` is that of
+    angles, None for 2 pi. Loader, export and view read the stream so unless their caller says otherwise.
+
     >>> import robocache
     >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
     28
@@ -42,6 +52,8 @@ class StreamSpec:
     unit: str | None = None
     names: tuple[str, ...] | None = None
     meta: dict[str, JSON] = field(default_factory=dict)
+    method: Method = None
+    period: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -52,6 +64,30 @@ class StreamSpec:
             raise ValueError("StreamSpec: name must not be empty")
         if any(size < 0 for size in self.shape):
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
+        if self.method is None and self.period is None:
+            method, period = _marked(self)
+        else:
+            method, period = self.method, self.period
+            _check_reading(self, method, period)
+        if method is not None and not isinstance(method, str):
+            method = tuple((int(begin), int(end), name) for begin, end, name in method) or None
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "period", None if period is None else float(period))
+
+    @property
+    def align_method(self) -> Method:
+        """``method`` as ``align`` takes it, where None stands for ``linear`` of floats also if they are pictures."""
+        return "previous" if self.method is None and self.kind != "vector" else self.method
+
+    @property
+    def align_period(self) -> float:
+        return 2 * math.pi if self.period is None else self.period
+
+    def __repr__(self) -> str:
+        """Without ``names`` and ``meta``, which may be long, and without what is not set."""
+        short = {f.name: getattr(self, f.name) for f in fields(self)[4:] if f.name not in ("names", "meta")}
+        rest = "".join(f", {name}={value!r}" for name, value in short.items() if value is not None)
+        return f"StreamSpec({self.name!r}, {self.dtype!r}, {self.shape}, {self.kind!r}{rest})"
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -65,6 +101,39 @@ class StreamSpec:
         for n in self.shape:
             size *= n
         return size
+
+
+def _check_reading(spec: StreamSpec, method: Method, period: float | None) -> None:
+    """By the contract of ``align``, for a call without rows."""
+    if method is not None and spec.kind != "vector" and method not in FRAMES:
+        raise ValueError(
+            f"StreamSpec: method of kind {spec.kind} must be one of {', '.join(FRAMES)}, since it is never blended, "
+            f"got {method!r}"
+        )
+    nothing = np.empty(0, np.int64)
+    values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
+    fields = (values, nothing, None, method, 0, None, "hold", False, 1.0 if period is None else period, None)
+    names = ("StreamSpec", "times", (("values", "times", True),))
+    _core.check_align(names, [fields], (nothing, None, None, None), None, False, None)
+
+
+def _marked(spec: StreamSpec) -> tuple[Method, float | None]:
+    """From ``meta``: ``method``, ``angles`` (a list of columns) and ``period``. Sources may mark a stream there, and
+    caches have it there that were written before ``method`` was a field. A mark that does not fit the stream is
+    something else of the same name."""
+    angles, period = spec.meta.get("angles"), spec.meta.get("period")
+    method = spec.meta.get("method")
+    if not isinstance(method, str):
+        width = spec.shape[0] if len(spec.shape) == 1 else 0
+        columns = {c for c in angles if isinstance(c, int) and 0 <= c < width} if isinstance(angles, list) else ()
+        method = [(c, c + 1, "angle") for c in sorted(columns)] or None
+    for way in ((method, period), (method, None)) if method is not None else ():
+        try:
+            _check_reading(spec, *way)
+        except ValueError:
+            continue
+        return way
+    return None, None
 
 
 @dataclass
@@ -118,6 +187,13 @@ class EpisodeStream:
         """Messages: rows, or clouds where ``kind`` is ``points``."""
         return len(self.times)
 
+    def __repr__(self) -> str:
+        """Sizes and times, no arrays."""
+        points = f" of {len(self.values)} points" if self.offsets is not None else ""
+        times = f", from {self.times[0]} to {self.times[-1]} ns" if len(self.times) else ""
+        spec = self.spec
+        return f"EpisodeStream({spec.name!r}, {spec.dtype} {spec.shape}, {len(self)} rows{points}{times})"
+
 
 @dataclass
 class Episode:
@@ -132,6 +208,11 @@ class Episode:
     streams: dict[str, EpisodeStream]
     task: str | None = None
     meta: dict[str, JSON] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Names and numbers of rows, no arrays."""
+        rows = ", ".join(f"{name!r}: {len(stream)} rows" for name, stream in self.streams.items())
+        return f"Episode({self.index}, {{{rows}}}, task={self.task!r})"
 
 
 @dataclass(frozen=True)
@@ -155,6 +236,16 @@ class LeftOut:
 
     def to_json(self) -> dict[str, JSON]:
         return {"name": self.name, "reason": self.reason, "option": self.option}
+
+
+def left_out_from_json(told: JSON) -> list[LeftOut]:
+    """The entries of a manifest, as far as they are such: other programs may have written it."""
+    entries = [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
+    return [
+        LeftOut(str(entry["name"]), str(entry["reason"]), None if entry.get("option") is None else str(entry["option"]))
+        for entry in entries
+        if "name" in entry and "reason" in entry
+    ]
 
 
 def left_out_of(source: object) -> list[LeftOut]:

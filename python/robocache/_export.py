@@ -1,11 +1,11 @@
-"""``export``: a cache, or any dataset, as a LeRobot v3.0 dataset. What is lost is told."""
+"""``export``: a cache, or any dataset, as a LeRobot v3.0 dataset. What is lost or left out is listed."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import FormatError
-from ._episode import JSON, Episode, EpisodeStream, Source, StreamSpec
+from ._episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ._grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
-from ._ingest import Progress, Streams, check_episodes, choose_streams, open_source
+from ._ingest import Progress, Streams, all_left_out, check_episodes, choose_streams, nothing_to_read, open_source
 from ._new_folder import new_folder
 from ._types import Method
+from .adapters._lerobot_depth import UNITS
 from .adapters._lerobot_write import AUTOMATIC, Column, LeRobotWriter, Pictures
 from .adapters._times import SECOND_NS
 
 MAX_RANK = 5
+TASK = "task_index"
+"""The stream that LeRobot sources have where a task changes within an episode."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What ``export`` wrote, and in ``lost`` what LeRobot cannot say: a line each, empty where nothing is.
+    """What ``export`` wrote; ``lost``: what LeRobot cannot say of it; ``left_out``: what it did not write at all.
 
     >>> import pathlib, robocache
-    >>> lost = ["/lidar: left out, point clouds have no place in LeRobot"]
-    >>> done = robocache.Exported(pathlib.Path("out"), 30.0, 2, 180, 4096, {"/arm/position": "arm.position"}, lost)
-    >>> done.features["/arm/position"], done.frames / done.fps
-    ('arm.position', 6.0)
+    >>> lidar = robocache.LeftOut("/lidar", "LeRobot has no point clouds")
+    >>> done = robocache.Exported(pathlib.Path("out"), 30.0, 2, 180, 4096, {"/arm": "arm"}, [], [lidar])
+    >>> done.features["/arm"], done.frames / done.fps, str(done.left_out[0])
+    ('arm', 6.0, '/lidar: LeRobot has no point clouds')
+    >>> done
+    Exported('out', 2 episodes, 180 frames at 30 Hz, 1 features, 0 lost, 1 left out)
     """
 
     path: Path
@@ -43,6 +48,11 @@ class Exported:
     features: dict[str, str]
     """{stream of the source: feature of the dataset}"""
     lost: list[str]
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        size = f"{self.episodes} episodes, {self.frames} frames at {self.fps:g} Hz, {len(self.features)} features"
+        return f"Exported({str(self.path)!r}, {size}, {len(self.lost)} lost, {len(self.left_out)} left out)"
 
 
 def export(
@@ -82,12 +92,18 @@ def export(
     10
     """
     opened = open_source(source, format, options, "export")
-    chosen = choose_streams(opened.specs, streams, "export")
+    chosen = choose_streams(opened.specs, streams, "export", left_out_of(opened))
+    if not chosen or not len(opened):
+        raise FormatError(f"export: {nothing_to_read(opened)}")
+    texts = task_texts(opened) if chosen.get(TASK) == TASK else {}
+    features = {
+        old: new for old, new in chosen.items() if not (texts and old == TASK)
+    }  # LeRobot has its own task_index
+    homeless = [entry for old in features if (entry := without_feature(opened.specs[old])) is not None]
+    skipped = {entry.name for entry in homeless}
     lost: list[str] = []
-    plan = {
-        old: told for old, new in chosen.items() if (told := feature_spec(opened.specs[old], new, lost)) is not None
-    }
-    check_names(plan)
+    plan = {old: feature_spec(opened.specs[old], new, lost) for old, new in features.items() if old not in skipped}
+    check_names(plan, homeless)
     used = {name: opened.specs[name] for name in plan}
     ways = check_methods(methods, used, "export")
     rate = checked_fps(fps, used)
@@ -99,7 +115,7 @@ def export(
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:
-        robot = robot_type or found_robot_type(opened.metadata)
+        robot = robot_type or found_robot_type(opened)
         writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
         for done, position in enumerate(positions, 1):
             episode = opened.episode(position)
@@ -114,8 +130,9 @@ def export(
                     stream = episode.streams[name]
                     columns[plan[name].name], num_invalid = column_at(stream, plan[name], times, ways[name], gap_ns)
                     tally.stream(stream, times, num_invalid)
-                writer.add(len(times), columns, episode.task or "")
-            tally.episode(episode, times)
+                tasks = tasks_at(episode, times, texts)
+                writer.add(len(times), columns, tasks or [episode.task or ""])
+            tally.episode(episode, times, bool(texts) and TASK in episode.streams)
             if progress is not None:
                 progress(done, len(positions))
         if not writer.episodes:
@@ -124,7 +141,8 @@ def export(
     size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
     features = {old: spec.name for old, spec in plan.items()}
     lost += tally.lines(rate, ways)
-    return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost)
+    left_out = all_left_out(opened, chosen, len(positions), homeless + tally.left_out())
+    return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost, left_out)
 
 
 def times_of(
@@ -150,12 +168,17 @@ def column_at(
     return Pictures(stream.values, rows), int((~valid).sum())
 
 
-def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec | None:
-    """What becomes of a stream, with lines for what does not come back; None where LeRobot has no place for it."""
-    if spec.kind == "points" or 0 in spec.shape or len(spec.shape) > MAX_RANK:
-        why = "point clouds have no place" if spec.kind == "points" else f"rows of shape {spec.shape} have no place"
-        lost.append(f"{spec.name}: left out, {why} in LeRobot")
-        return None
+def without_feature(spec: StreamSpec) -> LeftOut | None:
+    """A stream that LeRobot has no feature for."""
+    if spec.kind == "points":
+        return LeftOut(spec.name, "LeRobot has no point clouds")
+    if 0 in spec.shape or len(spec.shape) > MAX_RANK:
+        return LeftOut(spec.name, f"LeRobot has no rows of shape {spec.shape}")
+    return None
+
+
+def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
+    """What becomes of a stream, with lines for what does not come back."""
     name = wanted.strip("/").replace("/", ".")
     if name != wanted:
         lost.append(f"{spec.name}: named {name}, LeRobot's names have no slash")
@@ -173,16 +196,19 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec |
         lost.append(f"{spec.name}: float32, LeRobot has no bfloat16; the values are the same")
     if shape != spec.shape:
         lost.append(f"{spec.name}: rows of shape {shape}, not {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles")]
-    if spec.unit is not None or beside:
-        lost.append(f"{spec.name}: {', '.join((['unit'] if spec.unit is not None else []) + beside)} of the stream")
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
+    if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
+        beside.insert(0, "unit")
+    if beside:
+        lost.append(f"{spec.name}: {', '.join(beside)} of the stream")
     names = spec.names if kind == "vector" else None
     return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
 
 
-def check_names(plan: Mapping[str, StreamSpec]) -> None:
+def check_names(plan: Mapping[str, StreamSpec], homeless: Iterable[LeftOut]) -> None:
     if not plan:
-        raise ValueError("export: there is no stream that LeRobot can hold")
+        why = "; ".join(str(entry) for entry in homeless)
+        raise ValueError(f"export: there is no stream that LeRobot can hold: {why}")
     seen: dict[str, str] = {}
     for old, spec in plan.items():
         if not spec.name or spec.name in AUTOMATIC:
@@ -206,14 +232,34 @@ def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
     return float(fps)
 
 
-def found_robot_type(metadata: Mapping[str, JSON]) -> str | None:
-    """Of a LeRobot dataset, also through a cache."""
-    inner = metadata
+def original_metadata(source: Source) -> Mapping[str, JSON]:
+    """What the dataset says that a cache was made of; of other sources their own."""
+    inner: Mapping[str, JSON] = source.metadata
     while isinstance(inner.get("source"), dict) and isinstance(inner["source"].get("metadata"), dict):
         inner = inner["source"]["metadata"]
-    told = inner.get("info")
+    return inner
+
+
+def found_robot_type(source: Source) -> str | None:
+    told = original_metadata(source).get("info")
     robot = told.get("robot_type") if isinstance(told, dict) else None
     return robot if isinstance(robot, str) else None
+
+
+def task_texts(source: Source) -> dict[int, str]:
+    """The texts of the numbers in a stream ``task_index``; empty where it is none of LeRobot's."""
+    told = original_metadata(source).get("tasks")
+    if not isinstance(told, dict) or source.specs[TASK].dtype != "int64":
+        return {}
+    return {int(number): str(text) for number, text in told.items() if str(number).isdecimal()}
+
+
+def tasks_at(episode: Episode, times: NDArray[np.int64], texts: Mapping[int, str]) -> list[str]:
+    """The task of each frame where it changes within the episode; empty where it does not."""
+    if not texts or TASK not in episode.streams:
+        return []
+    numbers, _ = values_at(episode.streams[TASK], times, "previous", None)
+    return [texts.get(int(number), str(number)) for number in numbers.reshape(-1)]
 
 
 class Tally:
@@ -230,19 +276,23 @@ class Tally:
         self.moved[stream.spec.name] += not np.array_equal(stream.times, times)
         self.invalid[stream.spec.name] += invalid
 
-    def episode(self, episode: Episode, times: Any) -> None:
+    def episode(self, episode: Episode, times: Any, tasks_of_frames: bool) -> None:
         if not len(times):
             self.skipped.append(episode.index)
             return
-        self.no_task += episode.task is None
         tasks = episode.meta.get("tasks")
-        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1
+        self.no_task += episode.task is None and not tasks_of_frames
+        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1 and not tasks_of_frames
         self.began += int(times[0]) != 0
         self.meta += bool(episode.meta)
 
+    def left_out(self) -> list[LeftOut]:
+        """Episodes that ``skip_incomplete`` skipped."""
+        some = f"{', '.join(map(str, self.skipped[:20]))}{', ...' if len(self.skipped) > 20 else ''}"
+        return [LeftOut(f"{len(self.skipped)} episodes", f"without a frame: {some}")] if self.skipped else []
+
     def lines(self, rate: float, ways: Mapping[str, Method]) -> list[str]:
         counts = {
-            f"{len(self.skipped)} episodes without a frame were skipped: {self.skipped[:20]}": len(self.skipped),
             f"{self.no_task} episodes have no task; LeRobot needs one, and has an empty text": self.no_task,
             f"{self.several_tasks} episodes have several tasks; each has its first one now": self.several_tasks,
             f"{self.began} episodes do not begin at 0; LeRobot's do, when they began is lost": self.began,

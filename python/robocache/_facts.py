@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ._cache import Cache
 from ._core import FormatError
-from ._episode import Episode, Source
+from ._episode import Episode, Source, left_out_of
+from ._escaped import escaped
 
 HOUR_NS = 3.6e12
 
@@ -90,7 +91,7 @@ def facts(
     for name, (messages, intervals, span_ns) in measured.streams.items():
         streams[name] |= {"messages": messages, "measured_hz": intervals / span_ns * 1e9 if span_ns else None}
     result |= {"measured_episodes": measured.episodes, "hours": measured.duration_ns / HOUR_NS}
-    return result | {"streams": streams}
+    return result | {"streams": streams, "left_out": [entry.to_json() for entry in left_out_of(source)]}
 
 
 def spread(count: int, wanted: int | None) -> list[int]:
@@ -118,7 +119,7 @@ def table(result: dict[str, Any]) -> str:
     for name, x in result["streams"].items():
         rates = [f"{rate:.2f}" if rate else "-" for rate in (x["declared_hz"], x["measured_hz"])]
         row = "x".join(map(str, x["shape"])) or "1"
-        lines.append((name, x["kind"], x["dtype"], row, *rates, str(x["messages"])))
+        lines.append((escaped(name), x["kind"], x["dtype"], row, *rates, str(x["messages"])))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     return "\n".join([head, *rows])

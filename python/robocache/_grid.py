@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ._align import align
 from ._core import FormatError
-from ._episode import EpisodeStream, StreamSpec
+from ._episode import FRAMES, EpisodeStream, StreamSpec
 from ._statistics import bfloat16_to_float32
+from ._suggest import did_you_mean
 from ._types import Method, Stream
 from .adapters._times import SECOND_NS, times_at_rate
 
-FRAMES = ("previous", "next", "nearest")
 SPANS = ("overlap", "all")
 MAX_FRAMES = 1 << 24
 """Of an episode: two days at 100 Hz. More is a clock that jumped."""
@@ -27,33 +27,21 @@ MAX_SPAN_NS = 1 << 62
 
 
 def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Method:
-    """How ``align`` reads the stream: as given; pictures by ``previous``; as the source says (quaternions, angles).
-
-    None is align's own choice: ``linear`` for floats, ``previous`` for integers and bool.
-    """
-    if spec.kind in ("image", "depth"):
-        if given is not None and given not in FRAMES:
-            raise ValueError(
-                f"{op}: method of {spec.name} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
-                f"got {given!r}"
-            )
-        return given or "previous"
-    if given is not None:
-        return given
-    if isinstance(told := spec.meta.get("method"), str):
-        return told
-    angles = spec.meta.get("angles")
-    if spec.dtype.startswith(("float", "bfloat")) and isinstance(angles, list) and len(spec.shape) == 1:
-        columns = sorted({c for c in angles if isinstance(c, int) and 0 <= c < spec.shape[0]})
-        return [(c, c + 1, "angle") for c in columns] or None
-    return None
+    """How ``align`` reads the stream: as given, else as the stream says."""
+    if given is not None and spec.kind in ("image", "depth") and given not in FRAMES:
+        raise ValueError(
+            f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
+            f"got {given!r}"
+        )
+    return spec.align_method if given is None else given
 
 
 def check_methods(methods: Mapping[str, Method] | None, specs: Mapping[str, StreamSpec], op: str) -> dict[str, Method]:
     """A method for each stream of ``specs``."""
     for name in methods or {}:
         if name not in specs:
-            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}")
+            near = did_you_mean(str(name), specs)
+            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}{near}")
     return {name: method_of(spec, (methods or {}).get(name), op) for name, spec in specs.items()}
 
 
@@ -87,7 +75,9 @@ def values_at(
     stream: EpisodeStream, times: NDArray[np.int64], method: Method, max_gap_ns: int | None = None
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """The stream at these times, and where that is not held and not across a longer gap."""
-    aligned = align(Stream(plain_values(stream), stream.times, method=method, max_gap=max_gap_ns), times[None])
+    period = stream.spec.align_period
+    rows = Stream(plain_values(stream), stream.times, method=method, max_gap=max_gap_ns, period=period)
+    aligned = align(rows, times[None])
     return np.asarray(aligned.values[0]), np.asarray(aligned.valid[0])
 
 

@@ -17,6 +17,17 @@ FILTERS = {"image": "box", "depth": "nearest"}
 MAX_SIDE = 1 << 16
 
 
+def resized_specs(specs: Mapping[str, StreamSpec], size: ImageSize) -> dict[str, StreamSpec]:
+    """All streams of a cache, those with pictures in the given size. A size that changes none of them is an error."""
+    resized = {name: resized_spec(spec, size) for name, spec in specs.items()}
+    if all(resized[name] is spec for name, spec in specs.items()):
+        pictures = {name: spec.shape[:2] for name, spec in specs.items() if spec.kind in FILTERS}
+        sizes = ", ".join(f"{name!r} is {height} x {width}" for name, (height, width) in list(pictures.items())[:5])
+        why = f"{sizes} already" if pictures else "no stream has pictures"
+        raise ValueError(f"ingest: image_size must change a stream, got {size!r}, and {why}")
+    return resized
+
+
 def resized_spec(spec: StreamSpec, size: ImageSize) -> StreamSpec:
     """The stream with pictures of that size, (height, width). ``meta["resized"]``: the size it had, and the filter."""
     if isinstance(size, Mapping):
@@ -29,11 +40,11 @@ def resized_spec(spec: StreamSpec, size: ImageSize) -> StreamSpec:
         return spec
     height, width = checked_size(size)
     if spec.kind == "image" and spec.dtype != "uint8":
-        raise ValueError(f"ingest: image_size is for images of uint8, and {spec.name} is {spec.dtype}")
+        raise ValueError(f"ingest: image_size is for images of uint8, and {spec.name!r} is {spec.dtype}")
     if (height, width) == spec.shape[:2]:
         return spec
     if 0 in spec.shape:
-        raise ValueError(f"ingest: image_size cannot resize {spec.name}, whose pictures are of shape {spec.shape}")
+        raise ValueError(f"ingest: image_size cannot resize {spec.name!r}, whose pictures are of shape {spec.shape}")
     if spec.kind == "image":
         need_pillow()
     told = {"from": list(spec.shape[:2]), "filter": FILTERS[spec.kind]}

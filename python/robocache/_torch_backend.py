@@ -163,6 +163,19 @@ class Place:
         self.left = (self.rows.first(t.maximum(first).minimum(last), after=True) - 1).maximum(begin)
         self.right = self.rows.later(self.left)
         self.exact = (self.rows.time(self.left) == t) & ~self.empty
+        if stream.tolerance:
+            self.move_to_rows(duration(stream.tolerance, t))
+
+    def move_to_rows(self, tolerance: Tensor) -> None:
+        """Targets at most so far from a row are at that row: the nearer one, the left one at a tie. ``t`` stays, for
+        the sake of windows: of an exact target nothing else depends on it."""
+        from_left, to_right = (distance(self.t, self.rows.time(row)) for row in (self.left, self.right))
+        moved = at_most(to_right, tolerance) & ~at_most(from_left, to_right) & ~self.outside & ~self.empty
+        self.exact = moved | (at_most(from_left, tolerance) & ~self.empty)
+        self.left = torch.where(moved, self.right, self.left)
+        self.right = torch.where(moved, self.rows.later(self.left), self.right)
+        self.before, self.after = self.before & ~self.exact, self.after & ~self.exact
+        self.outside = self.before | self.after
 
     def ruled(self, *rules: str) -> Tensor:
         """The targets outside on a side whose rule is one of these."""

@@ -6,6 +6,7 @@ A call is a ``Call`` (everything that is no tensor) and ``Tensors``. ``compute``
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from itertools import accumulate
@@ -17,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core
 from ._arrays import HUGE
+from ._types import Stream
 
 Shapes = Sequence[tuple[Sequence[Any], torch.dtype]]
 
@@ -28,6 +30,8 @@ DTYPES = {
     )
 }  # fmt: skip
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPE_FIELD = [field.name for field in dataclasses.fields(Stream)].index("dtype")
+"""Where a stream has the dtype of its output, as ``_core`` reads it; in ``Call.options`` two places earlier."""
 
 
 class Wants(NamedTuple):
@@ -42,7 +46,7 @@ class Call(NamedTuple):
     """Everything about a call that is no tensor."""
 
     names: Any
-    options: tuple[tuple[Any, ...], ...]  # of each stream: has offsets, method, latency, max_gap, outside ... dtype
+    options: tuple[tuple[Any, ...], ...]  # of each stream: has offsets, then its fields from method on
     query: tuple[bool, ...]  # which of the query's arrays are given
     wants: Wants
     check: bool
@@ -149,7 +153,9 @@ def compute_backward(call: Call, tensors: Tensors, asked: Asked, grads: Sequence
         gradients[i] = (grad.resolve_neg(), total)
     # A stream without a gradient still counts for the number of query rows; its times serve as its values.
     specs = [
-        (spec[1], *spec[1:3], None, 0, None, "hold", False, 1.0, None) if spec[0] is None else (*spec[:-1], None)
+        (spec[1], *spec[1:3], None, 0, None, "hold", False, 1.0, None, 0)
+        if spec[0] is None
+        else (*spec[:DTYPE_FIELD], None, *spec[DTYPE_FIELD + 1 :])
         for spec in specs_of(call, tensors)
     ]
     query = tuple(None if x is None else detached(x) for x in tensors.query)

@@ -23,6 +23,7 @@ from torch import Tensor
 from ._arrays import as_torch, dtype_name
 from ._backend import gradient_refusal, output_refusal, refuse_arrays, select_backend
 from ._torch_gradient import (
+    DTYPE_FIELD,
     DTYPES,
     NAMES,
     Asked,
@@ -104,7 +105,8 @@ def as_tensor(x: Any) -> Any:
 
 def options_of(s: Stream) -> tuple[Any, ...]:
     dtype = NAMES[s.dtype] if s.dtype in NAMES else dtype_name(s.dtype)
-    return (s.offsets is not None, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, dtype)
+    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, dtype, s.tolerance)
+    return (s.offsets is not None, *rules)
 
 
 # ---- Note [Packing] --------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ def align_fake(
     shapes = []
     for v, t, cut, options in zip(tensors.values, tensors.times, tensors.offsets, call.options, strict=True):
         row_dims = 2 if cut is None and t.ndim == 2 else 1
-        shapes.append(((num_rows, num_targets, *v.shape[row_dims:]), DTYPES.get(options[-1], v.dtype)))
+        shapes.append(((num_rows, num_targets, *v.shape[row_dims:]), DTYPES.get(options[DTYPE_FIELD - 2], v.dtype)))
     return empty_outputs(call, shapes, values[0].device)
 
 

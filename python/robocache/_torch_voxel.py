@@ -88,7 +88,7 @@ def depth(
     pixels = measured.numel() // max(num_clouds, 1)
     cloud = torch.arange(num_clouds, device=depth.device).repeat_interleave(pixels)[measured]
     if features is not None:
-        features = features.reshape(-1, features.shape[-1])[measured]
+        features = features.reshape(measured.numel(), features.shape[-1])[measured]
     voxels = occupied(points[measured], cloud, num_clouds, origin, size, shape)
     placed = place(voxels, features, shape, mode, dtype, fill, deterministic)
     return placed if batched else without_batch(placed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 Array = Any
@@ -21,9 +21,10 @@ class Stream:
     Layouts (``docs/align.md``): dense ``values (E, S, ...)`` with ``times (E, S)``; ragged ``values (rows, ...)`` with
     ``times (rows,)`` and ``offsets (E + 1,)``; or one episode, ``values (rows, ...)`` with ``times (rows,)``.
 
-    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency`` and ``max_gap`` are in the same
-    unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means ``"linear"`` for
-    floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output.
+    ``times`` are int64 nanoseconds, float64 seconds or float32 seconds; ``latency``, ``max_gap`` and ``tolerance`` are
+    in the same unit. ``method`` is a name or a list of ``(begin, end, name)`` channel ranges; ``None`` means
+    ``"linear"`` for floating values and ``"previous"`` for integers and bool. ``dtype`` is the dtype of the output. A
+    target at most ``tolerance`` away from the time of a row is at that row.
 
     >>> import numpy as np, robocache
     >>> s = robocache.Stream(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]))
@@ -42,6 +43,18 @@ class Stream:
     outside_valid: bool = False
     period: float = 2 * math.pi
     dtype: Any = None
+    tolerance: float = 0
+
+    def __repr__(self) -> str:
+        """Shapes and dtypes instead of arrays, and the options that are not the default."""
+        arrays = [f"{name} {_array(getattr(self, name))}" for name in ("values", "times", "offsets")]
+        others = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[3:] if getattr(self, f.name) != f.default]
+        return f"Stream({', '.join([*arrays[: 2 + (self.offsets is not None)], *others])})"
+
+
+def _array(x: Array) -> str:
+    shape = getattr(x, "shape", None)
+    return f"{x.dtype} {tuple(shape)}" if shape is not None and hasattr(x, "dtype") else type(x).__name__
 
 
 class Query(NamedTuple):

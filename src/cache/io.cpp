@@ -1,16 +1,19 @@
-// The real file system calls.
+// The real file system calls, and the folder that a writer holds.
 #include "cache/io.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "core/interrupt.hpp"
 #include "robocache/errors.hpp"
 
 namespace robocache {
@@ -29,13 +32,34 @@ int FileIo::make_folder(const std::filesystem::path& path) {
     return error == EEXIST && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) ? 0 : -error;
 }
 
-int FileIo::create(const std::filesystem::path& path) {
-    return result_or_errno(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666));
+int FileIo::create(int folder, const std::string& name, mode_t mode) {
+    return result_or_errno(::openat(folder, name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, mode));
+}
+
+int FileIo::create_unnamed(int folder, mode_t mode) {
+    return result_or_errno(::openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
+}
+
+int FileIo::link(int file, int folder, const std::string& name) {
+    const std::string opened = "/proc/self/fd/" + std::to_string(file);
+    return result_or_errno(::linkat(AT_FDCWD, opened.c_str(), folder, name.c_str(), AT_SYMLINK_FOLLOW));
+}
+
+int FileIo::open(int folder, const std::string& name) {
+    return result_or_errno(::openat(folder, name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
 ssize_t FileIo::write(int file, const void* data, std::size_t bytes, off_t offset) {
     const ssize_t written = ::pwrite(file, data, bytes, offset);
     return written < 0 ? -errno : written;
+}
+
+int FileIo::resize(int file, off_t bytes) {
+    return result_or_errno(::ftruncate(file, bytes));
+}
+
+int FileIo::set_mode(int file, mode_t mode) {
+    return result_or_errno(::fchmod(file, mode));
 }
 
 int FileIo::sync(int file) {
@@ -46,20 +70,22 @@ int FileIo::close(int file) {
     return result_or_errno(::close(file));
 }
 
-int FileIo::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
-    return result_or_errno(::rename(from.c_str(), to.c_str()));
+int FileIo::rename(int folder, const std::string& from, const std::string& to, bool replace) {
+    if (replace) return result_or_errno(::renameat(folder, from.c_str(), folder, to.c_str()));
+    constexpr unsigned no_replace = 1;  // RENAME_NOREPLACE, which is not in every libc
+    const long result = ::syscall(SYS_renameat2, folder, from.c_str(), folder, to.c_str(), no_replace);
+    if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result_or_errno(static_cast<int>(result));
+    // A file system without it: a link is never made over another file.
+    if (::linkat(folder, from.c_str(), folder, to.c_str(), 0) != 0) return -errno;
+    return result_or_errno(::unlinkat(folder, from.c_str(), 0));
 }
 
-int FileIo::unlink(const std::filesystem::path& path) {
-    return result_or_errno(::unlink(path.c_str()));
+int FileIo::unlink(int folder, const std::string& name) {
+    return result_or_errno(::unlinkat(folder, name.c_str(), 0));
 }
 
-int FileIo::sync_folder(const std::filesystem::path& path) {
-    const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return -errno;
-    const int result = result_or_errno(::fsync(folder));
-    ::close(folder);
-    return result;
+int FileIo::sync_folder(int folder) {
+    return result_or_errno(::fsync(folder));
 }
 
 namespace cache_detail {
@@ -67,8 +93,15 @@ namespace {
 
 constexpr std::size_t largest_write = std::size_t{64} << 20;
 
-void write_all(FileIo& io, int file, const std::filesystem::path& path, std::span<const std::string_view> parts) {
-    off_t offset = 0;
+/// Whether both are one file or folder.
+bool is_same(const struct stat& a, const struct stat& b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
+void write_all(FileIo& io, int file, const std::filesystem::path& path, std::span<const std::string_view> parts,
+               off_t offset) {
     for (std::string_view part : parts) {
         while (!part.empty()) {
             const std::size_t asked = std::min(part.size(), largest_write);
@@ -78,134 +111,112 @@ void write_all(FileIo& io, int file, const std::filesystem::path& path, std::spa
             if (written == 0) fail_io(path, "write", EIO);  // no progress: do not try for ever
             part.remove_prefix(static_cast<std::size_t>(written));
             offset += written;
+            detail::poll_interrupt();  // the file has its temporary name, under which it is removed
         }
     }
 }
-
-}  // namespace
 
 void fail_io(const std::filesystem::path& path, std::string_view action, int error) {
     throw FormatError(path.string() + ": cannot " + std::string(action) + ": " +
                       std::generic_category().message(error));
 }
 
-void write_file(FileIo& io, const std::filesystem::path& path, std::span<const std::string_view> parts) {
-    std::filesystem::path temporary = path;
-    temporary += ".tmp";
-    int file = io.create(temporary);
-    if (file < 0) fail_io(temporary, "create", -file);
+bool sync_names(FileIo& io, int folder, const std::filesystem::path& path) {
+    const int result = io.sync_folder(folder);
+    if (result >= 0) return true;
+    // Network and FUSE file systems that have no call for it.
+    if (result == -EINVAL || result == -ENOTSUP || result == -EBADF || result == -ENOSYS) return false;
+    fail_io(path, "sync", -result);
+}
+
+LockedFolder::LockedFolder(FileIo& io, const std::filesystem::path& path)
+    : io_(io), path_(path), folder_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (folder_ < 0) fail_io(path, "open", errno);
     try {
-        write_all(io, file, temporary, parts);
-        if (const int result = io.sync(file); result < 0) fail_io(temporary, "sync", -result);
-        if (const int result = io.close(std::exchange(file, -1)); result < 0) fail_io(temporary, "close", -result);
-        if (const int result = io.rename(temporary, path); result < 0) fail_io(path, "rename", -result);
-    } catch (...) {
-        if (file >= 0) (void)io.close(file);
-        (void)io.unlink(temporary);
-        throw;
-    }
-    if (const int result = io.sync_folder(path.parent_path()); result < 0) {
-        fail_io(path.parent_path(), "sync", -result);
-    }
-}
-
-FolderLock::FolderLock(const std::filesystem::path& folder)
-    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (folder_ < 0) fail_io(folder, "open", errno);
-    if (::flock(folder_, LOCK_EX | LOCK_NB) == 0) return;
-    const int error = errno;
-    ::close(folder_);
-    if (error == EWOULDBLOCK) throw FormatError(folder.string() + ": another ingest is writing here");
-    fail_io(folder, "lock", error);
-}
-
-FolderLock::~FolderLock() {
-    ::close(folder_);
-}
-
-namespace {
-
-/// Opens a regular file without following a link in its last part and without waiting for a pipe.
-int open_regular(const std::filesystem::path& path, struct stat& info) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0 && errno == ELOOP) throw FormatError(path.string() + ": is a symbolic link, which a cache never has");
-    if (file < 0) fail_io(path, "open", errno);
-    if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) return file;
-    ::close(file);
-    throw FormatError(path.string() + ": is not a regular file");
-}
-
-std::size_t read_at(int file, char* data, std::size_t bytes, std::size_t offset, const std::filesystem::path& path) {
-    std::size_t done = 0;
-    while (done < bytes) {
-        const ssize_t got = ::pread(file, data + done, bytes - done, static_cast<off_t>(offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail_io(path, "read", errno);
-        if (got == 0) break;
-        done += static_cast<std::size_t>(got);
-    }
-    return done;
-}
-
-}  // namespace
-
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-    struct stat info{};
-    const int file = open_regular(path, info);
-    size_ = static_cast<std::size_t>(info.st_size);
-    device_ = info.st_dev;
-    inode_ = info.st_ino;
-    void* data = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    const int error = errno;
-    ::close(file);
-    if (data == MAP_FAILED) fail_io(path, "map", error);
-    data_ = static_cast<const char*>(data);
-}
-
-MappedFile::~MappedFile() {
-    if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
-}
-
-MappedFile::Copy::Copy(const MappedFile& file) : file_(file) {
-    struct stat info{};
-    const int descriptor = ::open(file.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor < 0) return;
-    const bool same = ::fstat(descriptor, &info) == 0 && info.st_dev == file.device_ && info.st_ino == file.inode_;
-    if (same) {
-        descriptor_ = descriptor;
-    } else {
-        ::close(descriptor);
-    }
-}
-
-MappedFile::Copy::~Copy() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-std::string_view MappedFile::Copy::read(std::size_t begin, std::size_t end) {
-    if (descriptor_ < 0) return file_.bytes().substr(begin, end - begin);
-    buffer_.resize(end - begin);
-    return {buffer_.data(), read_at(descriptor_, buffer_.data(), end - begin, begin, file_.path_)};
-}
-
-std::string read_file(const std::filesystem::path& path, std::size_t limit_bytes) {
-    struct stat info{};
-    const int file = open_regular(path, info);
-    std::string text;
-    try {
-        const auto size = static_cast<std::size_t>(info.st_size);
-        if (size > limit_bytes) {
-            throw FormatError(path.string() + ": has " + std::to_string(size) + " bytes, more than " +
-                              std::to_string(limit_bytes));
+        if (::flock(folder_, LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) throw FormatError(path.string() + ": another ingest is writing here");
+            fail_io(path, "lock", errno);
         }
-        text.resize(size);
-        text.resize(read_at(file, text.data(), size, 0, path));
+        require_in_place();
     } catch (...) {
-        ::close(file);
+        ::close(folder_);
         throw;
     }
-    ::close(file);
-    return text;
+}
+
+LockedFolder::~LockedFolder() {
+    ::close(folder_);
+}
+
+std::vector<std::string> LockedFolder::names() const {
+    const int again = ::openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR* stream = again < 0 ? nullptr : ::fdopendir(again);
+    if (stream == nullptr) {
+        const int error = errno;
+        if (again >= 0) ::close(again);
+        fail_io(path_, "list", error);
+    }
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(stream)) {
+        const std::string_view name = entry->d_name;
+        if (name != "." && name != "..") names.emplace_back(name);
+        errno = 0;
+    }
+    const int error = errno;
+    ::closedir(stream);
+    if (error != 0) fail_io(path_, "list", error);
+    return names;
+}
+
+bool LockedFolder::has(const std::string& name) const {
+    struct stat info{};
+    if (::fstatat(folder_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
+    if (errno != ENOENT) fail_io(path_of(name), "look at", errno);
+    return false;
+}
+
+void LockedFolder::require_in_place() const {
+    struct stat held{};
+    struct stat named{};
+    if (::fstat(folder_, &held) != 0) fail_io(path_, "look at", errno);
+    if (::stat(path_.c_str(), &named) == 0 && is_same(held, named)) return;
+    throw FormatError(path_.string() + ": the folder was moved or replaced during the ingest; nothing was committed");
+}
+
+bool LockedFolder::write_new(const std::string& name, mode_t mode, std::span<const std::string_view> parts) const {
+    const std::filesystem::path path = path_of(name);
+    int file = io_.create(folder_, name, mode);
+    if (file == -EEXIST) return false;
+    if (file < 0) fail_io(path, "create", -file);
+    try {
+        write_all(io_, file, path, parts);
+        if (const int result = io_.sync(file); result < 0) fail_io(path, "sync", -result);
+        if (const int result = io_.close(std::exchange(file, -1)); result < 0) fail_io(path, "close", -result);
+    } catch (...) {
+        if (file >= 0) (void)io_.close(file);
+        (void)io_.unlink(folder_, name);
+        throw;
+    }
+    return true;
+}
+
+bool LockedFolder::remove(const std::string& name) const {
+    struct stat info{};
+    if (::fstatat(folder_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT) return false;
+        fail_io(path_of(name), "look at", errno);
+    }
+    if (!S_ISREG(info.st_mode)) return false;
+    if (const int result = io_.unlink(folder_, name); result < 0) fail_io(path_of(name), "remove", -result);
+    return true;
+}
+
+void LockedFolder::sync() {
+    if (sync_names(io_, folder_, path_) || !notes_.empty()) return;
+    notes_.push_back(path_.string() +
+                     ": this file system cannot sync folders: after a power loss the newest version may be missing; a "
+                     "killed process loses nothing");
 }
 
 }  // namespace cache_detail

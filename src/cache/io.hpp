@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,80 +12,78 @@
 
 namespace robocache {
 
-/// Calls return what the system call returns, or -errno. The default does the real thing.
+/// Calls return what the system call returns, or -errno. `folder` is an open descriptor and `name` a file in it: a
+/// folder that is moved meanwhile stays the one that is written to.
 class FileIo {
 public:
     virtual ~FileIo() = default;
 
     virtual int make_folder(const std::filesystem::path& path);  ///< 0 also where it is there already
-    virtual int create(const std::filesystem::path& path);       ///< a new file to write: its descriptor
+    /// A new file to write: its descriptor. -EEXIST where anything has that name.
+    virtual int create(int folder, const std::string& name, mode_t mode);
+    virtual int create_unnamed(int folder, mode_t mode);              ///< O_TMPFILE; many file systems have it
+    virtual int link(int file, int folder, const std::string& name);  ///< names an unnamed file, or -EEXIST
+    virtual int open(int folder, const std::string& name);            ///< an existing file, to write
     virtual ssize_t write(int file, const void* data, std::size_t bytes, off_t offset);  ///< may write fewer bytes
+    virtual int resize(int file, off_t bytes);
+    virtual int set_mode(int file, mode_t mode);
     virtual int sync(int file);
     virtual int close(int file);
-    virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);
-    virtual int unlink(const std::filesystem::path& path);
-    virtual int sync_folder(const std::filesystem::path& path);
+    virtual int rename(int folder, const std::string& from, const std::string& to, bool replace);
+    virtual int unlink(int folder, const std::string& name);
+    virtual int sync_folder(int folder);
 };
 
 namespace cache_detail {
 
+constexpr mode_t shard_mode = 0444;  // nobody writes to a finished file by accident
+constexpr mode_t file_mode = 0666;   // less the umask
+
 /// Throws FormatError "<path>: cannot <action>: <text of the error>".
 [[noreturn]] void fail_io(const std::filesystem::path& path, std::string_view action, int error);
 
-/// Writes a whole file under `path` + ".tmp", syncs it, renames it to `path` and syncs the folder. On an error the
-/// temporary file is removed as far as the disk allows it, and `path` is what it was.
-void write_file(FileIo& io, const std::filesystem::path& path, std::span<const std::string_view> parts);
+/// Writes all bytes from `offset` on. `path` is for messages.
+void write_all(FileIo& io, int file, const std::filesystem::path& path, std::span<const std::string_view> parts,
+               off_t offset = 0);
 
-/// Holds a folder against other writers until it is destroyed; the system lets go where the process is killed.
-class FolderLock {
+/// A folder that is held against other writers until it is destroyed; the system lets go where the process is killed.
+/// Everything goes through the descriptor that is locked.
+class LockedFolder {
 public:
-    explicit FolderLock(const std::filesystem::path& folder);
-    ~FolderLock();
-    FolderLock(const FolderLock&) = delete;
-    FolderLock& operator=(const FolderLock&) = delete;
+    /// Throws FormatError where the folder cannot be opened or another writer has it.
+    LockedFolder(FileIo& io, const std::filesystem::path& path);
+    ~LockedFolder();
+    LockedFolder(const LockedFolder&) = delete;
+    LockedFolder& operator=(const LockedFolder&) = delete;
 
-private:
-    int folder_ = -1;
-};
-
-/// A file mapped for reading. Symbolic links and what is not a regular file are refused.
-class MappedFile {
-public:
-    explicit MappedFile(const std::filesystem::path& path);
-    ~MappedFile();
-    MappedFile(const MappedFile&) = delete;
-    MappedFile& operator=(const MappedFile&) = delete;
-
-    [[nodiscard]] std::string_view bytes() const { return {data_, size_}; }
+    [[nodiscard]] FileIo& io() const { return io_; }
+    [[nodiscard]] int descriptor() const { return folder_; }
+    [[nodiscard]] std::filesystem::path path_of(const std::string& name) const { return path_ / name; }
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    /// What is in it, but for "." and "..".
+    [[nodiscard]] std::vector<std::string> names() const;
+    [[nodiscard]] bool has(const std::string& name) const;  ///< of any kind; links are not followed
+    /// Throws FormatError where the path names another folder by now.
+    void require_in_place() const;
 
-    /// Reads the file again, by read calls: an unreadable disk or a file cut short is an error, not a signal. Where the
-    /// path names another file by now, the mapping is read instead.
-    class Copy {
-    public:
-        explicit Copy(const MappedFile& file);
-        ~Copy();
-        Copy(const Copy&) = delete;
-        Copy& operator=(const Copy&) = delete;
-        /// Bytes `[begin, end)` as they are on disk; the view lives until the next call.
-        [[nodiscard]] std::string_view read(std::size_t begin, std::size_t end);
-
-    private:
-        const MappedFile& file_;
-        int descriptor_ = -1;
-        std::vector<char> buffer_;
-    };
+    /// Writes a whole new file and syncs it; false where the name is taken. On an error the file is removed as far as
+    /// the disk allows it.
+    [[nodiscard]] bool write_new(const std::string& name, mode_t mode, std::span<const std::string_view> parts) const;
+    /// Removes a regular file; false where there is none of that name, or something else than a regular file.
+    bool remove(const std::string& name) const;
+    /// Syncs the names. Where the file system cannot sync folders, notes() says so.
+    void sync();
+    [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
 private:
+    FileIo& io_;
     std::filesystem::path path_;
-    const char* data_ = nullptr;
-    std::size_t size_ = 0;
-    dev_t device_ = 0;
-    ino_t inode_ = 0;
+    int folder_ = -1;
+    std::vector<std::string> notes_;
 };
 
-/// A small file as text. Throws FormatError where it is larger than `limit_bytes`.
-[[nodiscard]] std::string read_file(const std::filesystem::path& path, std::size_t limit_bytes);
+/// Syncs a folder; false where its file system cannot do that.
+bool sync_names(FileIo& io, int folder, const std::filesystem::path& path);
 
 }  // namespace cache_detail
 }  // namespace robocache

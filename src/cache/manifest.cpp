@@ -133,6 +133,13 @@ std::string shard_name(std::size_t i, std::uint32_t generation) {
     return "shard-" + number + "-" + hex(generation) + ".safetensors";
 }
 
+std::size_t shard_number(std::string_view name) {
+    constexpr std::string_view begin = "shard-";
+    std::size_t number = 0;
+    if (name.starts_with(begin)) std::from_chars(name.data() + begin.size(), name.data() + name.size(), number);
+    return number;
+}
+
 std::uint32_t generation_of(std::string_view name) {
     const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
     const std::size_t dot = name.find('.');

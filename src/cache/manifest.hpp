@@ -44,6 +44,8 @@ struct Manifest {
 
 /// "shard-00003-0000000a.safetensors".
 [[nodiscard]] std::string shard_name(std::size_t i, std::uint32_t generation);
+/// The number in the name of a shard; 0 where it is none.
+[[nodiscard]] std::size_t shard_number(std::string_view name);
 /// The generation in the name of a shard or of an attached file; 0 where it is not such a name.
 [[nodiscard]] std::uint32_t generation_of(std::string_view name);
 

@@ -133,31 +133,29 @@ std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> s
     return parts;
 }
 
-ShardEntry ShardBuffer::write(FileIo& io, const std::filesystem::path& path, std::span<const CacheStream> streams,
-                              std::string_view fingerprint) const {
+ShardFile ShardBuffer::file(std::span<const CacheStream> streams, std::string_view fingerprint) const {
     ShardHeader header;
     BlockSums sums;
-    std::vector<std::string_view> pieces = {{}};
+    ShardFile file;
+    file.pieces = {{}};
     for (Part& part : parts(streams)) {
         sums.add(part.bytes);
-        pieces.push_back(part.bytes);
+        file.pieces.push_back(part.bytes);
         header.tensors.push_back(std::move(part.entry));
     }
-    ShardEntry entry;
-    entry.name = path.filename().string();
+    ShardEntry& entry = file.entry;
     entry.num_episodes = num_episodes();
     entry.blocks = sums.finish();
     header.metadata = {{"format", "robocache"},
                        {"version", "1"},
                        {"fingerprint", std::string(fingerprint)},
                        {"blocks", blocks_text(entry.blocks)}};
-    const std::string text = make_safetensors_header(header);
-    pieces[0] = text;
+    file.header = make_safetensors_header(header);
+    file.pieces[0] = file.header;
     entry.header_bytes = header.size_bytes;
-    entry.header_crc32c = crc32c(text);
+    entry.header_crc32c = crc32c(file.header);
     entry.size_bytes = header.size_bytes + header.tensors.back().end;
-    write_file(io, path, pieces);
-    return entry;
+    return file;
 }
 
 }  // namespace robocache::cache_detail

@@ -1,6 +1,8 @@
 // The next version of a cache: shards first, the manifest last, then the version before goes.
 #include "cache/writer.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <new>
 #include <set>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "cache/crc32c.hpp"
+#include "cache/journal.hpp"
 #include "cache/json.hpp"
 #include "cache/reader.hpp"
 
@@ -18,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view temporary_ending = ".tmp";
+constexpr std::string_view manifest_stem = "manifest";
 
 void require_object(std::string_view what, std::string_view json) {
     try {
@@ -29,45 +32,84 @@ void require_object(std::string_view what, std::string_view json) {
     throw InvalidArgument(std::string(what) + " must be a JSON object");
 }
 
-/// The names of our own files in a folder: shards, attached files, and temporary ones.
-std::vector<std::string> our_files(const fs::path& folder) {
+/// "a, b and 3 more".
+std::string some_of(std::vector<std::string> names) {
+    constexpr std::size_t shown = 3;
+    std::sort(names.begin(), names.end());
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), shown); ++i) text += (i > 0 ? ", " : "") + json_text(names[i]);
+    return names.size() <= shown ? text : text + " and " + std::to_string(names.size() - shown) + " more";
+}
+
+std::vector<std::string> files_of(const Manifest& version) {
     std::vector<std::string> names;
-    std::error_code error;
-    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
-        std::string_view final_name = name;
-        if (final_name.ends_with(temporary_ending)) final_name.remove_suffix(temporary_ending.size());
-        const bool manifest = final_name == manifest_name && final_name != name;
-        if (manifest || generation_of(final_name) != 0) names.push_back(name);
-    }
-    if (error) fail_io(folder, "list", error.value());
+    for (const ShardEntry& shard : version.shards) names.push_back(shard.name);
+    for (const FileEntry& file : version.files) names.push_back(file.name);
     return names;
+}
+
+std::optional<Manifest> manifest_in(const LockedFolder& folder) {
+    if (!folder.has(std::string(manifest_name))) return std::nullopt;
+    return read_manifest(folder.descriptor(), folder.path());
+}
+
+/// Removes the files that the journal of a stopped ingest names: those of the version before where the new one was
+/// committed, else its own. `kept` stay, and whatever the manifest lists.
+void remove_named(LockedFolder& folder, const JournalEntries& left, const std::optional<Manifest>& committed,
+                  const std::vector<std::string>& kept = {}) {
+    std::set<std::string> keep(kept.begin(), kept.end());
+    if (committed) {
+        for (std::string& name : files_of(*committed)) keep.insert(std::move(name));
+    }
+    std::vector<std::string> names = left.creates;
+    if (committed && committed->generation >= left.generation) {
+        names.insert(names.end(), left.replaces.begin(), left.replaces.end());
+    }
+    bool is_changed = false;
+    for (const std::string& name : names) {
+        if (!keep.contains(name)) is_changed |= folder.remove(name);
+    }
+    if (is_changed) folder.sync();
 }
 
 }  // namespace
 
 struct CacheWriter::Impl {
     Impl(const fs::path& given, std::vector<CacheStream> streams, CacheWriterOptions given_options)
-        : folder(given),
-          options(std::move(given_options)),
-          io(options.io != nullptr ? *options.io : own_io),
-          buffer(streams) {
+        : options(std::move(given_options)), io(options.io != nullptr ? *options.io : own_io), buffer(streams) {
         check(streams);
-        make_folder();
-        lock.emplace(folder);
-        if (fs::symlink_status(folder / manifest_name).type() != fs::file_type::not_found) {
-            before = read_manifest(folder);
-            if (before->generation == UINT32_MAX) throw FormatError(folder.string() + ": no generation is left");
-        }
-        manifest.generation = before ? before->generation + 1 : 1;
+        const fs::path path = fs::absolute(given);
+        make_folder(path);
+        folder.emplace(io, path);
+        before = manifest_in(*folder);
+        left = Journal::read(*folder);
+        if (!before && !left) require_empty();
         manifest.fingerprint = options.fingerprint;
         manifest.streams = std::move(streams);
-        if (options.resume) resume();
-        remove_others(true);
+        journal.emplace(*folder);
+        const bool is_open = left && (!before || before->generation < left->generation);
+        if (options.resume && is_open && left->fingerprint == options.fingerprint) {
+            manifest.generation = left->generation;
+            resume();
+        } else {
+            if (left) remove_named(*folder, *left, before);
+            // Without a manifest the journal alone says that this is the folder of a cache: it stays.
+            if (left && before) {
+                journal->remove();
+                left.reset();
+            }
+            manifest.generation = free_generation();
+        }
     }
 
     void check(const std::vector<CacheStream>& streams) const {
         if (options.shard_bytes < 1) throw InvalidArgument("CacheWriter: shard_bytes must be at least 1");
+        if (options.resume && options.fingerprint.empty()) {
+            throw InvalidArgument(
+                "CacheWriter: resume needs a fingerprint, got none: without one nothing tells whether the episodes "
+                "that "
+                "are there come from the same source; give a fingerprint, or resume=False to start over");
+        }
         std::set<std::string_view> names;
         for (const CacheStream& stream : streams) {
             if (const std::string problem = problem_of(stream); !problem.empty()) {
@@ -80,58 +122,79 @@ struct CacheWriter::Impl {
         }
     }
 
-    void make_folder() {
-        if (fs::exists(folder)) return;
-        const fs::path parent = fs::absolute(folder).parent_path();
-        if (const int result = io.make_folder(folder); result < 0) fail_io(folder, "make the folder", -result);
-        if (const int result = io.sync_folder(parent); result < 0) fail_io(parent, "sync", -result);
+    void make_folder(const fs::path& path) {
+        if (fs::exists(path)) return;
+        if (const int result = io.make_folder(path); result < 0) fail_io(path, "make the folder", -result);
+        const fs::path parent = path.parent_path();
+        (void)sync_names(io, OpenFolder(parent, O_RDONLY).descriptor(), parent);
+    }
+
+    void require_empty() const {
+        const std::vector<std::string> names = folder->names();
+        if (names.empty()) return;
+        throw InvalidArgument("CacheWriter: folder must be new, empty or a cache, got " + folder->path().string() +
+                              ", which holds " + some_of(names) + " and no manifest.json; take a folder of its own");
+    }
+
+    /// The first generation after the one before whose names nobody has in this folder.
+    std::uint32_t free_generation() {
+        std::set<std::uint32_t> taken;
+        std::vector<std::string> unlisted;
+        std::uint32_t generation = before ? before->generation : 0;
+        for (const std::string& name : folder->names()) {
+            const std::uint32_t number = generation_of(name);
+            taken.insert(number);
+            if (number > generation && name == shard_name(shard_number(name), number)) unlisted.push_back(name);
+        }
+        do {
+            if (generation == UINT32_MAX) throw FormatError(folder->path().string() + ": no generation is left");
+            ++generation;
+        } while (taken.contains(generation));
+        if (!unlisted.empty()) {
+            notes.push_back(
+                folder->path().string() + ": " + some_of(unlisted) +
+                ": no manifest and no journal lists them, so they are left alone; if an ingest by an earlier "
+                "version was stopped here, remove them");
+        }
+        return generation;
     }
 
     /// Takes over the shards of this generation, from the first one up to the first that is missing or not ours.
     void resume() {
+        const std::set<std::string> ours(left->creates.begin(), left->creates.end());
         while (true) {
-            const fs::path path = folder / shard_name(manifest.shards.size(), manifest.generation);
-            if (fs::symlink_status(path).type() == fs::file_type::not_found) return;
-            try {
-                const Shard shard(path, manifest.streams);
-                const std::string* blocks = shard.header().find_metadata("blocks");
-                const std::string* fingerprint = shard.header().find_metadata("fingerprint");
-                if (blocks == nullptr || fingerprint == nullptr || *fingerprint != options.fingerprint) return;
-                ShardEntry entry{path.filename().string(),  static_cast<std::int64_t>(shard.bytes().size()),
-                                 shard.header().size_bytes, shard.num_episodes(),
-                                 shard.header_crc32c(),     parse_blocks(*blocks, path.string())};
-                const std::int64_t data = entry.size_bytes - entry.header_bytes;
-                const auto expected = static_cast<std::size_t>((data + block_bytes - 1) / block_bytes);
-                std::vector<std::string> problems;
-                if (entry.blocks.size() != expected || entry.num_episodes == 0) return;
-                shard.verify(entry.blocks, problems);
-                if (!problems.empty()) return;
-                num_episodes += entry.num_episodes;
-                manifest.shards.push_back(std::move(entry));
-            } catch (const FormatError&) {
-                return;
-            }
+            const std::string name = shard_name(manifest.shards.size(), manifest.generation);
+            std::optional<ShardEntry> entry = ours.contains(name) ? finished_shard(name) : std::nullopt;
+            if (!entry) break;
+            num_episodes += entry->num_episodes;
+            manifest.shards.push_back(std::move(*entry));
         }
+        journal->resume(*left);
+        remove_named(*folder, *left, before, files_of(manifest));
     }
 
-    /// Removes our files that belong neither to `manifest` nor, if asked, to the version before.
-    void remove_others(bool keep_before) {
-        std::set<std::string_view> keep;
-        const auto keep_files = [&](const Manifest& version) {
-            for (const ShardEntry& shard : version.shards) keep.insert(shard.name);
-            for (const FileEntry& file : version.files) keep.insert(file.name);
-        };
-        keep_files(manifest);
-        if (keep_before && before) keep_files(*before);
-        bool removed = false;
-        for (const std::string& name : our_files(folder)) {
-            if (keep.contains(name)) continue;
-            const int result = io.unlink(folder / name);
-            removed = true;
-            // Of a version that was replaced: the next ingest tries again.
-            if (result < 0 && keep_before) fail_io(folder / name, "remove", -result);
+    [[nodiscard]] std::optional<ShardEntry> finished_shard(const std::string& name) const {
+        if (!folder->has(name)) return std::nullopt;
+        try {
+            const Shard shard(folder->descriptor(), folder->path_of(name), manifest.streams);
+            const std::string* blocks = shard.header().find_metadata("blocks");
+            const std::string* fingerprint = shard.header().find_metadata("fingerprint");
+            if (blocks == nullptr || fingerprint == nullptr || *fingerprint != options.fingerprint) return std::nullopt;
+            ShardEntry entry{name,
+                             static_cast<std::int64_t>(shard.bytes().size()),
+                             shard.header().size_bytes,
+                             shard.num_episodes(),
+                             shard.header_crc32c(),
+                             parse_blocks(*blocks, name)};
+            const std::int64_t data = entry.size_bytes - entry.header_bytes;
+            const auto expected = static_cast<std::size_t>((data + block_bytes - 1) / block_bytes);
+            std::vector<std::string> problems;
+            if (entry.blocks.size() != expected || entry.num_episodes == 0) return std::nullopt;
+            shard.verify(entry.blocks, problems);
+            return problems.empty() ? std::optional(std::move(entry)) : std::nullopt;
+        } catch (const FormatError&) {
+            return std::nullopt;
         }
-        if (removed) (void)io.sync_folder(folder);
     }
 
     void require_open(const char* call) const {
@@ -140,11 +203,57 @@ struct CacheWriter::Impl {
                               (state == State::committed ? "has been committed" : "could not be written before"));
     }
 
+    /// Creates a file of this generation, after the journal names it.
+    void write_new(const std::string& name, mode_t mode, std::span<const std::string_view> parts) {
+        if (!journal->has_begun()) journal->begin(manifest.generation, manifest.fingerprint, left);
+        const auto taken = [&] {
+            throw FormatError(folder->path_of(name).string() +
+                              ": exists already, and was not made by this ingest; move it away");
+        };
+        if (folder->has(name)) taken();
+        journal->creates(name);
+        if (folder->write_new(name, mode, parts)) return;
+        journal->leaves(name);
+        taken();
+    }
+
     void flush() {
         if (buffer.num_episodes() == 0) return;
-        const fs::path path = folder / shard_name(manifest.shards.size(), manifest.generation);
-        manifest.shards.push_back(buffer.write(io, path, manifest.streams, options.fingerprint));
+        ShardFile shard = buffer.file(manifest.streams, manifest.fingerprint);
+        shard.entry.name = shard_name(manifest.shards.size(), manifest.generation);
+        write_new(shard.entry.name, shard_mode, shard.pieces);
+        manifest.shards.push_back(std::move(shard.entry));
         buffer.clear();
+    }
+
+    void commit() {
+        flush();
+        const std::string text = write_manifest(manifest);
+        // Nothing is committed that cannot be read back.
+        if (text.size() > max_manifest_bytes) throw InvalidArgument("CacheWriter::commit: the manifest is too large");
+        (void)parse_manifest(text, folder->path_of(std::string(manifest_name)).string());
+        const std::string next = std::string(manifest_stem) + "-" + hex(manifest.generation) + ".json";
+        const std::string_view parts[] = {text};
+        write_new(next, file_mode, parts);
+        if (before) journal->replaces(files_of(*before));
+        folder->sync();  // the names of the shards, before the manifest that lists them
+        folder->require_in_place();
+        const int result = io.rename(folder->descriptor(), next, std::string(manifest_name), before.has_value());
+        if (result < 0) fail_io(folder->path_of(std::string(manifest_name)), "rename", -result);
+        folder->sync();
+    }
+
+    /// After the commit. What cannot be removed now is in the journal, and the next ingest removes it.
+    void remove_before() {
+        try {
+            bool is_changed = false;
+            if (before) {
+                for (const std::string& name : files_of(*before)) is_changed |= folder->remove(name);
+            }
+            if (is_changed) folder->sync();
+            journal->remove();
+        } catch (const FormatError&) {
+        }
     }
 
     /// Runs what writes. A writer whose disk failed is of no further use: what is on the disk is not what it thinks.
@@ -154,22 +263,25 @@ struct CacheWriter::Impl {
         try {
             work();
         } catch (const std::bad_alloc&) {
-            throw OutOfMemory("CacheWriter: no memory for the episodes of a shard of " + folder.string());
+            throw OutOfMemory("CacheWriter: no memory for the episodes of a shard of " + folder->path().string());
         }
         state = State::open;
     }
 
     enum class State { open, failed, committed };
 
-    fs::path folder;
     CacheWriterOptions options;
     FileIo own_io;
     FileIo& io;
-    std::optional<FolderLock> lock;
+    std::optional<LockedFolder> folder;
     std::optional<Manifest> before;
+    std::optional<JournalEntries> left;  // by a stopped ingest, in the journal that is still there
+    std::optional<Journal> journal;
     Manifest manifest;
     ShardBuffer buffer;
     std::int64_t num_episodes = 0;
+    std::vector<std::string> notes;
+    std::optional<CacheReader> committed;
     State state = State::open;
 };
 
@@ -193,9 +305,16 @@ std::int64_t CacheWriter::num_episodes() const {
     return impl_->num_episodes;
 }
 
+std::vector<std::string> CacheWriter::notes() const {
+    std::vector<std::string> notes = impl_->notes;
+    if (impl_->folder) notes.insert(notes.end(), impl_->folder->notes().begin(), impl_->folder->notes().end());
+    return notes;
+}
+
 std::optional<CacheReader> CacheWriter::finished() const {
-    if (impl_->manifest.shards.empty()) return std::nullopt;
-    return CacheReader(std::make_shared<const CacheReader::Impl>(impl_->folder, impl_->manifest));
+    if (impl_->committed || impl_->manifest.shards.empty()) return impl_->committed;
+    const LockedFolder& folder = *impl_->folder;
+    return CacheReader(std::make_shared<const CacheReader::Impl>(folder.path(), folder.descriptor(), impl_->manifest));
 }
 
 void CacheWriter::add(std::int64_t index, std::span<const CacheRows> rows, std::string_view json) {
@@ -220,7 +339,8 @@ void CacheWriter::attach(std::string_view stem, std::string_view extension, std:
     impl.require_open("CacheWriter::attach");
     FileEntry entry{std::string(stem) + "-" + hex(impl.manifest.generation) + "." + std::string(extension),
                     static_cast<std::int64_t>(bytes.size()), crc32c(bytes)};
-    if (generation_of(entry.name) != impl.manifest.generation || stem.starts_with("shard-")) {
+    const bool is_ours = stem.starts_with("shard-") || stem == manifest_stem;
+    if (generation_of(entry.name) != impl.manifest.generation || is_ours) {
         throw InvalidArgument("CacheWriter::attach: stem and extension must be small letters and digits, got " +
                               json_text(entry.name));
     }
@@ -229,7 +349,7 @@ void CacheWriter::attach(std::string_view stem, std::string_view extension, std:
     }
     impl.writing([&] {
         const std::string_view parts[] = {bytes};
-        write_file(impl.io, impl.folder / entry.name, parts);
+        impl.write_new(entry.name, shard_mode, parts);
         impl.manifest.files.push_back(std::move(entry));
     });
 }
@@ -248,18 +368,27 @@ void CacheWriter::commit(std::string_view metadata) {
     require_object("CacheWriter::commit: metadata", metadata);
     impl.manifest.metadata = metadata;
     impl.writing([&] {
-        impl.flush();
-        const std::string text = write_manifest(impl.manifest);
-        const fs::path path = impl.folder / manifest_name;
-        // Nothing is committed that cannot be read back.
-        if (text.size() > max_manifest_bytes) throw InvalidArgument("CacheWriter::commit: the manifest is too large");
-        (void)parse_manifest(text, path.string());
-        const std::string_view parts[] = {text};
-        write_file(impl.io, path, parts);
-        impl.remove_others(false);
+        impl.commit();
+        impl.remove_before();
+        // Opened while the folder is locked: no other ingest replaces it meanwhile.
+        const LockedFolder& folder = *impl.folder;
+        impl.committed =
+            CacheReader(std::make_shared<const CacheReader::Impl>(folder.path(), folder.descriptor(), impl.manifest));
     });
     impl.state = Impl::State::committed;
-    impl.lock.reset();
+    impl.notes = notes();
+    impl.journal.reset();
+    impl.folder.reset();
+}
+
+void remove_leftovers(const fs::path& path) {
+    FileIo io;
+    LockedFolder folder(io, fs::absolute(path));
+    const std::optional<Manifest> committed = manifest_in(folder);
+    const std::optional<JournalEntries> left = Journal::read(folder);
+    if (!left) return;
+    remove_named(folder, *left, committed);
+    Journal(folder).remove();
 }
 
 }  // namespace robocache

@@ -1,12 +1,11 @@
 // What a CacheWriter holds: the episodes of the shard that is being filled.
 #pragma once
 
-#include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "cache/io.hpp"
 #include "cache/manifest.hpp"
 #include "cache/shard.hpp"
 #include "robocache/cache.hpp"
@@ -21,6 +20,13 @@ struct StreamBuffer {
     std::vector<std::int64_t> splits = {0};
 };
 
+/// The bytes of a shard, which the ShardBuffer owns but for its header, and what the manifest must say of it.
+struct ShardFile {
+    ShardEntry entry;
+    std::string header;
+    std::vector<std::string_view> pieces;  // `header` first
+};
+
 /// Episodes in memory, and how they become a shard.
 class ShardBuffer {
 public:
@@ -33,9 +39,8 @@ public:
     void clear();
     [[nodiscard]] std::int64_t num_episodes() const { return static_cast<std::int64_t>(index_.size()); }
     [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
-    /// Writes the shard and tells what the manifest must say of it.
-    [[nodiscard]] ShardEntry write(FileIo& io, const std::filesystem::path& path, std::span<const CacheStream> streams,
-                                   std::string_view fingerprint) const;
+    /// The shard without its name; the pieces live until the buffer changes.
+    [[nodiscard]] ShardFile file(std::span<const CacheStream> streams, std::string_view fingerprint) const;
 
 private:
     struct Part {

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/interrupt.hpp"
 #include "core/limits.hpp"
 #include "robocache/errors.hpp"
 #include "robocache/threads.hpp"
@@ -42,18 +43,39 @@ struct Job {
     [[nodiscard]] std::int64_t num_parts() const noexcept { return (count + grain - 1) / grain; }
     [[nodiscard]] bool has_parts_left() const noexcept { return next.load(std::memory_order_relaxed) < count; }
 
+    /// Does one part; false where none is left.
+    bool work_once() noexcept {
+        const std::int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= count) return false;
+        try {
+            body(context, begin, std::min(begin + grain, count));
+        } catch (...) {
+            fail();
+        }
+        return true;
+    }
+
     void work() noexcept {
-        for (;;) {
-            const std::int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-            if (begin >= count) return;
+        while (work_once()) {
+        }
+    }
+
+    /// The same by the thread that called: an interrupt ends the job as an exception of a body does.
+    void work_interruptibly() noexcept {
+        while (work_once()) {
             try {
-                body(context, begin, std::min(begin + grain, count));
+                poll_interrupt();
             } catch (...) {
-                const std::lock_guard lock(error_mutex);
-                if (!error) error = std::current_exception();
-                drop();
+                fail();
             }
         }
+    }
+
+    /// Keeps the exception being handled, if it is the first.
+    void fail() noexcept {
+        const std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+        drop();
     }
 
     /// What nobody has begun is not done.
@@ -92,9 +114,8 @@ public:
         for (std::int64_t i = 0; i < num_parts; ++i) wake_.notify_one();
     }
 
-    /// Does what nobody has begun, then waits for the others.
+    /// Nobody begins a part of it any more: waits for those who did.
     void finish(Job& job) {
-        job.work();
         std::unique_lock lock(mutex_);
         std::erase(jobs_, &job);  // a helper that has not come by now does not find it: nobody waits for it
         left_.wait(lock, [&] { return job.num_inside == 0; });
@@ -224,9 +245,10 @@ void detail::parallel_for(std::int64_t count, std::int64_t grain, RangeBody body
     if (num_threads() > 1) {
         const std::shared_ptr<ThreadPool> pool = current_pool();
         pool->submit(job, job.num_parts() - 1);
+        job.work_interruptibly();
         pool->finish(job);
     } else {
-        job.work();
+        job.work_interruptibly();
     }
     if (job.error) std::rethrow_exception(job.error);
 }
@@ -250,6 +272,8 @@ bool detail::BackgroundJob::is_done() const {
 }
 
 void detail::BackgroundJob::wait() const {
+    // An interrupt ends the waiting, not the job: the pool goes on with it, and it can be waited for again.
+    while (job_->work_once()) poll_interrupt();
     pool_->finish(*job_);
     if (job_->error) std::rethrow_exception(job_->error);
 }

@@ -34,7 +34,7 @@ private:
 
 /// Calls body(begin, end) over disjoint parts of [0, count), each of about `grain` items, and returns when all are
 /// done. The calling thread works too; alone when there is one part or one thread, or while the pool is at earlier
-/// calls. The first exception thrown by a body reaches the caller.
+/// calls. The first exception thrown by a body reaches the caller, and so does an interrupt (interrupt.hpp).
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
@@ -54,7 +54,7 @@ public:
 
     /// Whether wait() returns at once.
     [[nodiscard]] bool is_done() const { return job_.is_done(); }
-    /// Works too. Throws what a body has thrown first.
+    /// Works too. Throws what a body has thrown first; or an interrupt, after which the job goes on.
     void wait() const { job_.wait(); }
 
 private:

@@ -49,9 +49,9 @@ void require_alike(const ColumnPlan& column, const StreamView& stream, const Str
              std::string(name(stream.values.dtype)) + " " + shape_text(stream.values));
     }
     const auto same = [](const Duration& a, const Duration& b) { return a.ns == b.ns; };
-    if (stream.method != first.method || !same(stream.latency, first.latency) || stream.before != first.before ||
-        stream.after != first.after || stream.outside_valid != first.outside_valid ||
-        stream.max_gap.has_value() != first.max_gap.has_value()) {
+    if (stream.method != first.method || !same(stream.latency, first.latency) ||
+        !same(stream.tolerance, first.tolerance) || stream.before != first.before || stream.after != first.after ||
+        stream.outside_valid != first.outside_valid || stream.max_gap.has_value() != first.max_gap.has_value()) {
         fail(op, ArgumentName("rows", i, "stream"), "be read alike in every part", "other rules");
     }
 }

@@ -16,6 +16,7 @@ struct Search {
     std::vector<std::size_t> columns;
     std::vector<std::int64_t> shifts;  // ns from an anchor to each row asked for; empty: no shortcut
     std::int64_t shift_step = 0;       // from each of them to the next; 0: not always the same
+    std::int64_t tolerance = 0;        // ns; less than half of every step between shifts
     std::int64_t num_targets = 0;
     std::int64_t tile_targets = 0;
     bool held = false;       // outside the rows the edge is repeated, and every such target is alike in `is_pad`
@@ -101,7 +102,7 @@ private:
 }
 
 /// The window of one sample, where it lies on the rows: `before` targets before the first row, then `count` targets
-/// exactly at rows row ... row + count - 1, then the others after the last row.
+/// at rows row ... row + count - 1, then the others after the last row.
 struct Run {
     std::int64_t row = 0;
     std::int64_t before = 0;
@@ -120,6 +121,26 @@ struct Run {
     return {row, before, count};
 }
 
+/// The run, if every row of it is within the tolerance of its target and no row beside it is. Targets are more than two
+/// tolerances apart, so that inside the run no other row is either, and those outside the rows stay outside.
+template <class TimeOf>
+[[nodiscard]] Run near_run(const TimeOf& time_of, std::int64_t num_rows, std::int64_t anchor, const Search& search,
+                           const Run& run) {
+    const auto tolerance = static_cast<std::uint64_t>(search.tolerance);
+    if (tolerance == 0) return {};
+    const auto is_near_to = [&](std::int64_t row, std::int64_t j) {  // nothing wraps around: see is_near
+        const std::int64_t target = anchor + search.shifts[static_cast<std::size_t>(j)];
+        return static_cast<std::uint64_t>(time_of(row)) - static_cast<std::uint64_t>(target) + tolerance <=
+               2 * tolerance;
+    };
+    const std::int64_t last = run.before + run.count - 1;
+    const std::int64_t end = run.row + run.count;
+    if ((run.row > 0 && is_near_to(run.row - 1, run.before)) || (end < num_rows && is_near_to(end, last))) return {};
+    bool all = true;
+    for (std::int64_t j = 0; j < run.count; ++j) all = all && is_near_to(run.row + j, run.before + j);
+    return all ? run : Run{};
+}
+
 /// Every method but the windows takes a row at its target as it is, of rows with one time the last (sample_inside,
 /// neighbours_of in ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
 ///   times 0 10 20, shifts -10 0 10 20 30, anchor 0  ->  row 0, before 1, count 3
@@ -131,9 +152,11 @@ struct Run {
     const std::int64_t* shifts = search.shifts.data() + run.before;
     std::int64_t difference = 0;
     for (std::int64_t j = 0; j < run.count; ++j) difference |= from[j] ^ (anchor + shifts[j]);
+    if (difference != 0) {
+        return near_run([&](std::int64_t k) { return times[k]; }, num_rows, anchor, search, run);
+    }
     const std::int64_t end = run.row + run.count;
-    if (difference != 0 || (end < num_rows && from[run.count] == from[run.count - 1])) return {};
-    return run;
+    return end < num_rows && from[run.count] == from[run.count - 1] ? Run{} : run;
 }
 
 /// The same for even times, none of which is read: if the first row is at its target and both go on by the same step,
@@ -143,8 +166,9 @@ struct Run {
     const Run run = candidate_run(num_rows, anchor, search, row);
     if (run.count == 0) return {};
     const std::int64_t target = anchor + search.shifts[static_cast<std::size_t>(run.before)];
-    if (even.first + run.row * even.step != target || (run.count > 1 && search.shift_step != even.step)) return {};
-    return run;
+    const std::int64_t first = even.first + run.row * even.step;
+    if (first == target && (run.count == 1 || search.shift_step == even.step)) return run;
+    return near_run([&](std::int64_t k) { return even.first + k * even.step; }, num_rows, anchor, search, run);
 }
 
 }  // namespace robocache::loader_detail

@@ -12,15 +12,17 @@ namespace {
 
 using align_detail::StreamPlan;
 
-/// Ascending shifts that nothing saturates, of a stream whose methods take an exact row as it is.
+/// Ascending shifts that nothing saturates, more than two tolerances apart, of a stream whose methods take an exact row
+/// as it is.
 std::vector<std::int64_t> shifts_of(const ColumnPlan& column, const StreamPlan& stream) {
     const std::int64_t latency = stream.latency.ns;
     const bool has_windows = std::any_of(stream.ranges.begin(), stream.ranges.end(),
                                          [](const auto& range) { return align_detail::is_window(range.method); });
-    if (has_windows || !is_near(latency)) return {};
+    const std::int64_t tolerance = stream.tolerance.ns;
+    if (has_windows || !is_near(latency) || !is_near(tolerance)) return {};
     std::vector<std::int64_t> shifts;
     for (const std::int64_t delta : column.deltas) {
-        if (!is_near(delta) || (!shifts.empty() && delta + latency <= shifts.back())) return {};
+        if (!is_near(delta) || (!shifts.empty() && delta + latency - shifts.back() <= 2 * tolerance)) return {};
         shifts.push_back(delta + latency);
     }
     return shifts;
@@ -66,6 +68,7 @@ std::vector<Search> searches_of(const BatchPlan& plan) {
         search.num_targets = column.num_targets();
         search.shifts = shifts_of(column, stream);
         search.shift_step = step_of(search.shifts);
+        search.tolerance = stream.tolerance.ns;
         for (std::int64_t p = 0; p < plan.num_parts; ++p) {  // find_run reads times side by side
             if (plan.rows_of(p, search.columns[0]).stream.time_row_stride != 1) search.shifts.clear();
         }

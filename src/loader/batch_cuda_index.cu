@@ -145,17 +145,19 @@ std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency
     return steps;
 }
 
-/// How far apart the moments of a column are, where they are equally far apart; else 0.
-double run_step(const ColumnPlan& plan, std::int64_t latency) {
+/// How far apart the moments of a column are, where they are equally far apart and by more than the tolerance, so that
+/// a moment before or after the rows stays there; else 0.
+double run_step(const ColumnPlan& plan, std::int64_t latency, std::int64_t tolerance) {
     constexpr std::int64_t far = std::int64_t{1} << 60;  // nothing saturates nearer than that
     const std::vector<std::int64_t>& deltas = plan.deltas;
     const auto is_far = [](std::int64_t t) { return t > far || t < -far; };
     if (deltas.size() < 2 || is_far(latency) || std::any_of(deltas.begin(), deltas.end(), is_far)) return 0;
     const std::int64_t step = deltas[1] - deltas[0];
+    if (step <= tolerance) return 0;
     for (std::size_t j = 2; j < deltas.size(); ++j) {
         if (deltas[j] - deltas[j - 1] != step) return 0;
     }
-    return static_cast<double>(std::max<std::int64_t>(step, 0));
+    return static_cast<double>(step);
 }
 
 std::vector<EpisodeIndex> first_episodes(const DeviceColumn& column, std::size_t num_episodes) {
@@ -262,8 +264,10 @@ void CudaBatch::describe_column(const BatchPlan& plan, const BatchLayout& layout
     column.deltas = memory_->at<std::int64_t>(layout.deltas[c]);
     column.near_deltas = memory_->at<double>(layout.near_deltas[c]);
     column.latency = s.latency.ns;
+    column.tolerance = static_cast<std::uint64_t>(s.tolerance.ns);
+    column.near_tolerance = static_cast<double>(s.tolerance.ns);
     column.value_row_bytes = row_bytes(plan, c);
-    column.run_step = run_step(plan.columns[c], s.latency.ns);
+    column.run_step = run_step(plan.columns[c], s.latency.ns, s.tolerance.ns);
     if (column.run_step > 0) column.run_first = plan.columns[c].deltas[0] + s.latency.ns;
     column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
     column.method = s.ranges[0].method;

@@ -195,8 +195,8 @@ __device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& tim
 /// What to write for a target among the (at least one) rows of an episode: search, neighbours and sample of kernel.hpp.
 /// Nearly always the rows are where the guess says and inside the episode; then four times, read at once, tell it all.
 __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
-                                                   std::int64_t guess, Method method,
-                                                   const align_detail::Rules& rules) {
+                                                   std::int64_t guess, Method method, const align_detail::Rules& rules,
+                                                   std::uint64_t tolerance) {
     const std::int64_t last = times.count - 1;
     if (guess > 0 && guess + 2 <= last) {
         const std::int64_t t0 = times[guess - 1];
@@ -211,11 +211,13 @@ __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64
             const std::int64_t t_right = second ? t2 : t1;
             const bool exact = t_left == t;
             if (exact || t_right < (second ? t3 : t2)) {
-                return align_detail::sample_inside(t, {left, left + 1, exact}, t_left, t_right, method, rules);
+                const auto near = align_detail::snapped({left, left + 1, exact}, align_detail::distance(t_left, t),
+                                                        align_detail::distance(t, t_right), tolerance);
+                return align_detail::sample_inside(t, near, t_left, t_right, method, rules);
             }
         }
     }
-    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess));
+    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess), tolerance);
     return align_detail::sample_at(times, t, near, method, rules);
 }
 
@@ -232,7 +234,7 @@ __device__ inline align_detail::Sample sample_target(const DeviceColumn& column,
     }
     align_detail::Rules rules = column.rules;
     rules.max_gap.ns = rows.max_gap;
-    return sample_near(times, t, guessed_row(rows, t), column.method, rules);
+    return sample_near(times, t, guessed_row(rows, t), column.method, rules, column.tolerance);
 }
 
 /// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
@@ -261,7 +263,8 @@ __device__ __forceinline__ bool place_by_period(const DeviceColumn& column, cons
     align_detail::Rules rules = column.rules;
     if (rules.has_max_gap) rules.max_gap.seconds = static_cast<double>(rows.max_gap);  // ns, as the times are
     const auto row = static_cast<std::uint32_t>(__double2loint(left_and_whole));
-    const align_detail::Neighbours near{0, 1, t_left == t};
+    const align_detail::Neighbours near =
+        align_detail::snapped({0, 1, t_left == t}, t - t_left, t_right - t, column.near_tolerance);
     const align_detail::Sample sample = align_detail::sample_inside(t, near, t_left, t_right, column.method, rules);
     const auto row_bytes = static_cast<std::uint32_t>(column.value_row_bytes);
     placed.a = rows.values + static_cast<std::uint64_t>(row) * row_bytes + (sample.rows[0] != 0 ? row_bytes : 0);

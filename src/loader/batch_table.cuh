@@ -60,6 +60,8 @@ struct DeviceColumn {
     const std::int64_t* deltas;
     const double* near_deltas;  // the same; NaN where float64 does not count that far
     std::int64_t latency;
+    std::uint64_t tolerance;  // ns
+    double near_tolerance;    // the same
     char* out;
     bool* padding;  // null: not asked for
     std::int64_t value_row_bytes;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/interrupt.hpp"
 #include "robocache/loader.hpp"
 #include "robocache/threads.hpp"
 
@@ -179,6 +180,21 @@ TEST(BatchReaderOnThreads, IsReadBySeveralThreadsAtOnce) {
         EXPECT_EQ(batch.values, batches[0].values);
         EXPECT_EQ(batch.padding, batches[0].padding);
     }
+}
+
+TEST(BatchReaderOnThreads, AnInterruptEndsARead) {
+    struct Interrupted {};
+    const Recordings given;
+    const BatchReader reader = given.reader({Method::linear});
+    const auto count = static_cast<std::int64_t>(given.anchors.size());
+    Batch batch(count, static_cast<std::int64_t>(given.on_rows.size()));
+    set_num_threads(1);  // else the other threads may be done before the caller looks
+    {
+        const detail::InterruptScope scope([] { throw Interrupted(); }, std::chrono::nanoseconds(0));
+        EXPECT_THROW(reader.read({9, 2}, 0, {&batch.views, 1}), Interrupted);
+    }
+    reader.read({9, 2}, 0, {&batch.views, 1});
+    expect_one_after_the_other(given, Method::linear, batch, count);
 }
 
 TEST(BatchReaderOnThreads, ReadsAheadWhileTheCallerGoesOn) {

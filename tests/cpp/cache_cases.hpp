@@ -28,7 +28,13 @@ inline std::string read_bytes(const fs::path& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Finished files of a cache are read-only.
+inline void make_writable(const fs::path& path) {
+    if (fs::is_regular_file(path)) fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
+}
+
 inline void write_bytes(const fs::path& path, std::string_view bytes) {
+    make_writable(path);
     std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
@@ -154,20 +160,44 @@ struct Killed {};
 /// Numbers every call. At call number `at` it fails, or dies: then nothing reaches the disk any more.
 class FaultyIo : public FileIo {
 public:
-    enum class Fault { none, error, error_from_then_on, short_write, die, die_half_written, power_loss, kill };
+    enum class Fault {
+        none,
+        error,
+        error_from_then_on,
+        short_write,
+        die,
+        die_half_written,
+        power_loss,         // what was not synced is gone, removals have happened
+        power_loss_undone,  // the same, and removals that were not synced have not happened
+        kill
+    };
 
     FaultyIo(Fault fault, int at, int error = 0) : fault_(fault), at_(at), error_(error) {}
     int num_calls = 0;
+    bool has_unnamed_files = true;  // O_TMPFILE
+    int folder_error = 0;           // of every sync of a folder
 
     int make_folder(const fs::path& path) override {
         return step([&] { return FileIo::make_folder(path); });
     }
-    int create(const fs::path& path) override {
-        const int file = step([&] { return FileIo::create(path); });
-        if (file >= 0) {
-            open_files_[file] = path;
-            unsynced_.insert(path);
-        }
+    int create(int folder, const std::string& name, mode_t mode) override {
+        const int file = step([&] { return FileIo::create(folder, name, mode); });
+        if (file >= 0) appeared(file, path_of(folder, name));
+        return file;
+    }
+    int create_unnamed(int folder, mode_t mode) override {
+        return step([&] { return has_unnamed_files ? FileIo::create_unnamed(folder, mode) : -EOPNOTSUPP; });
+    }
+    int link(int file, int folder, const std::string& name) override {
+        return step([&] {
+            const int result = FileIo::link(file, folder, name);
+            if (result >= 0) created_.insert(path_of(folder, name));
+            return result;
+        });
+    }
+    int open(int folder, const std::string& name) override {
+        const int file = step([&] { return FileIo::open(folder, name); });
+        if (file >= 0) open_files_[file] = path_of(folder, name);
         return file;
     }
     ssize_t write(int file, const void* data, std::size_t bytes, off_t offset) override {
@@ -175,34 +205,59 @@ public:
         const bool part = now && (fault_ == Fault::short_write || fault_ == Fault::die_half_written);
         if (part) bytes = (bytes + 1) / 2;
         if (part && fault_ == Fault::die_half_written) (void)FileIo::write(file, data, bytes, offset);
-        return step([&] { return FileIo::write(file, data, bytes, offset); });
+        return step([&] {
+            const auto found = open_files_.find(file);
+            if (found != open_files_.end() && !unsynced_.contains(found->second)) unsynced_[found->second] = offset;
+            return FileIo::write(file, data, bytes, offset);
+        });
+    }
+    int resize(int file, off_t bytes) override {
+        return step([&] { return FileIo::resize(file, bytes); });
+    }
+    int set_mode(int file, mode_t mode) override {
+        return step([&] { return FileIo::set_mode(file, mode); });
     }
     int sync(int file) override {
         return step([&] {
-            unsynced_.erase(open_files_[file]);
+            const auto found = open_files_.find(file);
+            if (found != open_files_.end()) unsynced_.erase(found->second);
             return FileIo::sync(file);
         });
     }
     int close(int file) override {
+        open_files_.erase(file);
         if (dead_) return FileIo::close(file);
         const int result = step([&] { return FileIo::close(file); });
         if (result < 0) (void)FileIo::close(file);  // as Linux does
         return result;
     }
-    int rename(const fs::path& from, const fs::path& to) override {
+    int rename(int folder, const std::string& from, const std::string& to, bool replace) override {
         return step([&] {
-            renames_.push_back({from, to, fs::exists(to) ? std::optional(read_bytes(to)) : std::nullopt});
-            if (unsynced_.erase(from) > 0) unsynced_.insert(to);  // a rename syncs no data
-            return FileIo::rename(from, to);
+            const fs::path source = path_of(folder, from);
+            const fs::path target = path_of(folder, to);
+            renames_.push_back({source, target, fs::exists(target) ? std::optional(read_bytes(target)) : std::nullopt});
+            if (auto node = unsynced_.extract(source)) {  // a rename syncs no data
+                node.key() = target;
+                unsynced_.insert(std::move(node));
+            }
+            return FileIo::rename(folder, from, to, replace);
         });
     }
-    int unlink(const fs::path& path) override {
-        return step([&] { return FileIo::unlink(path); });
-    }
-    int sync_folder(const fs::path& path) override {
+    int unlink(int folder, const std::string& name) override {
         return step([&] {
+            const fs::path path = path_of(folder, name);
+            removed_[path] = read_bytes(path);
+            created_.erase(path);
+            return FileIo::unlink(folder, name);
+        });
+    }
+    int sync_folder(int folder) override {
+        return step([&] {
+            if (folder_error != 0) return -folder_error;
             renames_.clear();
-            return FileIo::sync_folder(path);
+            created_.clear();
+            removed_.clear();
+            return FileIo::sync_folder(folder);
         });
     }
 
@@ -212,28 +267,47 @@ private:
         std::optional<std::string> before;
     };
 
+    static fs::path path_of(int folder, const std::string& name) {
+        return fs::read_symlink("/proc/self/fd/" + std::to_string(folder)) / name;
+    }
+
+    void appeared(int file, const fs::path& path) {
+        open_files_[file] = path;
+        unsynced_[path] = 0;
+        created_.insert(path);
+    }
+
     template <class Call>
     auto step(const Call& call) -> decltype(call()) {
         if (dead_) return -EIO;
         const int number = num_calls++;
         const bool now = number == at_;
         if (now && fault_ == Fault::kill) ::raise(SIGKILL);
-        if (now && fault_ == Fault::power_loss) lose_power();
-        dead_ = now && (fault_ == Fault::die || fault_ == Fault::die_half_written || fault_ == Fault::power_loss);
+        const bool power = fault_ == Fault::power_loss || fault_ == Fault::power_loss_undone;
+        if (now && power) lose_power();
+        dead_ = now && (fault_ == Fault::die || fault_ == Fault::die_half_written || power);
         if (dead_) throw Killed{};
         if (now && fault_ == Fault::error) return -error_;
         if (number >= at_ && fault_ == Fault::error_from_then_on) return -error_;
         return call();
     }
 
-    /// What was never synced is gone: bytes of files, and renames; removals have happened.
+    /// What was never synced is gone: bytes of files, renames, and the names of new files.
     void lose_power() {
-        for (const fs::path& path : unsynced_) {
-            if (fs::exists(path)) fs::resize_file(path, fs::file_size(path) / 2);
+        for (const auto& [path, synced] : unsynced_) {
+            if (!fs::exists(path)) continue;
+            make_writable(path);
+            const auto kept = static_cast<std::uintmax_t>(synced);
+            fs::resize_file(path, kept + (fs::file_size(path) - kept) / 2);
         }
         for (auto it = renames_.rbegin(); it != renames_.rend(); ++it) {
             if (fs::exists(it->to)) fs::rename(it->to, it->from);
             if (it->before) write_bytes(it->to, *it->before);
+        }
+        for (const fs::path& path : created_) fs::remove(path);
+        if (fault_ != Fault::power_loss_undone) return;
+        for (const auto& [path, bytes] : removed_) {
+            if (!created_.contains(path)) write_bytes(path, bytes);
         }
     }
 
@@ -242,7 +316,9 @@ private:
     int error_;
     bool dead_ = false;
     std::map<int, fs::path> open_files_;
-    std::set<fs::path> unsynced_;
+    std::map<fs::path, off_t> unsynced_;  // and where the bytes begin that are not on disk yet
+    std::set<fs::path> created_;          // since the last sync of the folder
+    std::map<fs::path, std::string> removed_;
     std::vector<Rename> renames_;
 };
 

@@ -13,6 +13,17 @@ using namespace cache_detail;
 using namespace cache_test;
 using Fault = FaultyIo::Fault;
 
+/// Names that a writer gives, and some like them; the bytes of each are its name.
+const std::set<std::string> foreign_names = {"run-20240115.mcap",
+                                             "shard-00000-00000001.safetensors.bak",
+                                             "episodes-00000002.parquet",
+                                             "shard-00001-00000003.safetensors",
+                                             "manifest.json.tmp",
+                                             "manifest-00000004.json",
+                                             "notes.txt",
+                                             "shard-00000-00000009.safetensors",
+                                             "manifest.json.next.tmp"};
+
 /// Writes version 2 over version 1 (or over nothing) on a faulty disk, and looks at what is left.
 class CacheFaults : public CacheTest {
 protected:
@@ -24,13 +35,16 @@ protected:
             expected[seed] = contents(CacheReader(clean));
         }
         FaultyIo counting(Fault::none, -1);
-        write_version(root / "counted", 2, &counting);
-        num_calls = counting.num_calls + 10;  // over an older version there is more to remove
+        write_version(root / "clean1", 2, &counting);
+        num_calls = counting.num_calls + 12;  // without unnamed files, or after a stopped ingest, there are more
     }
 
+    /// Version 1 and, beside it, files of others.
     void prepare(bool over_version_1) {
         fs::remove_all(folder);
-        if (over_version_1) write_version(folder, 1);
+        if (!over_version_1) return;
+        write_version(folder, 1);
+        for (const std::string& name : foreign_names) write_bytes(folder / name, name);
     }
 
     /// Old, new, or a typed error where there was nothing before; and the next ingest leaves nothing behind.
@@ -46,21 +60,26 @@ protected:
         write_version(folder, 2, nullptr, resume);
         const CacheReader reader(folder);
         EXPECT_EQ(contents(reader), expected[2]);
-        EXPECT_EQ(names_in(folder), names_of(reader));
+        std::set<std::string> names = names_of(reader);
+        if (over_version_1) {
+            for (const std::string& name : foreign_names) EXPECT_EQ(read_bytes(folder / name), name);
+            names.insert(foreign_names.begin(), foreign_names.end());
+        }
+        EXPECT_EQ(names_in(folder), names);
     }
 
     std::map<unsigned, std::string> expected;
     int num_calls = 0;
 };
 
-TEST_F(CacheFaults, DeathAtEveryCallLeavesTheOldCacheOrTheNewOne) {
-    for (const Fault fault : {Fault::die, Fault::die_half_written, Fault::power_loss}) {
+TEST_F(CacheFaults, DeathAtEveryCallLeavesTheOldCacheOrTheNewOneAndNoFileOfOthersChanges) {
+    for (const Fault fault : {Fault::die, Fault::die_half_written, Fault::power_loss, Fault::power_loss_undone}) {
         int deaths = 0;
         for (int at = 0; at < num_calls; ++at) {
-            const bool over_version_1 = at % 2 == 0 || fault == Fault::power_loss;
-            for (const bool over : {over_version_1, true}) {
+            for (const bool over : {false, true}) {
                 prepare(over);
                 FaultyIo io(fault, at);
+                io.has_unnamed_files = at % 2 == 0 || over;
                 try {
                     write_version(folder, 2, &io);
                 } catch (const Killed&) {
@@ -73,6 +92,65 @@ TEST_F(CacheFaults, DeathAtEveryCallLeavesTheOldCacheOrTheNewOne) {
     }
 }
 
+TEST_F(CacheFaults, DeathWhileAStoppedIngestIsResumedOrReplacedLosesNothing) {
+    for (const Fault fault : {Fault::die, Fault::power_loss, Fault::power_loss_undone}) {
+        int deaths = 0;
+        for (int at = 0; at < num_calls; ++at) {
+            for (const bool resume : {false, true}) {
+                prepare(at % 2 == 0);
+                FaultyIo stopped(fault, 14);  // two shards are there, perhaps
+                EXPECT_THROW(write_version(folder, 2, &stopped), Killed);
+                FaultyIo io(fault, at);
+                try {
+                    write_version(folder, 2, &io, resume);
+                } catch (const Killed&) {
+                    ++deaths;
+                }
+                look(at % 2 == 0, at % 3 == 0);
+            }
+        }
+        EXPECT_GT(deaths, 40);
+    }
+}
+
+TEST_F(CacheFaults, AStoppedFirstIngestStaysResumableWhenOthersPutFilesBesideIt) {
+    for (int at = 0; at < num_calls; ++at) {
+        fs::remove_all(folder);
+        FaultyIo stopped(Fault::die, 14);
+        EXPECT_THROW(write_version(folder, 2, &stopped), Killed);
+        for (const std::string& name : foreign_names) write_bytes(folder / name, name);
+        FaultyIo io(Fault::die, at);
+        try {
+            write_version(folder, 1, &io);
+        } catch (const Killed&) {
+        }
+        write_version(folder, 2, nullptr, at % 2 == 0);
+        const CacheReader reader(folder);
+        EXPECT_EQ(contents(reader), expected[2]);
+        std::set<std::string> names = names_of(reader);
+        names.insert(foreign_names.begin(), foreign_names.end());
+        EXPECT_EQ(names_in(folder), names);
+        for (const std::string& name : foreign_names) EXPECT_EQ(read_bytes(folder / name), name);
+    }
+}
+
+TEST_F(CacheFaults, AfterADeathAtAnyCallRemovingLeftoversLeavesTheCacheAlone) {
+    for (int at = 0; at < num_calls; ++at) {
+        prepare(true);
+        FaultyIo io(Fault::die, at);
+        try {
+            write_version(folder, 2, &io);
+        } catch (const Killed&) {
+        }
+        remove_leftovers(folder);
+        const CacheReader reader(folder);
+        EXPECT_TRUE(contents(reader) == expected[1] || contents(reader) == expected[2]);
+        std::set<std::string> names = names_of(reader);
+        names.insert(foreign_names.begin(), foreign_names.end());
+        EXPECT_EQ(names_in(folder), names) << at;
+    }
+}
+
 TEST_F(CacheFaults, AProcessKilledAtEveryCallLeavesTheOldCacheOrTheNewOne) {
     int deaths = 0;
     for (int at = 0; at < num_calls; ++at) {
@@ -82,6 +160,7 @@ TEST_F(CacheFaults, AProcessKilledAtEveryCallLeavesTheOldCacheOrTheNewOne) {
             ASSERT_GE(child, 0);
             if (child == 0) {
                 FaultyIo io(Fault::kill, at);
+                io.has_unnamed_files = at % 4 < 2;
                 write_version(folder, 2, &io);
                 _exit(0);
             }
@@ -92,6 +171,21 @@ TEST_F(CacheFaults, AProcessKilledAtEveryCallLeavesTheOldCacheOrTheNewOne) {
         }
     }
     EXPECT_GT(deaths, 50);
+}
+
+TEST_F(CacheFaults, AFileSystemThatCannotSyncFoldersWorksAndIsNoted) {
+    for (const int error : {EINVAL, ENOTSUP, EBADF}) {
+        prepare(true);
+        FaultyIo io(Fault::none, -1);
+        io.folder_error = error;
+        const std::vector<CacheStream> streams = some_streams();
+        CacheWriter writer(folder, streams, {.shard_bytes = 1, .io = &io});
+        for (unsigned e = 0; e < 3; ++e) writer.add(e + 10, make_episode(streams, 20 + e).rows);
+        writer.commit();
+        ASSERT_EQ(writer.notes().size(), 2U);  // the other: a file that looks like a shard of a stopped ingest
+        EXPECT_NE(writer.notes()[1].find("cannot sync folders"), std::string::npos);
+        EXPECT_EQ(CacheReader(folder).verify(), std::vector<std::string>{});
+    }
 }
 
 TEST_F(CacheFaults, AFailingDiskGivesATypedErrorThatNamesThePathAndCommitsNothingHalf) {
@@ -133,7 +227,7 @@ TEST_F(CacheFaults, InterruptedAndShortWritesAreContinued) {
 
 TEST_F(CacheFaults, AWriterWhoseDiskFailedTakesNothingMore) {
     const std::vector<CacheStream> streams = some_streams();
-    FaultyIo io(Fault::error, 5, EIO);
+    FaultyIo io(Fault::error_from_then_on, 5, EIO);
     CacheWriter writer(folder, streams, {.shard_bytes = 1, .io = &io});
     EXPECT_THROW(
         {
@@ -162,6 +256,7 @@ protected:
 
     /// Changes one bit of a file in place.
     static void flip(const fs::path& path, std::size_t bit) {
+        make_writable(path);
         std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
         file.seekg(static_cast<std::streamoff>(bit / 8));
         const auto byte = static_cast<char>(file.get() ^ (1 << (bit % 8)));
@@ -228,6 +323,7 @@ TEST_F(CacheDamage, ShortenedFilesAreFoundAlsoUnderAReader) {
         EXPECT_THROW((void)parse_safetensors(std::string_view(bytes).substr(0, size), "s"), FormatError);
         if (size % 4096 != 0) continue;
         const CacheReader open_before(folder);
+        make_writable(path);
         fs::resize_file(path, size);
         EXPECT_THROW(CacheReader{folder}, FormatError);
         EXPECT_FALSE(open_before.verify().empty());

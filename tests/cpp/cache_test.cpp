@@ -7,6 +7,7 @@
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
+#include "cache/reader.hpp"
 #include "cache_cases.hpp"
 
 namespace robocache {
@@ -143,7 +144,8 @@ TEST_F(CacheTest, ResumingKeepsFinishedShardsOfTheSameSourceOnly) {
     }
     EXPECT_THROW(CacheReader{folder}, FormatError);
     EXPECT_EQ(start("a", true).num_episodes(), 2);
-    EXPECT_EQ(names_in(folder).size(), 2U);
+    EXPECT_EQ(names_in(folder).size(), 3U);  // and the journal
+    fs::remove(folder / "shard-00001-00000001.safetensors");
     write_bytes(folder / "shard-00001-00000001.safetensors", "torn");
     CacheWriter writer = start("a", true);
     EXPECT_EQ(writer.num_episodes(), 1);
@@ -177,14 +179,118 @@ TEST_F(CacheTest, OneWriterAtATime) {
     CacheWriter(folder, some_streams()).commit();
 }
 
-TEST_F(CacheTest, FilesOfOthersStayWhereTheyAre) {
+TEST_F(CacheTest, FilesOfOthersStayWhereTheyAreAlsoUnderNamesOfTheNextGeneration) {
     write_version(folder, 1);
-    for (const char* name : {"notes.txt", "shard-1.safetensors", "shard-00000-0000000g.safetensors", "a-b.tmp"}) {
+    std::set<std::string> others;
+    for (const char* name : {"notes.txt", "shard-1.safetensors", "shard-00000-0000000g.safetensors", "a-b.tmp",
+                             "run-20240115.mcap", "shard-00000-00000002.safetensors", "episodes-00000003.parquet"}) {
         write_bytes(folder / name, "mine");
+        others.insert(name);
     }
-    write_bytes(folder / "shard-00000-00000009.safetensors", "left over");
     write_version(folder, 2);
-    EXPECT_EQ(names_in(folder).size(), names_of(CacheReader(folder)).size() + 4);
+    const CacheReader reader(folder);
+    EXPECT_EQ(reader.generation(), 4U);  // the first whose names are free
+    std::set<std::string> names = names_of(reader);
+    names.insert(others.begin(), others.end());
+    EXPECT_EQ(names_in(folder), names);
+    for (const std::string& name : others) EXPECT_EQ(read_bytes(folder / name), "mine");
+}
+
+TEST_F(CacheTest, AFolderWithFilesOfOthersAndNoManifestIsRefused) {
+    fs::create_directory(folder);
+    write_bytes(folder / "run-20240115.mcap", "mine");
+    try {
+        CacheWriter(folder, some_streams());
+        ADD_FAILURE();
+    } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find("run-20240115.mcap"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(names_in(folder), std::set<std::string>{"run-20240115.mcap"});
+    fs::remove(folder / "run-20240115.mcap");
+    write_bytes(folder / "manifest.json.next", "");  // of somebody else: an unfinished journal has another mode
+    EXPECT_THROW(CacheWriter(folder, some_streams()), FormatError);
+    EXPECT_TRUE(fs::exists(folder / "manifest.json.next"));
+}
+
+TEST_F(CacheTest, AFileThatAppearsUnderANameOfTheWriterIsNeitherOverwrittenNorRemoved) {
+    const std::vector<CacheStream> streams = some_streams();
+    {
+        CacheWriter writer(folder, streams, {.shard_bytes = 1});
+        writer.add(0, make_episode(streams, 1).rows);
+        write_bytes(folder / "shard-00001-00000001.safetensors", "mine");
+        EXPECT_THROW(writer.add(1, make_episode(streams, 2).rows), FormatError);
+    }
+    write_version(folder, 1);
+    EXPECT_EQ(read_bytes(folder / "shard-00001-00000001.safetensors"), "mine");
+    EXPECT_EQ(CacheReader(folder).generation(), 2U);
+    {
+        CacheWriter writer(root / "first", streams);
+        writer.add(0, make_episode(streams, 1).rows);
+        write_bytes(root / "first" / "manifest.json", "mine");
+        EXPECT_THROW(writer.commit(), FormatError);
+    }
+    EXPECT_EQ(read_bytes(root / "first" / "manifest.json"), "mine");
+}
+
+TEST_F(CacheTest, AFolderThatIsMovedDuringAnIngestIsNotCommittedElsewhere) {
+    write_version(folder, 1);
+    const fs::path other = root / "other";
+    write_version(other, 2);
+    const std::string before = contents(CacheReader(other));
+    const std::vector<CacheStream> streams = some_streams();
+    CacheWriter writer(folder, streams, {.shard_bytes = 1});
+    fs::rename(folder, root / "moved");
+    fs::rename(other, folder);
+    writer.add(0, make_episode(streams, 7).rows);
+    EXPECT_THROW(writer.commit(), FormatError);
+    EXPECT_EQ(contents(CacheReader(folder)), before);
+    EXPECT_EQ(names_in(folder), names_of(CacheReader(folder)));
+    EXPECT_EQ(CacheReader(root / "moved").generation(), 1U);
+}
+
+TEST_F(CacheTest, ResumingWithoutAFingerprintIsRefused) {
+    EXPECT_THROW(CacheWriter(folder, some_streams(), {.resume = true}), InvalidArgument);
+    EXPECT_FALSE(fs::exists(folder));
+}
+
+TEST_F(CacheTest, FinishedFilesAreReadOnly) {
+    write_version(folder, 1);
+    for (const fs::path& path : CacheReader(folder).files()) {
+        if (path.filename() == "manifest.json") continue;
+        EXPECT_EQ(fs::status(path).permissions() & fs::perms::all,
+                  fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
+    }
+}
+
+TEST_F(CacheTest, ShardsBeyondTheLimitOfMappedFilesAreMappedWhereTheyAreRead) {
+    const std::vector<CacheStream> streams = some_streams();
+    const auto write = [&](unsigned seed) {
+        CacheWriter writer(folder, streams, {.shard_bytes = 1});
+        for (unsigned e = 0; e < 200; ++e) writer.add(e, make_episode(streams, seed + e).rows);
+        writer.commit();
+    };
+    write(0);
+    const std::string expected = contents(CacheReader(folder));
+    const std::size_t limit = set_max_mapped_shards(3);
+    {
+        const CacheReader reader(folder);
+        EXPECT_TRUE(reader.stays_mapped(2));
+        EXPECT_FALSE(reader.stays_mapped(3));
+        const CacheRows kept = reader.rows(190, 0);
+        const std::string bytes = bytes_of(kept.values);
+        EXPECT_EQ(contents(reader), expected);
+        EXPECT_EQ(bytes_of(kept.values), bytes);  // its owner keeps it, though others were mapped since
+        EXPECT_EQ(reader.verify(), std::vector<std::string>{});
+        write(1000);
+        EXPECT_NO_THROW((void)reader.rows(1, 0));
+        try {
+            (void)reader.rows(100, 0);
+            ADD_FAILURE();
+        } catch (const FormatError& error) {
+            EXPECT_NE(std::string(error.what()).find("generation 1 was replaced"), std::string::npos) << error.what();
+        }
+    }
+    set_max_mapped_shards(limit);
 }
 
 template <class Call>

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._core import FormatError
 from ._npy import read_npy_header
-from ._paths import checked_shape, num_bytes
+from ._paths import checked_shape, num_bytes, open_regular
 
 MAX_BYTES = 1 << 30
 MAX_DEPTH = 32
@@ -38,7 +38,7 @@ def read_annotations(path: Path) -> list[Annotation]:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise FormatError(f"{where} is larger than {MAX_BYTES} bytes")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         dtype, _, _, _ = read_npy_header(file, size, where, objects=True)
         if dtype != np.dtype(object):
             raise FormatError(f"{where} must have a dict, got {dtype}")

@@ -9,24 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from ._paths import Limits, need
+from ._budget import Budget
+from ._paths import need
 
+MAX_PICTURE_BYTES = 256 << 20
+"""Of an encoded picture."""
 MODES = {"L": 1, "RGB": 3, "RGBA": 4}
 
 
-def picture_size(data: bytes, extra: str, where: str, limits: Limits | None = None) -> tuple[tuple[int, ...], str]:
+def picture_size(data: bytes, extra: str, where: str, budget: Budget) -> tuple[tuple[int, ...], str]:
     """(height, width, channels) and dtype of an encoded picture, from its header."""
     with _opened(data, extra, where) as image:
-        (limits or Limits()).check(where, image.height * image.width * 4, len(data))
+        budget.check(where, image.height * image.width * 4, len(data))
         wide = image.mode.startswith("I") or image.mode == "F"
         if wide:
             return (image.height, image.width), "uint16" if image.mode.startswith("I") else "float32"
         return (image.height, image.width, MODES.get(image.mode, 3)), "uint8"
 
 
-def decode_picture(
-    data: bytes, shape: tuple[int, ...], extra: str, where: str, limits: Limits | None = None
-) -> NDArray[Any]:
+def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, budget: Budget) -> NDArray[Any]:
     """The picture, which must have that shape; 16-bit grey pictures (depth) give uint16 (height, width)."""
     with _opened(data, extra, where) as image:
         size = (image.height, image.width)
@@ -34,7 +35,7 @@ def decode_picture(
             raise FormatError(
                 f"{where}: the picture is {size[0]} x {size[1]}, the stream's are {shape[0]} x {shape[1]}"
             )
-        (limits or Limits()).check(where, size[0] * size[1] * 4, len(data))
+        budget.check(where, size[0] * size[1] * 4, len(data))
         try:
             if len(shape) == 2:
                 return np.asarray(image).astype(np.uint16 if image.mode.startswith("I") else np.float32)

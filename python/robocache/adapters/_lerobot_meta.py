@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._core import FormatError
 from .._episode import JSON
-from ._paths import MAX_JSON_BYTES, Limits, Tree, checked_shape, load_json, need
+from ._budget import Budget
+from ._json import load_json, load_json_lines
+from ._lerobot_tables import Tables
+from ._paths import Tree, checked_shape
 
 DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 VIDEO_V21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
@@ -25,20 +27,21 @@ MAX_EPISODES = 50_000_000
 
 @dataclass
 class Placed:
-    """Where the frames of an episode are. ``videos``: file and the second at which the episode begins in it."""
+    """Where the frames of an episode are. ``videos``: file and the second at which the episode begins in it.
+    ``stats``: as v2.1 has them, or the file and the row of those of v3.0."""
 
     index: int
     data_file: str
     length: int | None = None
     tasks: list[str] = field(default_factory=list)
     videos: dict[str, tuple[str, float]] = field(default_factory=dict)
-    meta: dict[str, JSON] = field(default_factory=dict)
+    stats: JSON | tuple[Path, int] = None
 
 
-def read_info(tree: Tree) -> tuple[dict[str, Any], list[str]]:
+def read_info(tree: Tree, budget: Budget) -> tuple[dict[str, Any], list[str]]:
     """info.json with its usual faults mended, and what these were. Without features or a rate nothing can be read."""
     path = tree.file("meta/info.json")
-    info = load_json(path)
+    info = load_json(path, budget)
     if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
         raise FormatError(f"lerobot: {path} must be an object with features")
     problems = [f"the key {key!r} is not known and left alone" for key in info if key not in KNOWN]
@@ -94,28 +97,28 @@ def read_feature(where: str, feature: Any) -> tuple[str, tuple[int, ...], tuple[
     return str(feature.get("dtype")), shape, tuple(names) if names else None
 
 
-def read_tasks(tree: Tree) -> dict[int, str]:
+def read_tasks(tree: Tree, tables: Tables, budget: Budget) -> dict[int, str]:
     """Task texts by number: tasks.parquet (the text is pandas' index) or tasks.jsonl."""
-    if (tree.root / "meta/tasks.parquet").exists():
-        table = _read_parquet(tree.file("meta/tasks.parquet"))
+    if tree.has("meta/tasks.parquet"):
+        table = tables.whole(tree.file("meta/tasks.parquet"))
         texts = [name for name in ("task", "__index_level_0__") if name in table.column_names]
         if not texts or "task_index" not in table.column_names:
             raise FormatError(f"lerobot: {tree.root}/meta/tasks.parquet must have a task and a task_index column")
         numbers = table.column("task_index").to_pylist()
         return {int(n): str(t) for n, t in zip(numbers, table.column(texts[0]).to_pylist(), strict=True)}
-    if (tree.root / "meta/tasks.jsonl").exists():
-        lines = read_lines(tree.file("meta/tasks.jsonl"))
+    if tree.has("meta/tasks.jsonl"):
+        lines = load_json_lines(tree.file("meta/tasks.jsonl"), budget)
         return {int(line["task_index"]): str(line["task"]) for line in lines if "task_index" in line and "task" in line}
     return {}
 
 
-def read_stats(tree: Tree) -> JSON:
+def read_stats(tree: Tree, budget: Budget) -> JSON:
     """stats.json of the dataset; v2.1 has episodes_stats.jsonl, which goes to each episode instead."""
-    return load_json(tree.file("meta/stats.json")) if (tree.root / "meta/stats.json").exists() else None
+    return load_json(tree.file("meta/stats.json"), budget) if tree.has("meta/stats.json") else None
 
 
-def read_episodes(tree: Tree, info: dict[str, Any]) -> list[Placed]:
-    placed = _episodes_v30(tree, info) if info["layout"] == "v3.0" else _episodes_v21(tree, info)
+def read_episodes(tree: Tree, tables: Tables, info: dict[str, Any], budget: Budget) -> list[Placed]:
+    placed = _episodes_v30(tree, tables, info) if info["layout"] == "v3.0" else _episodes_v21(tree, info, budget)
     return sorted(placed, key=lambda episode: episode.index)
 
 
@@ -135,11 +138,11 @@ def _fill(template: str, **values: Any) -> str:
     return filled
 
 
-def _episodes_v21(tree: Tree, info: dict[str, Any]) -> list[Placed]:
-    lines = read_lines(tree.file("meta/episodes.jsonl"))
+def _episodes_v21(tree: Tree, info: dict[str, Any], budget: Budget) -> list[Placed]:
+    lines = load_json_lines(tree.file("meta/episodes.jsonl"), budget)
     stats = {}
-    if (tree.root / "meta/episodes_stats.jsonl").exists():
-        found = read_lines(tree.file("meta/episodes_stats.jsonl"))
+    if tree.has("meta/episodes_stats.jsonl"):
+        found = load_json_lines(tree.file("meta/episodes_stats.jsonl"), budget)
         stats = {line["episode_index"]: line.get("stats") for line in found if "episode_index" in line}
     size = info.get("chunks_size")
     size = size if isinstance(size, int) and size > 0 else 1000
@@ -155,86 +158,55 @@ def _episodes_v21(tree: Tree, info: dict[str, Any]) -> list[Placed]:
         videos = {key: (_fill(info["video_path"], video_key=key, **place), 0.0) for key in _video_keys(info)}
         length = line.get("length")
         tasks = [str(task) for task in line.get("tasks") or []]
-        meta = {"stats": stats[index]} if index in stats else {}
-        placed.append(Placed(index, file, length if isinstance(length, int) else None, tasks, videos, meta))
+        length = length if isinstance(length, int) else None
+        placed.append(Placed(index, file, length, tasks, videos, stats.get(index)))
     return placed
 
 
-def _episodes_v30(tree: Tree, info: dict[str, Any]) -> list[Placed]:
+def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Placed]:
+    keys = _video_keys(info)
+    numbers = ("chunk_index", "file_index", "from_timestamp")
+    wanted = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
+    wanted += [f"videos/{key}/{number}" for key in keys for number in numbers]
     placed = []
     for path in tree.glob("meta/episodes/**/*.parquet"):
-        table = _read_parquet(path)
-        if "episode_index" not in table.column_names:
+        names = tables.columns(path)
+        if "episode_index" not in names:
             raise FormatError(f"lerobot: {path} has no column episode_index")
-        for row in table.to_pylist():
+        stats = any(name.startswith("stats/") for name in names)
+        for at, row in enumerate(tables.whole(path, wanted).to_pylist()):
             place = {"chunk_index": row.get("data/chunk_index", 0), "file_index": row.get("data/file_index", 0)}
             videos = {}
-            for key in _video_keys(info):
-                prefix = f"videos/{key}"
-                if row.get(f"{prefix}/file_index") is not None:
-                    at = {"chunk_index": row[f"{prefix}/chunk_index"], "file_index": row[f"{prefix}/file_index"]}
-                    begin_s = float(row.get(f"{prefix}/from_timestamp") or 0.0)
-                    videos[key] = (_fill(info["video_path"], video_key=key, **at), begin_s)
-            meta = {"stats": _stats_of_row(row)} if any(name.startswith("stats/") for name in row) else {}
-            file = _fill(info["data_path"], **place)
+            for key in keys:
+                chunk, file, begin_s = (row.get(f"videos/{key}/{number}") for number in numbers)
+                if file is not None:
+                    name = _fill(info["video_path"], video_key=key, chunk_index=chunk, file_index=file)
+                    videos[key] = (name, float(begin_s or 0.0))
             tasks = [str(task) for task in row.get("tasks") or []]
-            placed.append(Placed(int(row["episode_index"]), file, row.get("length"), tasks, videos, meta))
+            length = row.get("length")
+            length = length if isinstance(length, int) else None
+            file = _fill(info["data_path"], **place)
+            placed.append(Placed(int(row["episode_index"]), file, length, tasks, videos, (path, at) if stats else None))
     return placed
 
 
-def _stats_of_row(row: dict[str, Any]) -> JSON:
-    """The columns stats/<feature>/<statistic> as {feature: {statistic: value}}."""
-    stats: dict[str, dict[str, JSON]] = {}
-    for name, value in row.items():
-        if name.startswith("stats/"):
-            feature, _, statistic = name[len("stats/") :].rpartition("/")
-            stats.setdefault(feature, {})[statistic] = value
-    return stats
+class EpisodeStats:
+    """The statistics of episodes of v3.0: columns stats/<feature>/<statistic> of the tables in meta/episodes.
 
-
-def row_group_bytes(metadata: Any, group: int, path: Path, limits: Limits) -> int:
-    """What reading a row group takes, by all that the file declares about it; FormatError where that is too much.
-
-    Rows and values are counted beside bytes: a reader makes room for what is declared before it looks for it.
+    They are most of these tables, so they are read when an episode is. Those of the last file are kept.
     """
-    row_group = metadata.row_group(group)
-    where = f"lerobot: {path}: row group {group}"
-    size, stored = max(int(row_group.total_byte_size), 0), path.stat().st_size
-    for i in range(metadata.num_columns):
-        column = row_group.column(i)
-        limits.check(where, int(column.total_uncompressed_size), int(column.total_compressed_size))
-        if column.num_values < row_group.num_rows:  # rows of lists have more values, of an empty list one
-            raise FormatError(f"{where} has {row_group.num_rows} rows, its column {i} {column.num_values} values")
-        size += int(column.num_values) * 8
-    limits.check(where, max(size, int(row_group.num_rows) * 8), stored)
-    return size
 
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._last: tuple[Path, Any] | None = None
 
-def _read_parquet(path: Path) -> Any:
-    parquet = need("pyarrow.parquet", "lerobot")
-    try:
-        file = parquet.ParquetFile(path)
-        limits = Limits(episode_bytes=max(MAX_JSON_BYTES, 1000 * path.stat().st_size))
-        groups = range(file.metadata.num_row_groups)
-        limits.check(f"lerobot: {path}", sum(row_group_bytes(file.metadata, group, path, limits) for group in groups))
-        return file.read()
-    except (OSError, ValueError) as error:
-        raise FormatError(f"lerobot: {path}: {error}") from error
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """A file of one JSON object per line."""
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise FormatError(f"lerobot: {path} is larger than {MAX_JSON_BYTES} bytes")
-    lines = []
-    for number, text in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"lerobot: {path}, line {number}: {error}") from error
-        if not isinstance(line, dict):
-            raise FormatError(f"lerobot: {path}, line {number}: must be an object, got {text[:80]}")
-        lines.append(line)
-    return lines
+    def read(self, path: Path, row: int) -> dict[str, dict[str, JSON]]:
+        if self._last is None or self._last[0] != path:
+            names = [name for name in self.tables.columns(path) if name.startswith("stats/")]
+            self._last = (path, self.tables.whole(path, names))
+        stats: dict[str, dict[str, JSON]] = {}
+        for found in self._last[1].slice(row, 1).to_pylist():
+            for name, value in found.items():
+                feature, _, statistic = name[len("stats/") :].rpartition("/")
+                stats.setdefault(feature, {})[statistic] = value
+        return stats

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .._cache import to_json
 from .._episode import JSON, StreamSpec
+from ._lerobot_depth import UNITS
 from ._lerobot_meta import DATA_V30
 from ._lerobot_stats import Counted, flat
 from ._paths import need
@@ -59,16 +60,16 @@ class LeRobotWriter:
         self.data = Tables(root, DATA_V30, self.arrow.schema(columns))
         self.meta = Tables(root, f"meta/episodes/{DATA_V30.partition('/')[2]}", self.meta_schema())
 
-    def add(self, num_frames: int, columns: Mapping[str, Column], task: str) -> None:
-        """The next episode: as many frames of every stream."""
+    def add(self, num_frames: int, columns: Mapping[str, Column], tasks: Sequence[str]) -> None:
+        """The next episode: as many frames of every stream. ``tasks``: one of all frames, or one for each."""
         index = np.arange(num_frames, dtype=np.int64)
-        number = self.tasks.setdefault(task, len(self.tasks))
+        numbers = [self.tasks.setdefault(task, len(self.tasks)) for task in tasks]
         told: dict[str, Column] = {
             "timestamp": (index / self.fps).astype(np.float32),
             "frame_index": index,
             "episode_index": np.full(num_frames, self.episodes, np.int64),
             "index": index + self.frames,
-            "task_index": np.full(num_frames, number, np.int64),
+            "task_index": np.ascontiguousarray(np.broadcast_to(np.array(numbers, np.int64), num_frames)),
         }
         chunk, file = self.data.place()
         png = {name: PngEncoder(spec) for name, spec in self.specs.items() if spec.kind != "vector"}
@@ -88,7 +89,7 @@ class LeRobotWriter:
             self.data.write(self.arrow.table(made, self.data.schema))
         self.pending.append(
             {
-                **{"episode_index": self.episodes, "tasks": [task], "length": num_frames},
+                **{"episode_index": self.episodes, "tasks": list(dict.fromkeys(tasks)), "length": num_frames},
                 **{"dataset_from_index": self.frames, "dataset_to_index": self.frames + num_frames},
                 **{"data/chunk_index": chunk, "data/file_index": file},
                 **flat(self.counted.end_episode(num_frames)),
@@ -229,7 +230,8 @@ def feature_of(spec: StreamSpec) -> dict[str, JSON]:
         return {"dtype": spec.dtype, "shape": list(spec.shape), "names": list(spec.names) if spec.names else None}
     shape = [*spec.shape, 1] if len(spec.shape) == 2 else list(spec.shape)
     feature: dict[str, JSON] = {"dtype": "image", "shape": shape, "names": ["height", "width", "channels"]}
-    return feature | ({"info": {"is_depth_map": True}} if spec.kind == "depth" else {})
+    unit = {"depth_unit": spec.unit} if spec.unit in UNITS else {}
+    return feature | ({"info": {"is_depth_map": True, **unit}} if spec.kind == "depth" else {})
 
 
 def write_tasks(arrow: Any, path: Path, tasks: Mapping[str, int]) -> None:

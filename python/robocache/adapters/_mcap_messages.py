@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import StreamSpec
+from ._budget import Budget
 from ._images import decode_picture, picture_size
-from ._paths import Limits
 
 
 @dataclass
@@ -48,14 +48,14 @@ PIXELS = {
 """Encoding: type and channels of a pixel; 0 channels: depth, (height, width)."""
 
 
-def _joint_state(message: Any, where: str) -> list[Row]:
+def _joint_state(message: Any, where: str, budget: Budget) -> list[Row]:
     names = tuple(message.name) or None
     fields = (("position", "rad"), ("velocity", "rad/s"), ("effort", "N m"))
     rows = [Row(name, _floats(getattr(message, name)), names=names, unit=unit) for name, unit in fields]
     return [row for row in rows if len(row.values)]
 
 
-def _imu(message: Any, where: str) -> list[Row]:
+def _imu(message: Any, where: str, budget: Budget) -> list[Row]:
     return [
         Row("orientation", _named(message.orientation, XYZW), names=XYZW, meta=dict(TURN)),
         Row("angular_velocity", _named(message.angular_velocity, XYZ), names=XYZ, unit="rad/s"),
@@ -63,7 +63,7 @@ def _imu(message: Any, where: str) -> list[Row]:
     ]
 
 
-def _wrench(message: Any, where: str) -> list[Row]:
+def _wrench(message: Any, where: str, budget: Budget) -> list[Row]:
     force, torque = message.wrench.force, message.wrench.torque
     return [
         Row("force", _named(force, XYZ), names=XYZ, unit="N"),
@@ -71,7 +71,7 @@ def _wrench(message: Any, where: str) -> list[Row]:
     ]
 
 
-def _pose(message: Any, where: str) -> list[Row]:
+def _pose(message: Any, where: str, budget: Budget) -> list[Row]:
     pose = message.pose
     return [
         Row("position", _named(pose.position, XYZ), names=XYZ, unit="m"),
@@ -79,7 +79,7 @@ def _pose(message: Any, where: str) -> list[Row]:
     ]
 
 
-def _twist(message: Any, where: str) -> list[Row]:
+def _twist(message: Any, where: str, budget: Budget) -> list[Row]:
     linear, angular = message.twist.linear, message.twist.angular
     return [
         Row("linear", _named(linear, XYZ), names=XYZ, unit="m/s"),
@@ -87,11 +87,11 @@ def _twist(message: Any, where: str) -> list[Row]:
     ]
 
 
-def _multi_array(message: Any, where: str) -> list[Row]:
+def _multi_array(message: Any, where: str, budget: Budget) -> list[Row]:
     return [Row("", _floats(message.data))]
 
 
-def _image(message: Any, where: str) -> list[Row]:
+def _image(message: Any, where: str, budget: Budget) -> list[Row]:
     if message.encoding not in PIXELS:
         raise FormatError(f"{where}: pixels are {message.encoding!r}; read are {', '.join(PIXELS)}")
     dtype, channels = PIXELS[message.encoding]
@@ -114,14 +114,14 @@ def _image(message: Any, where: str) -> list[Row]:
     return [Row("", pixels, "image", meta={"encoding": message.encoding})]
 
 
-def _compressed_image(message: Any, where: str) -> list[Row]:
+def _compressed_image(message: Any, where: str, budget: Budget) -> list[Row]:
     data = bytes(message.data)
-    shape, _ = picture_size(data, "mcap", where)
+    shape, _ = picture_size(data, "mcap", where, budget)
     kind = "image" if len(shape) == 3 else "depth"
-    return [Row("", decode_picture(data, shape, "mcap", where), kind, meta={"encoding": message.format})]
+    return [Row("", decode_picture(data, shape, "mcap", where, budget), kind, meta={"encoding": message.format})]
 
 
-def _point_cloud(message: Any, where: str) -> list[Row]:
+def _point_cloud(message: Any, where: str, budget: Budget) -> list[Row]:
     """Fields as float32, or float64 where one of the fields is."""
     fields = [f for f in message.fields if f.count == 1 and f.datatype in POINT_TYPES]
     if not fields:
@@ -154,7 +154,7 @@ def _point_cloud(message: Any, where: str) -> list[Row]:
     return [Row("", values, "points", tuple(f.name for f in fields), "m")]
 
 
-KNOWN: dict[str, Callable[[Any, str], list[Row]]] = {
+KNOWN: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
     "sensor_msgs/msg/JointState": _joint_state,
     "sensor_msgs/msg/Imu": _imu,
     "geometry_msgs/msg/WrenchStamped": _wrench,
@@ -170,20 +170,20 @@ KNOWN: dict[str, Callable[[Any, str], list[Row]]] = {
 class Collected:
     """The messages of one topic of an episode, turned into rows one by one."""
 
-    def __init__(self, topic: str, schema: str, limits: Limits) -> None:
+    def __init__(self, topic: str, schema: str, budget: Budget) -> None:
         self.topic = topic
         self.times: list[int] = []
         self._turn = KNOWN[schema]
         self._rows: list[list[Row]] = []
-        self._limits = limits
+        self._budget = budget
         self._bytes = 0
 
     def add(self, message: Any, time_ns: int, where: str) -> None:
-        rows = self._turn(message, where)
+        rows = self._turn(message, where, self._budget)
         if self._rows:
             self._check_like_the_first(rows, where)
         self._bytes += sum(row.values.nbytes for row in rows)
-        self._limits.check(where, self._bytes)
+        self._budget.check(where, self._bytes)
         self._rows.append(rows)
         self.times.append(time_ns)
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from ._paths import Limits, checked_shape, num_bytes
+from ._budget import Budget
+from ._paths import checked_shape, num_bytes
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
@@ -46,10 +47,10 @@ def read_npy_header(
     return dtype, shape, fortran, rest
 
 
-def read_npy(file: IO[bytes], size_bytes: int, where: str, limits: Limits) -> NDArray[Any]:
+def read_npy(file: IO[bytes], size_bytes: int, where: str, budget: Budget) -> NDArray[Any]:
     """The array of a .npy file of that size."""
     dtype, shape, fortran, rest = read_npy_header(file, size_bytes, where)
-    limits.check(where, rest)
+    budget.check(where, rest)
     data = file.read(rest)
     if len(data) != rest:
         raise FormatError(f"{where} ends after {len(data)} of {rest} bytes")

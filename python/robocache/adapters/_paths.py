@@ -1,16 +1,17 @@
-"""Paths that a dataset may name, and sizes that it may declare: both are checked before they are used."""
+"""Files that a dataset may name, and shapes that it may declare: both are checked before they are used."""
 
 from __future__ import annotations
 
 import importlib
-import json
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from .._core import FormatError
+from ._budget import ENTRY_BYTES, add_stored
 
-MAX_JSON_BYTES = 256 << 20
 MAX_RANK = 8
 
 
@@ -34,9 +35,12 @@ class Tree:
     def file(self, name: str | Path) -> Path:
         """The regular file of that name relative to the root; FormatError where it is missing or leads out."""
         path = self.inside(name)
-        if not path.is_file():
-            raise FormatError(f"open: {path} is missing or not a file")
+        regular(path)
         return path
+
+    def has(self, name: str | Path) -> bool:
+        """Whether there is anything of that name, so that opening it may fail for what it is."""
+        return os.path.lexists(self.inside(name))
 
     def inside(self, name: str | Path) -> Path:
         """The path of that name, which may not exist; FormatError where it leads out of the root."""
@@ -61,33 +65,75 @@ class Tree:
             )
 
     def glob(self, pattern: str) -> list[Path]:
-        """Files that match, by name; FormatError where one leads out."""
-        found = sorted(path for path in self.root.glob(pattern) if path.is_file() or path.is_symlink())
+        """Files that match, by name; FormatError where one leads out, or is no regular file."""
+        found = sorted(path for path in self.root.glob(pattern) if path.is_symlink() or not path.is_dir())
         for path in found:
             self.check(path)
+            if not path.is_dir():
+                regular(path)
+        add_stored(len(found) * ENTRY_BYTES)
         return found
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much memory a file may ask for. A small file that asks for a thousand times its size is refused as well."""
+def regular(path: Path) -> os.stat_result:
+    """The state of a regular file. FormatError for all else: opening a pipe blocks, reading a device never ends."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"open: {path} is missing or not a file: {error}") from error
+    return _checked(path, state)
 
-    episode_bytes: int = 8 << 30
-    expansion: int = 1000
-    free_bytes: int = 64 << 20
-    """Below this, expansion is not looked at."""
 
-    def check(self, where: str, needed: int, stored: int | None = None) -> None:
-        """FormatError where ``needed`` bytes, declared by a file, are too many for ``stored`` bytes of it."""
-        if needed < 0 or needed > self.episode_bytes:
-            raise FormatError(
-                f"{where} declares {needed} bytes, more than the limit of {self.episode_bytes}; max_bytes sets it"
-            )
-        if stored is not None and needed > self.free_bytes and needed > stored * self.expansion:
-            raise FormatError(
-                f"{where} declares {needed} bytes in {stored} stored ones: "
-                f"more than {self.expansion} times as many, refused as a decompression bomb"
-            )
+def open_regular(path: Path) -> IO[bytes]:
+    """A regular file, opened for reading. Does not block, whatever lies there; see ``regular``."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"open: {path} is missing or not a file: {error}") from error
+    try:
+        _checked(path, os.fstat(handle))
+        file = os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+    return file
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """All of a regular file; FormatError where it is larger."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(max_bytes + 1) if size <= max_bytes else b""
+    if size > max_bytes or len(data) > max_bytes:
+        raise FormatError(f"open: {path} must have at most {max_bytes} bytes, got {max(size, len(data))}")
+    return data
+
+
+def begins_with(path: Path, magic: bytes) -> bool:
+    """Whether it is a regular file that begins with these bytes. Never raises: for ``detect``."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(magic)) == magic
+    except (FormatError, OSError):
+        return False
+
+
+def _checked(path: Path, state: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(state.st_mode):
+        raise FormatError(f"open: {path} must be a regular file, got a {_kind(state.st_mode)}")
+    add_stored(min(state.st_size, state.st_blocks * 512))  # a sparse file stores less than its size
+    return state
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "folder",
+        stat.S_IFIFO: "pipe",
+        stat.S_IFSOCK: "socket",
+        stat.S_IFCHR: "device",
+        stat.S_IFBLK: "device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "file of another kind")
 
 
 def checked_shape(where: str, shape: Any) -> tuple[int, ...]:
@@ -110,13 +156,3 @@ def num_bytes(shape: tuple[int, ...], itemsize: int) -> int:
     for size in shape:
         itemsize *= size
     return itemsize
-
-
-def load_json(path: Path) -> Any:
-    """A JSON file of a sane size; FormatError otherwise."""
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise FormatError(f"open: {path} is larger than {MAX_JSON_BYTES} bytes")
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"open: {path} is not readable JSON: {error}") from error

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import EpisodeStream, StreamSpec
+from ._guard import OptionError
 from ._times import SECOND_NS, seconds_to_ns
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -46,9 +47,9 @@ def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
     policies = {name: choices[0] for name, choices in POLICIES.items()}
     for name, choice in (repair or {}).items():
         if name not in POLICIES:
-            raise ValueError(f"open: repair must have keys among {', '.join(POLICIES)}, got {name!r}")
+            raise OptionError(f"open: repair must have keys among {', '.join(POLICIES)}, got {name!r}")
         if choice not in POLICIES[name]:
-            raise ValueError(f"open: repair[{name!r}] must be one of {', '.join(POLICIES[name])}, got {choice!r}")
+            raise OptionError(f"open: repair[{name!r}] must be one of {', '.join(POLICIES[name])}, got {choice!r}")
         policies[name] = choice
     return policies
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import DTYPES
-from ._paths import checked_shape, load_json
+from ._budget import Budget
+from ._json import load_json
+from ._paths import checked_shape
 
 STEPS = "steps"
 MAX_DEPTH = 32
@@ -44,8 +46,8 @@ class Leaf:
         return np.frombuffer(data, self.dtype)
 
 
-def read_features(path: Path) -> list[Leaf]:
-    described = load_json(path)
+def read_features(path: Path, budget: Budget) -> list[Leaf]:
+    described = load_json(path, budget)
     leaves = list(_walk(described, (), False, str(path), 0))
     if not any(leaf.in_steps for leaf in leaves):
         raise FormatError(f"rlds: {path} has no steps")

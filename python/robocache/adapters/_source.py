@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import FormatError
 from .._episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
-from ._paths import Limits, Tree
+from ._budget import BUDGET, Budget
+from ._guard import guarded
+from ._paths import Tree
 from ._repair import Repairer, checked_policies
 
 
@@ -43,7 +44,7 @@ class BaseSource(ABC):
         self,
         path: Path,
         repair: Mapping[str, str] | None = None,
-        max_bytes: int = Limits.episode_bytes,
+        budget: Budget = BUDGET,
         follow_symlinks: bool = False,
     ) -> None:
         self.path = path
@@ -52,7 +53,7 @@ class BaseSource(ABC):
         self.left_out: list[LeftOut] = []
         """What the files have and ``specs`` does not, filled in when the dataset is opened."""
         self.policies = checked_policies(repair)
-        self.limits = Limits(episode_bytes=max_bytes)
+        self.budget = budget
         self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
 
     @abstractmethod
@@ -70,19 +71,28 @@ class BaseSource(ABC):
         """Where an episode is, for messages."""
         return f"{self.format}: {self.path}: episode {index}"
 
-    def episode(self, index: int) -> Episode:
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        """The same with the named streams only. Formats where others need not be read for that override it."""
+        rows, task, meta = self.read(index, repairer)
+        return [r for r in rows if r.spec.name in names], task, meta
+
+    def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
+        """``streams``: only these are read."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         repairer = Repairer(self.policies, self.label(index))
-        try:
-            rows, task, meta = self.read(index, repairer)
+        with self.budget.call() as meter, guarded(repairer.where, meter):
+            self.budget.count(repairer.where, len(self.specs))
+            if streams is None:
+                rows, task, meta = self.read(index, repairer)
+            else:
+                rows, task, meta = self.read_only(index, repairer, streams)
+            self.budget.check_time(repairer.where)
             streams: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
-        except (FormatError, ImportError, MemoryError):
-            raise
-        except (ValueError, LookupError, TypeError, OSError, RuntimeError, AttributeError, ArithmeticError) as error:
-            raise FormatError(f"{self.label(index)}: {type(error).__name__}: {error}") from error
         if repairer.counts:
             meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
         return Episode(index, streams, task, meta)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError, crc32c
-from ._paths import Limits
+from ._budget import Budget
+from ._paths import open_regular
 
 HEAD_BYTES = 12
 Feature = list[bytes] | NDArray[Any]
@@ -28,12 +29,12 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def record_offsets(path: Path, limits: Limits) -> list[tuple[int, int]]:
+def record_offsets(path: Path, budget: Budget) -> list[tuple[int, int]]:
     """Where the data of each record begins and how long it is. Reads and checks only the lengths."""
     size = path.stat().st_size
     found: list[tuple[int, int]] = []
     at = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while at < size:
             where = f"rlds: {path}: record {len(found)}"
             file.seek(at)
@@ -45,7 +46,7 @@ def record_offsets(path: Path, limits: Limits) -> list[tuple[int, int]]:
                 raise FormatError(f"{where}: the length does not have its checksum")
             if length > size - at - HEAD_BYTES - 4:
                 raise FormatError(f"{where}: {length} bytes, more than the file has left")
-            limits.check(where, length)
+            budget.check(where, length)
             found.append((at + HEAD_BYTES, length))
             at += HEAD_BYTES + length + 4
     return found
@@ -53,7 +54,7 @@ def record_offsets(path: Path, limits: Limits) -> list[tuple[int, int]]:
 
 def read_record(path: Path, offset: int, length: int, where: str) -> bytes:
     """The data of a record, with its checksum checked."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         data = file.read(length)
         tail = file.read(4)

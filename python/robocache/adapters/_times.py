@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._guard import OptionError
+
 SECOND_NS = 10**9
 UNITS_NS = {"s": SECOND_NS, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -44,5 +46,5 @@ def checked_rate(what: str, rate_hz: Any) -> float:
     """A rate that a user gave."""
     ok = isinstance(rate_hz, (int, float)) and not isinstance(rate_hz, bool)
     if not ok or not 0 < rate_hz < 1e9:
-        raise ValueError(f"open: {what} must be a rate in Hz above 0, got {rate_hz!r}")
+        raise OptionError(f"open: {what} must be a rate in Hz above 0, got {rate_hz!r}")
     return float(rate_hz)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import zipfile
@@ -16,7 +15,9 @@ import numpy as np
 
 from .._core import FormatError
 from .._episode import DTYPES, JSON
-from ._paths import Limits, Tree, checked_shape, need, num_bytes
+from ._budget import Budget
+from ._json import parse_json
+from ._paths import Tree, checked_shape, need, num_bytes, open_regular, regular
 
 SIZED = ("blosc", "zstd", "lz4")
 """Codecs whose chunks begin with their size."""
@@ -40,6 +41,8 @@ class ArrayInfo:
 
 class Files(ABC):
     """The files of a store by name."""
+
+    budget: Budget
 
     @abstractmethod
     def names(self) -> list[str]: ...
@@ -67,17 +70,19 @@ class Files(ABC):
         if (self.size(name) or 0) > MAX_METADATA_BYTES:
             raise FormatError(f"zarr: {name} is larger than {MAX_METADATA_BYTES} bytes")
         try:
-            found = json.loads(self.read(name, MAX_METADATA_BYTES))
-        except (ValueError, RecursionError, zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
-            raise FormatError(f"zarr: {name} is not readable JSON: {error}") from error
+            data = self.read(name, MAX_METADATA_BYTES)
+        except (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
+            raise FormatError(f"zarr: {name} cannot be read: {error}") from error
+        found = parse_json(data, f"zarr: {name}", self.budget)
         if not isinstance(found, dict):
             raise FormatError(f"zarr: {name} must be an object")
         return found
 
 
 class FolderFiles(Files):
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, budget: Budget) -> None:
         self.tree = tree
+        self.budget = budget
         for path in tree.root.rglob("*"):
             if path.is_symlink():
                 tree.check(path)
@@ -91,7 +96,7 @@ class FolderFiles(Files):
         return path.stat().st_size if path.is_file() else None
 
     def read(self, name: str, num_bytes: int) -> bytes:
-        with self.tree.file(name).open("rb") as file:
+        with open_regular(self.tree.inside(name)) as file:
             return file.read(num_bytes)
 
     def group(self) -> Any:
@@ -107,19 +112,20 @@ class FolderFiles(Files):
 class ZipFiles(Files):
     """A zip of a store. Nothing is unpacked to disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget) -> None:
         self.path = path
+        self.budget = budget
         self._archive: zipfile.ZipFile | None = None
         self._pid = -1
         try:
-            with zipfile.ZipFile(path) as archive:
+            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
                 self._members = {member.filename: member for member in archive.infolist()}
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise FormatError(f"zarr: {path} is not a readable zip: {error}") from error
         for name, member in self._members.items():
             if name.startswith("/") or ".." in PurePosixPath(name).parts or "\\" in name:
                 raise FormatError(f"zarr: {path}: the member {name[:200]!r} leads out of the archive")
-            Limits().check(f"zarr: {path}: {name}", member.file_size, member.compress_size)
+            budget.check(f"zarr: {path}: {name}", member.file_size, member.compress_size)
 
     def names(self) -> list[str]:
         return [name for name in self._members if name.rpartition("/")[2] in (".zarray", "zarr.json")]
@@ -129,6 +135,7 @@ class ZipFiles(Files):
 
     def read(self, name: str, num_bytes: int) -> bytes:
         if self._archive is None or self._pid != os.getpid():  # processes must not share a place in the file
+            regular(self.path)
             self._archive, self._pid = zipfile.ZipFile(self.path), os.getpid()
         with self._archive.open(name) as file:
             return file.read(num_bytes)
@@ -148,7 +155,7 @@ class ZipFiles(Files):
         return self.path.stat().st_size
 
 
-def array_infos(files: Files, limits: Limits) -> dict[str, ArrayInfo]:
+def array_infos(files: Files, budget: Budget) -> dict[str, ArrayInfo]:
     """Every array of data/ and meta/ by name, checked."""
     infos = {}
     for file in files.names():
@@ -159,7 +166,7 @@ def array_infos(files: Files, limits: Limits) -> dict[str, ArrayInfo]:
         if last == "zarr.json" and described.get("node_type") != "array":
             continue
         info = _info_v2(name, described) if last == ".zarray" else _info_v3(name, described)
-        limits.check(f"zarr: {name}: a chunk", num_bytes(info.chunks, info.dtype.itemsize))
+        budget.check(f"zarr: {name}: a chunk", num_bytes(info.chunks, info.dtype.itemsize))
         infos[name] = info
     return infos
 
@@ -206,7 +213,7 @@ def _info(
     return ArrayInfo(sizes, chunk_sizes, found, codec, *key)
 
 
-def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int, limits: Limits) -> None:
+def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int, budget: Budget) -> None:
     """FormatError where a chunk of the rows [begin, end) would unpack to more than a chunk is."""
     expected = num_bytes(info.chunks, info.dtype.itemsize)
     grid = [range(-(-size // chunk)) for size, chunk in zip(info.shape[1:], info.chunks[1:], strict=True)]
@@ -220,7 +227,7 @@ def check_chunks(files: Files, name: str, info: ArrayInfo, begin: int, end: int,
             size = files.size(chunk)
             if size is None:  # zarr fills it; a store that is nearly all fill values is a bomb too
                 missing += expected
-                limits.check(
+                budget.check(
                     f"zarr: {name}: absent chunks", missing, files.stored_bytes() if missing > 1 << 26 else None
                 )
                 continue

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import DTYPES, JSON, StreamSpec
+from ._budget import BUDGET, Budget
 from ._calvin_language import Annotation, read_annotations
+from ._guard import OptionError
 from ._npy import read_npy, read_npy_header
-from ._paths import Limits
+from ._paths import open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
@@ -42,19 +47,19 @@ def open(
     episodes: str = "recordings",
     language: bool = True,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Calvin:
     """``split``: training or validation, else both. ``episodes``: ``recordings``, or ``language`` for one episode per
     annotated range. ``language``: read the annotations, with a reader that knows arrays, texts and numbers only."""
     if episodes not in ("recordings", "language"):
-        raise ValueError(f"open: episodes must be recordings or language, got {episodes!r}")
+        raise OptionError(f"open: episodes must be recordings or language, got {episodes!r}")
     if split is not None and split not in SPLITS:
-        raise ValueError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
+        raise OptionError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
     chosen = SPLITS if split is None else (split,)
     by_language = episodes == "language"
     return Calvin(Path(path), checked_rate("rate_hz", rate_hz), chosen, by_language, language or by_language, (
-        repair, max_bytes, follow_symlinks))  # fmt: skip
+        repair, budget, follow_symlinks))  # fmt: skip
 
 
 class Calvin(BaseSource):
@@ -91,16 +96,28 @@ class Calvin(BaseSource):
         return len(self._ranges)
 
     def files(self) -> Iterable[Path]:
-        """The indices, and the folders: steps are too many to ask each for its time of change."""
-        found = [self.path / folder for folder in self._annotations]
-        for name in (ENDS, LANGUAGE):
-            found += [path for folder in self._annotations if (path := self.path / folder / name).is_file()]
-        return found
+        """The indices. Of the steps, which are millions, ``fingerprint`` keeps no list."""
+        names = [f"{folder}/{name}" for folder in self._annotations for name in (ENDS, LANGUAGE)]
+        return [path for name in names if (path := self.path / name.lstrip("/")).is_file()]
+
+    def fingerprint(self) -> str:
+        """Also of size and time of change of every step: steps are rewritten in place, which no folder shows."""
+        digest = hashlib.sha256(super().fingerprint().encode())
+        for folder in self._annotations:
+            total = 0  # of hashes: the same in whatever order the steps are listed
+            with os.scandir(self.path / folder) as steps:
+                for step in steps:
+                    if step.name.startswith("episode_") and step.name.endswith(".npz"):
+                        state = step.stat()
+                        text = f"{step.name}\0{state.st_size}\0{state.st_mtime_ns}"
+                        total += int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+            digest.update(f"\0{folder}\0{total % 2**128}".encode())
+        return digest.hexdigest()
 
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         folder, begin, end = self._ranges[index]
         num_rows = end - begin
-        self.limits.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
         present = [row for row in range(num_rows) if (self.tree.root / _step(folder, begin + row)).exists()]
         if len(present) < num_rows:
             row = next(iter(set(range(num_rows)) - set(present)))
@@ -124,8 +141,8 @@ class Calvin(BaseSource):
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
-        with path.open("rb") as file:
-            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.limits)
+        with open_regular(path) as file:
+            ranges = read_npy(file, path.stat().st_size, f"calvin: {path}", self.budget)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
         for row, (begin, end) in enumerate(ranges.tolist()):
@@ -145,7 +162,7 @@ class Calvin(BaseSource):
                     dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
                 if dtype.name not in DTYPES:
                     raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numbers are read")
-                self.limits.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
+                self.budget.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
                 meta = {"angles": list(ANGLES[name]), "units": UNITS} if name in ANGLES else {}
                 image = dtype == np.uint8 and len(shape) == 3
                 kind = "image" if image else "depth" if name.startswith("depth") and len(shape) == 2 else "vector"
@@ -161,10 +178,10 @@ class Calvin(BaseSource):
                 where = f"calvin: {path}: {name}"
                 if member is None:
                     raise FormatError(f"{where} is missing")
-                self.limits.check(where, member.file_size, member.compress_size)
+                self.budget.check(where, member.file_size, member.compress_size)
                 try:
                     with archive.open(member) as file:
-                        found = read_npy(file, member.file_size, where, self.limits)
+                        found = read_npy(file, member.file_size, where, self.budget)
                 except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
                     raise FormatError(f"{where}: {error}") from error
                 if found.shape != row.shape or found.dtype != row.dtype:
@@ -179,8 +196,12 @@ def _step(folder: str, number: int) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    with open_regular(path) as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise FormatError(f"calvin: {path} is not a readable npz: {error}") from error
+        with archive:
+            yield archive

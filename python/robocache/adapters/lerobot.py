@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON, StreamSpec
+from .._episode import DTYPES, JSON, LeftOut, StreamSpec
+from . import _lerobot_depth as depth_maps
 from . import _lerobot_meta as meta_files
+from ._budget import BUDGET, Budget
 from ._declared import as_declared, flat_values
-from ._images import decode_picture, picture_size
+from ._images import MAX_PICTURE_BYTES, decode_picture, picture_size
 from ._lerobot_meta import Placed
-from ._lerobot_video import read_video
-from ._paths import Limits, need, num_bytes
+from ._lerobot_tables import Tables
+from ._lerobot_video import Frames, read_video
+from ._paths import need, num_bytes, read_file
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, index_to_ns
 
 AUTOMATIC = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+TASK = "task_index"
+"""A stream only where the task changes within an episode."""
 
 
 def detect(path: Path) -> bool:
@@ -37,12 +42,12 @@ def open(
     video: bool = True,
     rate_hz: float | None = None,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> LeRobot:
     """``video``: decode the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
     the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``."""
-    return LeRobot(Path(path), video, rate_hz, (repair, max_bytes, follow_symlinks))
+    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks))
 
 
 class LeRobot(BaseSource):
@@ -51,41 +56,66 @@ class LeRobot(BaseSource):
     def __init__(self, path: Path, video: bool, rate_hz: float | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
         need("pyarrow.parquet", "lerobot")
-        info, problems = meta_files.read_info(self.tree)
+        info, problems = meta_files.read_info(self.tree, self.budget)
         for problem in problems:
             warnings.warn(f"open: {path}/meta/info.json: {problem}", stacklevel=4)
         self._info = info
         self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         self._given_rate = rate_hz is not None
-        self._footer: tuple[Any, Any, NDArray[np.int64]] | None = None
-        self._tasks = meta_files.read_tasks(self.tree)
-        self._episodes = meta_files.read_episodes(self.tree, info)
+        self._tables = Tables(self.budget)
+        self._stats = meta_files.EpisodeStats(Tables(self.budget))
+        self._tasks = meta_files.read_tasks(self.tree, self._tables, self.budget)
+        self._episodes = meta_files.read_episodes(self.tree, self._tables, info, self.budget)
+        self._codes: dict[str, NDArray[Any]] = {}
+        """Of depth videos: the depth of each code."""
         self.metadata = {
             "info": info,
             "tasks": {str(index): task for index, task in self._tasks.items()},
-            "stats": meta_files.read_stats(self.tree),
+            "stats": meta_files.read_stats(self.tree, self.budget),
             "problems": problems,
         }
         self._add_specs(video)
+        self._list_columns()
+        if lost := [entry.name for entry in self.left_out if entry.option is None]:
+            self.metadata["left_out"] = lost
 
     def _add_specs(self, video: bool) -> None:
         for name, feature in self._info["features"].items():
-            if name in AUTOMATIC:
-                continue
             where = f"lerobot: {self.path}/meta/info.json: feature {name}"
             dtype, shape, names = meta_files.read_feature(where, feature)
-            if dtype == "video" and not video:
-                continue
-            if dtype in ("image", "video"):
-                shape = self._picture_shape(name, dtype, shape, names)
-                kind, pixel = ("image", "uint8") if len(shape) == 3 else ("depth", "uint16")
-                self.specs[name] = StreamSpec(name, pixel, shape, kind, self._rate_hz, meta={"stored": dtype})
+            spec: StreamSpec | LeftOut | None = None
+            if name in AUTOMATIC:
+                spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz) if self._is_task_stream(name) else None
+            elif dtype == "video" and not video:
+                spec = LeftOut(name, "videos are not decoded", "video=True")
+            elif dtype == "video" and depth_maps.is_depth_map(feature):
+                spec = self._depth_video(where, name, feature, shape, names)
+            elif dtype in ("image", "video"):
+                spec = self._pictures(name, feature, dtype, shape, names)
             elif dtype in DTYPES:
-                self.specs[name] = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
-            else:  # text and what later versions add
-                self.metadata.setdefault("left_out", []).append(name)
+                spec = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
+            else:  # text, language, and what later versions add
+                spec = LeftOut(name, f"features of dtype {dtype} are not numbers")
+            if isinstance(spec, LeftOut):
+                self.left_out.append(spec)
+            elif spec is not None:
+                self.specs[spec.name] = spec
         for name, spec in self.specs.items():
-            self.limits.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
+            self.budget.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
+
+    def _is_task_stream(self, name: str) -> bool:
+        if name != TASK:
+            return False
+        told = any(placed.tasks for placed in self._episodes)
+        return any(len(placed.tasks) > 1 for placed in self._episodes) if told else len(self._tasks) > 1
+
+    def _list_columns(self) -> None:
+        """Columns that info.json does not declare are not read."""
+        if not self._episodes or not self.tree.has(self._episodes[0].data_file):
+            return
+        for name in self._tables.columns(self.tree.file(self._episodes[0].data_file)):
+            if name not in self._info["features"] and name not in AUTOMATIC:
+                self.left_out.append(LeftOut(name, "a column that meta/info.json does not declare"))
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -94,72 +124,51 @@ class LeRobot(BaseSource):
         return [path for folder in ("meta", "data", "videos") for path in self.tree.glob(f"{folder}/**/*")]
 
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self._read(index, repairer, None)
+
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self._read(index, repairer, names)
+
+    def _read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         placed = self._episodes[index]
-        table, whole = self._table(placed)
+        wanted = self.specs if names is None else names
+        specs = [spec for spec in self.specs.values() if spec.name in wanted and spec.name != TASK]
+        stored = [spec.name for spec in specs if spec.meta.get("stored") != "video"]
+        table = self._tables.episode(self.tree.file(placed.data_file), placed.index, [*AUTOMATIC, *stored])
         num_rows = int(table.num_rows)
         if placed.length is not None and placed.length != num_rows:
-            what = f"row {min(num_rows, placed.length)}: {whole} has {num_rows} frames, meta/episodes {placed.length}"
+            file = placed.data_file
+            what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
             repairer.ask("missing", "timestamp", abs(placed.length - num_rows), what)
         times = self._times(table)
-        self._check_size(index, num_rows)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs) * num_rows)
         rows = []
-        for spec in self.specs.values():
+        for spec in specs:
             if spec.meta.get("stored") == "video":
-                clip = self._clip(placed, spec.name)
-                values, kept = read_video(clip, spec, self._video_seconds(table), self._info["fps"], repairer)
+                frames = Frames(spec, self._codes.get(spec.name))
+                clip, seconds = self._clip(placed, spec.name), self._video_seconds(table)
+                values, kept = read_video(clip, frames, seconds, self._info["fps"], repairer, self.budget)
                 rows.append(Rows(spec, values, times[kept]))
             else:
-                rows.append(Rows(spec, self._column(table, spec, f"{repairer.where}, {whole}"), times.copy()))
-        numbers = table.column("task_index").to_pylist() if "task_index" in table.column_names else []
-        tasks = list(dict.fromkeys(self._tasks.get(n, str(n)) for n in numbers)) or placed.tasks
-        meta: dict[str, JSON] = {"episode_index": placed.index, "tasks": tasks, **placed.meta}
-        return rows, tasks[0] if tasks else None, meta
-
-    def _table(self, placed: Placed, only: str | None = None) -> tuple[Any, str]:
-        """The episode's rows, and the file's name. Reads only row groups that have rows of it; or only one column."""
-        parquet = need("pyarrow.parquet", "lerobot")
-        path = self.tree.file(placed.data_file)
-        try:
-            metadata, first, last = self._footer_of(path)
-            groups = self._row_groups(metadata, np.flatnonzero((first <= placed.index) & (placed.index <= last)), path)
-            file = parquet.ParquetFile(path, metadata=metadata)
-            wanted = {*AUTOMATIC, *(self.specs if only is None else (only,))}
-            columns = [name for name in file.schema_arrow.names if name in wanted]
-            table = file.read_row_groups(groups, columns=columns)
-        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:  # pyarrow's, and odd statistics
-            raise FormatError(f"lerobot: {path}: {error}") from error
-        if "episode_index" in columns:
-            number = table.column("episode_index").to_numpy()
-            table = table.filter(number == placed.index)
-        return table, placed.data_file
-
-    def _footer_of(self, path: Path) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-        """What the file says of itself, and the first and last episode that each of its row groups may have.
-
-        That of the last file is kept: with a row group for each episode it is long, and it is asked for once for each.
-        """
-        state = path.stat()
-        key = (path, state.st_mtime_ns, state.st_size)
-        if self._footer is None or self._footer[0] != key:
-            metadata = need("pyarrow.parquet", "lerobot").ParquetFile(path).metadata
-            names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-            bounds = np.full((metadata.num_row_groups, 2), [0, np.iinfo(np.int64).max], np.int64)
-            if "episode_index" in names:
-                for group in range(metadata.num_row_groups):
-                    known = metadata.row_group(group).column(names.index("episode_index")).statistics
-                    if known is not None and known.has_min_max:
-                        bounds[group] = known.min, known.max
-            self._footer = (key, metadata, bounds)
-        return self._footer[1], self._footer[2][:, 0], self._footer[2][:, 1]
-
-    def _row_groups(self, metadata: Any, groups: NDArray[np.int64], path: Path) -> list[int]:
-        """The same row groups, after their sizes have been checked."""
-        found, total = [], 0
-        for group in groups.tolist():
-            total += meta_files.row_group_bytes(metadata, group, path, self.limits)
-            self.limits.check(f"lerobot: {path}: row group {group}", total, path.stat().st_size)
-            found.append(group)
-        return found
+                where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
+                rows.append(Rows(spec, self._column(table, spec, where), times.copy()))
+        tasks = placed.tasks
+        if TASK in table.column_names:
+            numbers = self._numbers(table, TASK, repairer.where)
+            texts = {int(n): self._tasks.get(int(n), str(n)) for n in dict.fromkeys(numbers.tolist())}
+            tasks = list(texts.values()) or tasks
+            if TASK in wanted or (len(texts) > 1 and names is None):
+                shape = self.specs[TASK].shape if TASK in self.specs else (1,)
+                spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz)
+                rows.append(Rows(spec, numbers.reshape(num_rows, *shape), times.copy()))
+        meta: dict[str, JSON] = {"episode_index": placed.index, "tasks": tasks}
+        if placed.stats is not None:
+            meta["stats"] = self._stats.read(*placed.stats) if isinstance(placed.stats, tuple) else placed.stats
+        return rows, tasks[0] if len(tasks) == 1 else None, meta
 
     def _times(self, table: Any) -> NDArray[Any]:
         """Exact multiples of 1 / fps where the float32 timestamps say no more than that; else what they say."""
@@ -182,59 +191,101 @@ class LeRobot(BaseSource):
             return np.asarray(table.column("frame_index").to_numpy(), np.int64)
         return np.arange(table.num_rows, dtype=np.int64)
 
-    def _check_size(self, index: int, num_rows: int) -> None:
-        total = sum(spec.row_bytes for spec in self.specs.values()) * num_rows
-        self.limits.check(self.label(index), total)
+    def _numbers(self, table: Any, name: str, where: str) -> NDArray[np.int64]:
+        values = flat_values(table.column(name).combine_chunks(), f"{where}, column {name}")
+        if values.dtype.kind not in "iu" or values.size != table.num_rows:
+            raise FormatError(f"{where}, column {name} must have one integer for each row, got {values.dtype}")
+        return values.astype(np.int64).reshape(-1)
 
     def _column(self, table: Any, spec: StreamSpec, where: str) -> NDArray[Any]:
         if spec.name not in table.column_names:
-            raise FormatError(f"{where} has no column {spec.name}, which meta/info.json declares")
+            raise FormatError(f"{where}: there is no such column, which meta/info.json declares")
         column = table.column(spec.name).combine_chunks()
         if spec.meta.get("stored") == "image":
             values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(table.num_rows):
-                at = f"{where}, stream {spec.name}, row {row}"
-                values[row] = decode_picture(self._picture(column[row].as_py(), at), spec.shape, "lerobot", at)
+                at = f"{where}, row {row}"
+                values[row] = self._decoded(self._picture(column[row].as_py(), at), spec, at)
+                self.budget.check_time(at)
             return values
-        values = flat_values(column, f"{where}, stream {spec.name}")
+        values = flat_values(column, where)
         if values.dtype.name not in DTYPES:
-            raise FormatError(f"{where}, stream {spec.name}: a column of {column.type} where {spec.dtype} is declared")
+            raise FormatError(f"{where}: a column of {column.type} where {spec.dtype} is declared")
         if values.size * spec.numpy_dtype.itemsize != num_bytes((table.num_rows,), spec.row_bytes):
-            raise FormatError(
-                f"{where}, stream {spec.name}: {values.size} values for {table.num_rows} rows of shape {spec.shape}"
-            )
+            raise FormatError(f"{where}: {values.size} values for {table.num_rows} rows of shape {spec.shape}")
         values = values.reshape(int(table.num_rows), *spec.shape)
-        return as_declared(values, spec.dtype, f"{where}, stream {spec.name}")
+        return as_declared(values, spec.dtype, where)
+
+    def _decoded(self, picture: bytes, spec: StreamSpec, where: str) -> NDArray[Any]:
+        if depth_maps.is_tiff(picture):
+            return depth_maps.decode_tiff(picture, spec.shape, spec.dtype, where, self.budget)
+        return decode_picture(picture, spec.shape, "lerobot", where, self.budget)
 
     def _picture(self, cell: Any, where: str) -> bytes:
         if isinstance(cell, dict):
             if isinstance(data := cell.get("bytes"), bytes):
                 return data
             if isinstance(cell.get("path"), str):
-                return self.tree.file(cell["path"]).read_bytes()
+                return read_file(self.tree.file(cell["path"]), MAX_PICTURE_BYTES)
         if isinstance(cell, bytes):
             return cell
         raise FormatError(f"{where}: there is no picture")
 
-    def _picture_shape(
-        self, name: str, dtype: str, shape: tuple[int, ...], names: tuple[str, ...] | None
-    ) -> tuple[int, ...]:
-        """(height, width, channels), or (height, width) of 16-bit depth. What is declared may be in another order, or
-        wrong; the first picture is not."""
+    def _pictures(
+        self, name: str, feature: Any, dtype: str, shape: tuple[int, ...], names: tuple[str, ...] | None
+    ) -> StreamSpec | LeftOut:
+        """Images, or depth where pictures have 16 bits or are floats. What is declared may be in another order, or
+        wrong; the first picture is not. One that is damaged is an error where the stream is read."""
+        found: tuple[tuple[int, ...], str | None] | None = None
         if dtype == "image" and self._episodes:
-            table, whole = self._table(self._episodes[0], name)
-            if table.num_rows and name in table.column_names:
-                where = f"lerobot: {self.path}: {whole}, stream {name}, row 0"
-                picture = self._picture(table.column(name)[0].as_py(), where)
-                found, pixel = picture_size(picture, "lerobot", where, self.limits)
-                if pixel not in ("uint8", "uint16"):
-                    raise FormatError(f"{where}: pictures must have 8 or 16 bits, got {pixel}")
-                return found
+            try:
+                found = self._first_picture(name)
+            except FormatError:
+                found = None
+        size, pixel = found or (self._declared_size(name, shape, names), "uint8")
+        depth = depth_maps.is_depth_map(feature)
+        if pixel == "uint8" and not (depth and found):
+            return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta={"stored": dtype})
+        if pixel not in ("uint16", "float32"):
+            kind = "depth maps of 8 bits have no unit" if depth else "neither of 8 or 16 bits, nor floats"
+            return LeftOut(name, f"its pictures are {kind}")
+        unit = depth_maps.unit_of(feature) if depth else None
+        return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta={"stored": dtype})
+
+    def _first_picture(self, name: str) -> tuple[tuple[int, ...], str | None] | None:
+        first = self._episodes[0]
+        table = self._tables.episode(self.tree.file(first.data_file), first.index, [name])
+        if not table.num_rows or name not in table.column_names:
+            return None
+        where = f"lerobot: {self.path}: {first.data_file}, stream {name}, row 0"
+        picture = self._picture(table.column(name)[0].as_py(), where)
+        if depth_maps.is_tiff(picture):
+            return depth_maps.tiff_size(picture, where, self.budget)
+        return picture_size(picture, "lerobot", where, self.budget)
+
+    def _declared_size(self, name: str, shape: tuple[int, ...], names: tuple[str, ...] | None) -> tuple[int, ...]:
+        """(height, width, channels)"""
         if len(shape) != 3:
             raise FormatError(f"lerobot: {self.path}/meta/info.json: feature {name} must have 3 sizes, got {shape}")
         first = names[0] if names else ""
         channels_first = first.startswith("channel") or (not names and shape[0] in (1, 3) and shape[2] not in (1, 3))
         return (shape[1], shape[2], shape[0]) if channels_first else shape
+
+    def _depth_video(
+        self, where: str, name: str, feature: dict[str, Any], shape: tuple[int, ...], names: tuple[str, ...] | None
+    ) -> StreamSpec | LeftOut:
+        info = feature.get("info")
+        pixels = info.get("video.pix_fmt") if isinstance(info, dict) else None
+        if pixels is not None and pixels != depth_maps.CODES:
+            return LeftOut(name, f"a depth map in a video of {str(pixels)[:40]}, read are those of {depth_maps.CODES}")
+        size = self._declared_size(name, (*shape, 1) if len(shape) == 2 else shape, names)[:2]
+        quantizer = depth_maps.quantizer_of(feature, where)
+        unit = depth_maps.unit_of(feature) or "mm"  # codes are in meters: the unit is a choice, and this LeRobot's
+        if quantizer.depth_max * depth_maps.MM_PER_M > np.iinfo(np.uint16).max:
+            unit = "m"
+        self._codes[name] = quantizer.table(unit)
+        meta = {"stored": "video", "quantizer": quantizer.to_json()}
+        return StreamSpec(name, self._codes[name].dtype.name, size, "depth", self._rate_hz, unit, meta=meta)
 
     def _clip(self, placed: Placed, name: str) -> tuple[Path, float]:
         """The video file of the episode and where in it the episode begins."""

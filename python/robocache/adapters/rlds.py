@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import JSON, StreamSpec
+from ._budget import BUDGET, Budget
 from ._declared import as_declared
+from ._guard import OptionError
 from ._images import decode_picture, picture_size
+from ._json import load_json
 from ._open_x_rates import open_x_rate
-from ._paths import Limits, load_json
 from ._repair import Repairer
 from ._rlds_features import Leaf, read_features
 from ._source import BaseSource, Rows
@@ -47,14 +49,14 @@ def open(
     rate_hz: float | None = None,
     split: str | None = None,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Rlds:
     """``rate_hz``: needed unless the dataset is in the table of Open X rates, which it overrides. ``split``: one."""
     folder = _version_folder(Path(path))
     if folder is None:
         raise FormatError(f"rlds: {path} has no features.json with *.tfrecord-* files beside it")
-    return Rlds(folder, rate_hz, split, (repair, max_bytes, follow_symlinks))
+    return Rlds(folder, rate_hz, split, (repair, budget, follow_symlinks))
 
 
 class Rlds(BaseSource):
@@ -62,22 +64,22 @@ class Rlds(BaseSource):
 
     def __init__(self, path: Path, rate_hz: float | None, split: str | None, shared: tuple[Any, ...]) -> None:
         super().__init__(path, *shared)
-        self._leaves = read_features(self.tree.file("features.json"))
-        info = load_json(self.tree.file("dataset_info.json")) if (path / "dataset_info.json").exists() else {}
+        self._leaves = read_features(self.tree.file("features.json"), self.budget)
+        info = load_json(self.tree.file("dataset_info.json"), self.budget) if self.tree.has("dataset_info.json") else {}
         if not isinstance(info, dict):
             raise FormatError(f"rlds: {path}/dataset_info.json must be an object")
         self._shards = self._find_shards(info)
         splits = list(dict.fromkeys(shard.split for shard in self._shards))
         if split is not None:
             if split not in splits:
-                raise ValueError(f"open: split must be one of {', '.join(splits)}, got {split!r}")
+                raise OptionError(f"open: split must be one of {', '.join(splits)}, got {split!r}")
             self._shards = [shard for shard in self._shards if shard.split == split]
         self._ends = np.cumsum([shard.num_episodes for shard in self._shards]).tolist()
         self._scanned: tuple[Path, list[tuple[int, int]]] | None = None
         name = str(info.get("name") or path.parent.name)
         rate = open_x_rate(name) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if rate is None:
-            raise ValueError(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
+            raise OptionError(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
         self._rate_hz = rate
         self.metadata = {
             "name": name,
@@ -99,14 +101,14 @@ class Rlds(BaseSource):
             if leaf.kind == "image":
                 encoded = example.get(leaf.key)
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
-                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.limits)
+                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
             if None in shape:
                 self.metadata["left_out"].append(leaf.name)
                 continue
             kind = "vector" if leaf.kind == "tensor" else "image" if len(shape) == 3 else "depth"
             sizes = tuple(size for size in shape if size is not None)
             spec = StreamSpec(leaf.name, dtype, sizes, kind, self._rate_hz)
-            self.limits.check(f"rlds: {self.path}/features.json: one row of {leaf.name}", spec.row_bytes)
+            self.budget.check(f"rlds: {self.path}/features.json: one row of {leaf.name}", spec.row_bytes)
             self.specs[leaf.name] = spec
 
     def __len__(self) -> int:
@@ -119,7 +121,7 @@ class Rlds(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         example = self._example(index)
         num_rows = self._num_rows(example, repairer)
-        self.limits.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = []
         meta: dict[str, JSON] = {"split": self._shards[self._place(index)[0]].split}
@@ -169,7 +171,7 @@ class Rlds(BaseSource):
             values = np.empty((num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(num_rows):
                 if leaf.kind == "image":
-                    values[row] = decode_picture(value[row], spec.shape, "rlds", f"{at}, row {row}", self.limits)
+                    values[row] = decode_picture(value[row], spec.shape, "rlds", f"{at}, row {row}", self.budget)
                 else:
                     values[row] = leaf.decode(value[row], spec.row_bytes, f"{at}, row {row}").reshape(spec.shape)
             return values
@@ -186,7 +188,7 @@ class Rlds(BaseSource):
         number, place = self._place(index)
         shard = self._shards[number]
         if self._scanned is None or self._scanned[0] != shard.path:
-            self._scanned = (shard.path, record_offsets(shard.path, self.limits))
+            self._scanned = (shard.path, record_offsets(shard.path, self.budget))
         offsets = self._scanned[1]
         if len(offsets) != shard.num_episodes:
             raise FormatError(
@@ -218,7 +220,7 @@ class Rlds(BaseSource):
                 if not 0 <= num_episodes <= path.stat().st_size // 16:
                     raise FormatError(f"rlds: {path} cannot have the declared {declared[number]!r} episodes")
             else:
-                num_episodes = len(record_offsets(path, self.limits))
+                num_episodes = len(record_offsets(path, self.budget))
             shards.append(Shard(path, match["split"], number, num_episodes))
             if match["split"] not in order:
                 order.append(match["split"])

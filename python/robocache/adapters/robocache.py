@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from .._cache import Cache
+from .._core import FormatError
+from ._paths import open_regular
 
 MANIFEST = "manifest.json"
 
@@ -14,9 +16,9 @@ def detect(path: Path) -> bool:
     try:
         if not (path / MANIFEST).is_file():
             return False
-        with (path / MANIFEST).open("rb") as file:
+        with open_regular(path / MANIFEST) as file:
             return b'"robocache"' in file.read(64) or any(path.glob("shard-*.safetensors"))
-    except OSError:
+    except (OSError, FormatError):
         return False
 
 

@@ -5,34 +5,44 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._core import FormatError
-from .._episode import DTYPES, JSON, StreamSpec
-from ._paths import Limits, checked_shape, need, num_bytes
+from .._episode import DTYPES, JSON, LeftOut, StreamSpec
+from ._budget import BUDGET, Budget
+from ._guard import NeedsOption, OptionError
+from ._paths import begins_with, checked_shape, need, num_bytes, regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import checked_rate, times_at_rate
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+DEMO = re.compile(r"demo_[0-9]{1,18}")
 OBSERVATIONS = ("obs", "next_obs")
+NEXT_OBS = "repeats obs one row later"
 MAX_MASK = 10_000_000
 MAX_NAME = 1 << 16
+PART_BYTES = 64 << 20
+"""Of a dataset that is read at a time."""
+MAX_ATTRIBUTE = 64 << 20
+FILTERS = (1, 2, 3, 4, 5, 6, 32000)
+"""Those that HDF5 and h5py have: deflate, shuffle, Fletcher32, szip, n-bit, scale-offset, LZF. Others are programs."""
 TEXTS = 64
 """Texts without a fixed length that are read at a time."""
+ROBOSUITE = 1
+"""``env_args["type"]`` of robosuite, whose quaternions are x, y, z, w: https://robosuite.ai/docs, transform_utils."""
+QUATERNION = re.compile(r"(next_)?obs/.*quat(_site)?")
+ROBOT_QUATERNION = re.compile(r"(next_)?obs/robot\d+_eef_quat(_site)?")
+"""A name that robosuite gives, whatever ``env_args`` says."""
 NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
 def detect(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(8) == MAGIC
-    except OSError:
-        return False
+    return begins_with(path, MAGIC)
 
 
 def open(
@@ -41,12 +51,12 @@ def open(
     mask: str | None = None,
     next_obs: bool = False,
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> Robomimic:
     """``rate_hz``: needed unless env_args has ``control_freq``. ``mask``: a filter key of /mask. ``next_obs``: read
     these streams as well, although they repeat ``obs`` one row later."""
-    return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, max_bytes, follow_symlinks))
+    return Robomimic(Path(path), rate_hz, mask, next_obs, (repair, budget, follow_symlinks))
 
 
 class Stored(NamedTuple):
@@ -56,19 +66,29 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def read(self, num_rows: int) -> Any:
-        """The first rows, in the byte order of this machine."""
+    def read(self, num_rows: int, budget: Budget, where: str) -> Any:
+        """The first rows, in the byte order of this machine. Read in parts, so that there is progress to be seen."""
         h5s = need("h5py.h5s", "robomimic")
         values = np.empty((num_rows, *self.shape[1:]), self.dtype)
         if values.size == 0:
             return values
-        if num_rows == self.shape[0]:
+        step = self._rows_at_once(values.nbytes // num_rows)
+        if num_rows == self.shape[0] and num_rows <= step:
             self.id.read(h5s.ALL, h5s.ALL, values)
             return values
         part = h5s.create_simple(self.shape)
-        part.select_hyperslab((0,) * len(self.shape), values.shape)
-        self.id.read(h5s.create_simple(values.shape), part, values)
+        for begin in range(0, num_rows, step):
+            budget.check_time(where)
+            rows = values[begin : begin + step]
+            part.select_hyperslab((begin, *(0,) * (len(self.shape) - 1)), rows.shape)
+            self.id.read(h5s.create_simple(rows.shape), part, rows)
         return values
+
+    def _rows_at_once(self, row_bytes: int) -> int:
+        """Whole chunks: one that is read in two parts is unpacked twice."""
+        how = self.id.get_create_plist()
+        unit = int(how.get_chunk()[0]) if how.get_layout() == need("h5py.h5d", "robomimic").CHUNKED else 1
+        return unit * max(1, PART_BYTES // max(1, unit * row_bytes))
 
 
 class Robomimic(BaseSource):
@@ -94,14 +114,14 @@ class Robomimic(BaseSource):
         if "data" not in file:
             raise FormatError(f"robomimic: {self.path} has no group /data")
         data = self._child(file, "data", ("Group",))
-        told = self._attributes(data)
+        told, unread = self._attributes(data)
         env_args = _json_attribute(told.get("env_args"))
         filters = self._child(file, "mask", ("Group",)) if "mask" in list(file) else {}
-        masks = {name: _texts(self._child(filters, name, ("Dataset",))) for name in filters}
-        self._demos = sorted((name for name in data if re.fullmatch(r"demo_\d+", name)), key=lambda n: int(n[5:]))
+        masks = {name: self._texts(self._child(filters, name, ("Dataset",))) for name in filters}
+        self._demos = sorted((name for name in data if DEMO.fullmatch(name)), key=lambda name: int(name[5:]))
         if mask is not None:
             if mask not in masks:
-                raise ValueError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
+                raise OptionError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
             chosen = set(masks[mask])
             self._demos = [demo for demo in self._demos if demo in chosen]
         self._masks = masks
@@ -111,22 +131,31 @@ class Robomimic(BaseSource):
             "masks": masks,
             "total": told.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
-            "left_out": [],
         }
-        self._add_specs(data)
+        left = {name: "not one of /data and /mask" for name in file if name not in ("data", "mask")}
+        left |= {f"data/{name}": "not a demo" for name in data if not DEMO.fullmatch(name)}
+        left |= {f"data, attribute {name}": why for name, why in unread.items()}
+        left |= self._add_specs(data)
+        self.left_out += [
+            LeftOut(name, why, "next_obs=True" if why is NEXT_OBS else None) for name, why in left.items()
+        ]
+        self.metadata["left_out"] = [entry.name for entry in self.left_out if entry.option is None]
 
-    def _add_specs(self, data: Any) -> None:
-        """Of all demos: each may have members that others lack. Only names are listed of what is known already."""
-        left_out = self.metadata["left_out"]
+    def _add_specs(self, data: Any) -> dict[str, str]:
+        """Of all demos: each may have members that others lack. Returns what is left out, with reasons."""
+        left_out: dict[str, str] = {}
         for number, demo in enumerate(self._demos):
+            self.budget.count(f"robomimic: {self.path}")
+            self.budget.check_time(f"robomimic: {self.path}")
             try:
                 datasets, left = self._datasets(self._child(data, demo, ("Group",)), {*self.specs, *left_out})
             except (FormatError, KeyError, OSError, RuntimeError):
                 if number == 0:
                     raise
                 continue  # reading this episode says so, the others can be read
-            left_out += left
+            left_out |= left
             self.specs.update({name: self._spec(name, dataset) for name, dataset in datasets.items()})
+        return left_out
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_h5py", "_handle")}
@@ -144,20 +173,31 @@ class Robomimic(BaseSource):
         return f"robomimic: {self.path}: episode {index} ({self._demos[index]})"
 
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self._read(index, repairer, None)
+
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self._read(index, repairer, names)
+
+    def _read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         demo = self._demos[index]
         group = self._child(self._file()["data"], demo, ("Group",))
-        datasets, left = self._datasets(group)
-        if changed := [name for name in left if name in self.specs]:
+        found, left = self._datasets(group)
+        if changed := [name for name in left if name in self.specs and (names is None or name in names)]:
             raise FormatError(f"{self.label(index)}: {changed[0]} must be rows of numbers, as in another episode")
+        lengths = {name: dataset.shape[0] for name, dataset in found.items()}
+        datasets = {name: dataset for name, dataset in found.items() if names is None or name in names}
         total = 0
         for name, dataset in datasets.items():
             where = f"{self.label(index)}: {name}"
             size = num_bytes(checked_shape(where, dataset.shape), dataset.dtype.itemsize)
             total += size
-            self.limits.check(where, size, dataset.id.get_storage_size())
-        self.limits.check(self.label(index), total)
-        attributes = self._attributes(group)
-        lengths = {name: dataset.shape[0] for name, dataset in datasets.items()}
+            self.budget.check(where, size, dataset.id.get_storage_size())
+        self.budget.check(self.label(index), total)
+        attributes, unread = self._attributes(group)
         num_rows = min(lengths.values(), default=0)
         declared = attributes.pop("num_samples", None)
         if isinstance(declared, int) and declared < num_rows:
@@ -172,26 +212,41 @@ class Robomimic(BaseSource):
                 repairer.note("length", name, length - num_rows)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = [
-            Rows(self._spec(name, dataset), dataset.read(num_rows), times.copy(), made=True)
+            Rows(
+                self._spec(name, dataset),
+                dataset.read(num_rows, self.budget, self.label(index)),
+                times.copy(),
+                made=True,
+            )
             for name, dataset in datasets.items()
         ]
         meta: dict[str, JSON] = {"demo": demo, "masks": [name for name, demos in self._masks.items() if demo in demos]}
         meta.update(attributes)
+        if unread:
+            meta["left_out"] = [f"attribute {name}: {why}" for name, why in unread.items()]
         return rows, _task(attributes, self.metadata["env_args"]), meta
 
-    def _attributes(self, group: Any) -> dict[str, JSON]:
-        """As JSON. Lists of texts without a fixed length are left out: a small file may hold a long one a thousand
-        times, and attributes are read whole."""
-        found = {}
+    def _attributes(self, group: Any) -> tuple[dict[str, JSON], dict[str, str]]:
+        """As JSON, and the reasons for those that are left out. Attributes are read whole, and of a list of texts
+        without a fixed length a small file may hold one long text a thousand times."""
+        found, left = {}, {}
         for name in group.attrs:
             kind = group.attrs.get_id(name)
-            if kind.dtype.kind != "O" or int(np.prod(kind.shape or (), dtype=np.int64)) <= 1:
+            where = f"robomimic: {self.path}: attribute {name} of {group.name}"
+            self.budget.count(where)
+            shape = checked_shape(where, kind.shape or ())
+            if kind.dtype.kind == "O" and num_bytes(shape, 1) > 1:
+                left[name] = "a list of texts without a fixed length"
+            elif num_bytes(shape, kind.dtype.itemsize) > MAX_ATTRIBUTE:
+                left[name] = f"has more than {MAX_ATTRIBUTE} bytes"
+            else:
                 found[name] = _plain(group.attrs[name])
-        return found
+        return found, left
 
     def _file(self) -> Any:
         if self._handle is None or self._pid != os.getpid():  # HDF5 handles do not survive a fork
             try:
+                regular(self.path)
                 self._handle = self._h5py.File(self.path, "r")
             except OSError as error:
                 raise FormatError(f"robomimic: {self.path} is not a readable HDF5 file: {error}") from error
@@ -225,14 +280,14 @@ class Robomimic(BaseSource):
                 raise FormatError(f"{where()} is stored in other files, not opened")
             if layout == h5py.h5d.CHUNKED:
                 size = num_bytes(how.get_chunk(), child.get_type().get_size())
-                self.limits.check(f"{where()}: a chunk", size, child.get_storage_size())
+                self.budget.check(f"{where()}: a chunk", size, child.get_storage_size())
         return child
 
-    def _datasets(self, demo: Any, known: Set[str] = frozenset()) -> tuple[dict[str, Stored], list[str]]:
-        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``, and the names of other members;
-        without those that are known."""
+    def _datasets(self, demo: Any, known: Set[str] = frozenset()) -> tuple[dict[str, Stored], dict[str, str]]:
+        """Numeric datasets of a demo by stream name, ``actions`` or ``obs/<key>``, and the reasons for which other
+        members are left out; without those that are known."""
         h5py = self._h5py
-        found, left = {}, []
+        found, left = {}, {}
         for raw in demo.id:
             name = os.fsdecode(raw)
             if name in known:
@@ -243,16 +298,43 @@ class Robomimic(BaseSource):
             elif isinstance(member, h5py.h5g.GroupID) and name in self._groups:
                 keys = {f"{name}/{os.fsdecode(key)}": key for key in member}
                 found.update({path: self._opened(member, key) for path, key in keys.items() if path not in known})
-            elif name not in OBSERVATIONS:
-                left.append(name)
+            else:
+                left[name] = NEXT_OBS if name in OBSERVATIONS else "a group other than obs"
         for name, member in found.items():
             if not isinstance(member, h5py.h5d.DatasetID):
                 raise FormatError(f"robomimic: {self.path}: {demo.name}/{name} must be a dataset")
-        stored = {
-            name: Stored(member, member.shape or (), member.dtype.newbyteorder("=")) for name, member in found.items()
-        }
-        rows = {name: d for name, d in stored.items() if len(d.shape) >= 1 and d.dtype in NUMBERS}
-        return rows, left + [name for name in stored if name not in rows]
+        rows = {}
+        for name, member in found.items():
+            stored = Stored(member, member.shape or (), member.dtype.newbyteorder("="))
+            if not stored.shape or stored.dtype not in NUMBERS:
+                left[name] = f"not rows of numbers, but {stored.dtype} {stored.shape}"
+            elif why := _unknown_filter(member):
+                left[name] = why
+            else:
+                rows[name] = stored
+        return rows, left
+
+    def _texts(self, dataset: Any) -> list[str]:
+        """The names of a mask. Where they have no fixed length many may be the same long one of the file: few at a
+        time."""
+        where = f"robomimic: {self.path}: {dataset.name}"
+        if dataset.ndim != 1:
+            raise FormatError(f"{where} must be a list of names, got shape {dataset.shape}")
+        if dataset.size > MAX_MASK:
+            raise FormatError(f"{where} declares {dataset.size} names, more than {MAX_MASK}")
+        self.budget.check(where, num_bytes(dataset.shape, dataset.dtype.itemsize), dataset.id.get_storage_size())
+        self.budget.count(where, int(dataset.size))
+        if why := _unknown_filter(dataset.id):
+            raise FormatError(f"{where} is {why}")
+        texts: list[str] = []
+        step = TEXTS if dataset.dtype.kind == "O" else max(1, dataset.size)
+        for begin in range(0, dataset.size, step):
+            self.budget.check_time(where)
+            part = dataset[begin : begin + step]
+            texts += [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in part]
+            if max(map(len, texts[begin:]), default=0) > MAX_NAME:
+                raise FormatError(f"{where} holds a name of more than {MAX_NAME} characters")
+        return texts
 
     def _spec(self, name: str, dataset: Stored) -> StreamSpec:
         dtype, shape = dataset.dtype, dataset.shape[1:]
@@ -263,7 +345,14 @@ class Robomimic(BaseSource):
         image = dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
         depth = name.endswith("depth") and len(shape) in (2, 3)
         kind = "image" if image else "depth" if depth else "vector"
-        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz)
+        method = "slerp_xyzw" if shape == (4,) and dtype.kind == "f" and self._is_quaternion(name) else None
+        return StreamSpec(name, dtype.name, shape, kind, self._rate_hz, method=method)
+
+    def _is_quaternion(self, name: str) -> bool:
+        """Of robosuite, by its name. Other environments of robomimic do not say how theirs are ordered."""
+        env_args = self.metadata["env_args"]
+        robosuite = isinstance(env_args, dict) and env_args.get("type") == ROBOSUITE
+        return bool(ROBOT_QUATERNION.fullmatch(name) or (robosuite and QUATERNION.fullmatch(name)))
 
 
 def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
@@ -273,7 +362,7 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
     declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     if isinstance(declared, (int, float)) and 0 < declared < 1e9:
         return float(declared)
-    raise ValueError(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
+    raise NeedsOption(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
 
 
 def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
@@ -284,20 +373,14 @@ def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
     return env_name if isinstance(env_name, str) else None
 
 
-def _texts(dataset: Any) -> list[str]:
-    """The names of a mask. Where they have no fixed length many may be the same long one of the file: few at a time."""
-    if dataset.ndim != 1:
-        raise FormatError(f"robomimic: {dataset.name} must be a list of names, got shape {dataset.shape}")
-    if dataset.size > MAX_MASK:
-        raise FormatError(f"robomimic: {dataset.name} declares {dataset.size} names, more than {MAX_MASK}")
-    texts: list[str] = []
-    step = TEXTS if dataset.dtype.kind == "O" else max(1, dataset.size)
-    for begin in range(0, dataset.size, step):
-        part = dataset[begin : begin + step]
-        texts += [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in part]
-        if max(map(len, texts[begin:]), default=0) > MAX_NAME:
-            raise FormatError(f"robomimic: {dataset.name} holds a name of more than {MAX_NAME} characters")
-    return texts
+def _unknown_filter(dataset: Any) -> str:
+    """Why a dataset cannot be unpacked; empty where it can."""
+    how = dataset.get_create_plist()
+    filters = [how.get_filter(i) for i in range(how.get_nfilters())]
+    odd = [
+        f"{number} ({name.decode('utf-8', 'replace')[:40]})" for number, _, _, name in filters if number not in FILTERS
+    ]
+    return f"packed by the HDF5 filter {odd[0]}, which is a plugin" if odd else ""
 
 
 def _plain(value: Any) -> JSON:

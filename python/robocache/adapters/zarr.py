@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from .._core import FormatError
 from .._episode import JSON, StreamSpec
-from ._paths import Limits, need
+from ._budget import BUDGET, Budget
+from ._guard import OptionError
+from ._paths import need, open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
 from ._times import UNITS_NS, checked_rate, times_at_rate
@@ -25,10 +27,10 @@ def detect(path: Path) -> bool:
     try:
         if path.is_dir():
             return (path / "meta" / "episode_ends").is_dir() and (path / "data").is_dir()
-        if path.is_file() and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
+        if path.is_file():
+            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
                 return any(name.startswith("meta/episode_ends/") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+    except (OSError, FormatError, zipfile.BadZipFile, ValueError, NotImplementedError):
         pass
     return False
 
@@ -39,15 +41,15 @@ def open(
     timestamp: str | None = "",
     time_unit: str = "s",
     repair: Mapping[str, str] | None = None,
-    max_bytes: int = Limits.episode_bytes,
+    budget: Budget = BUDGET,
     follow_symlinks: bool = False,
 ) -> ZarrReplay:
     """``timestamp``: the array with times, in ``time_unit`` (s, ms, us, ns); unless given ``timestamp``, where the file
     has it, else ``rate_hz`` must be given. With both, the times are those of the file and the rate is what is declared.
     """
     if time_unit not in UNITS_NS:
-        raise ValueError(f"open: time_unit must be one of {', '.join(UNITS_NS)}, got {time_unit!r}")
-    return ZarrReplay(Path(path), rate_hz, timestamp, UNITS_NS[time_unit], (repair, max_bytes, follow_symlinks))
+        raise OptionError(f"open: time_unit must be one of {', '.join(UNITS_NS)}, got {time_unit!r}")
+    return ZarrReplay(Path(path), rate_hz, timestamp, UNITS_NS[time_unit], (repair, budget, follow_symlinks))
 
 
 class ZarrReplay(BaseSource):
@@ -58,22 +60,22 @@ class ZarrReplay(BaseSource):
     ) -> None:
         super().__init__(path, *shared)
         need("zarr", "zarr")
-        self._files: Files = FolderFiles(self.tree) if path.is_dir() else ZipFiles(path)
-        infos = array_infos(self._files, self.limits)
+        self._files: Files = FolderFiles(self.tree, self.budget) if path.is_dir() else ZipFiles(path, self.budget)
+        infos = array_infos(self._files, self.budget)
         if "meta/episode_ends" not in infos:
             raise FormatError(f"zarr: {path} has no array meta/episode_ends")
         self._infos = {name[len("data/") :]: info for name, info in infos.items() if name.startswith("data/")}
         self._group: Any = None
         self._ends = self._read_ends(infos["meta/episode_ends"])
         if timestamp and timestamp not in self._infos:
-            raise ValueError(f"open: timestamp must be one of {', '.join(self._infos)} of {path}, got {timestamp!r}")
+            raise OptionError(f"open: timestamp must be one of {', '.join(self._infos)} of {path}, got {timestamp!r}")
         if timestamp == "":
             timestamp = TIMES if TIMES in self._infos else None
         self._times_key = timestamp
         self._unit_ns = unit_ns
         self._rate_hz = None if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if self._times_key is None and self._rate_hz is None:
-            raise ValueError(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
+            raise OptionError(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
         num_rows = int(self._ends[-1]) if len(self._ends) else 0
         for key, info in self._infos.items():
             if not info.shape or info.shape[0] < num_rows:
@@ -102,7 +104,7 @@ class ZarrReplay(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         begin, end = int(self._ends[index - 1]) if index else 0, int(self._ends[index])
         total = sum(spec.row_bytes for spec in self.specs.values()) * (end - begin)
-        self.limits.check(self.label(index), total)
+        self.budget.check(self.label(index), total)
         if self._times_key is not None:
             times: NDArray[Any] = self._rows(self._times_key, begin, end).reshape(-1)
             if len(times) != end - begin:
@@ -120,7 +122,7 @@ class ZarrReplay(BaseSource):
 
     def _array(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
         try:
-            check_chunks(self._files, name, info, begin, end, self.limits)
+            check_chunks(self._files, name, info, begin, end, self.budget)
             if self._group is None:
                 self._group = self._files.group()
             return np.asarray(self._group[name][begin:end])
@@ -132,7 +134,7 @@ class ZarrReplay(BaseSource):
     def _read_ends(self, info: ArrayInfo) -> NDArray[np.int64]:
         if len(info.shape) != 1 or info.dtype.kind not in "iu":
             raise FormatError(f"zarr: {self.path}: meta/episode_ends must be (episodes,) integers, got {info}")
-        self.limits.check(f"zarr: {self.path}: meta/episode_ends", info.shape[0] * 8, self._files.stored_bytes())
+        self.budget.check(f"zarr: {self.path}: meta/episode_ends", info.shape[0] * 8, self._files.stored_bytes())
         ends = self._array("meta/episode_ends", info, 0, info.shape[0]).astype(np.int64)
         if (np.diff(ends, prepend=0) < 0).any():
             row = int((np.diff(ends, prepend=0) < 0).argmax())

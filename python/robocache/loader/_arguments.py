@@ -13,7 +13,7 @@ from .._episode import StreamSpec
 from .._ingest import FLOATS
 from ._batch import INDEX
 from ._mixture import Mixture
-from ._numbers import number
+from ._numbers import number, whole
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
 
@@ -64,6 +64,26 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
     return specs
 
 
+def require_read_alike(caches: list[Cache], keys: list[Key], windows: Mapping[str, Any]) -> None:
+    """Where a window leaves the method to the stream, the streams of all sources must say the same."""
+    for i, cache in enumerate(caches[1:], 1):
+        for key in keys:
+            spec, first = cache.specs[key.name], caches[0].specs[key.name]
+            if key.name not in windows or (windows[key.name].method is not None and spec.period == first.period):
+                continue
+            if (spec.align_method, spec.align_period) != (first.align_method, first.align_period):
+                raise ValueError(
+                    f"Loader: stream {key.name!r} of sources[{i}] must be read by {reading(first)} like that of the "
+                    f"first, unless Window(method=...) says how, got {reading(spec)}"
+                )
+
+
+def reading(spec: StreamSpec) -> str:
+    """In words, for errors."""
+    period = "" if spec.period is None else f" with period {spec.period:g}"
+    return f"{spec.align_method or 'the default of its dtype'}{period}"
+
+
 def require_mapping(name: str, given: Any) -> None:
     if given is not None and not isinstance(given, Mapping):
         raise ValueError(f"Loader: {name} must be a dict of streams, got {given!r}")
@@ -82,7 +102,7 @@ def require_own_names(keys: list[Key], return_index: bool) -> None:
 
 def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
     for key in keys:
-        span = key.window.span_ns
+        span = key.window.span_ns - 2 * key.tolerance_ns  # the moments at both ends may be at rows
         lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
         longest = max((int(x.max()) for x in lasts if len(x)), default=None)
         if longest is None:
@@ -90,7 +110,7 @@ def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
         if span > longest:
             raise ValueError(
                 f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
-                f"{longest / 1e9:g} s, got {span / 1e9:g} s"
+                f"{longest / 1e9:g} s, got {key.window.span_ns / 1e9:g} s"
             )
 
 
@@ -125,6 +145,14 @@ def anchor_stream(
                 f"Loader: anchors must be a stream of sources[{i}], {', '.join(cache.specs)}, got {asked!r}"
             )
     return asked
+
+
+def skipped(given: Any) -> tuple[int, int]:
+    """How many anchors are left out at both ends of each episode."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
+    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
+    return first, last
 
 
 def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from .. import _core
@@ -14,9 +15,11 @@ from .._types import Stream
 from ._scale import scale_of
 from ._selection import Anchors
 from ._store import Part, Store, as_tensor
+from ._verify import MappedRows
 from ._window import Key, nanoseconds
 
 NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
+NOTHING = nullcontext()
 Order = tuple[int, int, int, bool]
 """seed, epoch, samples of an epoch, shuffle."""
 INDEX = ("source_index", "episode_index", "anchor_ns")
@@ -63,6 +66,7 @@ class BatchReader:
         anchors: list[tuple[Anchors, int]],
         anchor_stream: str | None,
         device: Any,
+        mapped: MappedRows | None,
         episodes: tuple[Any, Any] | None,
     ) -> None:
         """``anchor_stream``: where each of its rows is an anchor. ``episodes``: source and number of each, through all
@@ -73,6 +77,8 @@ class BatchReader:
         self.store = store
         self.columns = columns
         self.device = device
+        self.mapped = mapped
+        """Where rows are read from mapped files."""
         self.episodes = None if episodes is None else [torch.from_numpy(x) for x in episodes]
         self.place = device if store.tier in ("gpu", "pinned") else torch.device("cpu")
         """Where batches are computed."""
@@ -135,9 +141,23 @@ class BatchReader:
 
     def read(self, order: Order, begin: int, count: int) -> list[Any]:
         """``[values, padding, values, padding, ...]`` where batches are computed; then ``INDEX``, if that is wanted."""
+        self.touch(order, begin, count)
         if self.fused is not None:
             return self.fused.read(order, begin, count)
         return self.steps.read(order, begin, count)
+
+    def touch(self, order: Order, begin: int, count: int) -> None:
+        """Compares checksums of mapped rows before they are read for the first time, where that was asked for."""
+        if count and self.mapped is not None and self.is_unchecked:
+            self.mapped.touch(self.anchors_at(order, begin, count)[0].cpu())
+
+    @property
+    def is_unchecked(self) -> bool:
+        return self.mapped is not None and self.mapped.num_unchecked > 0
+
+    def watched(self) -> AbstractContextManager[Any]:
+        """Around a read: a mapped file that is cut short meanwhile is an error."""
+        return NOTHING if self.mapped is None else self.mapped.watched()
 
     def batch_of(self, made: list[Any]) -> dict[str, Any]:
         """What ``read`` made, as it is given out."""
@@ -252,9 +272,10 @@ def stream_of(part: Part, column: Column) -> Stream:
         max_gap = column.key.near_ns[part.source]
     return Stream(
         *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
-        window.outside, window.outside_valid, dtype=column.written,
+        window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip
 
 
 def fields_of(s: Stream) -> tuple[Any, ...]:
-    return (s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype)
+    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype, s.tolerance)
+    return (s.values, s.times, s.offsets, *rules)

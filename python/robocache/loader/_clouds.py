@@ -24,7 +24,10 @@ METHODS = (None, "previous", "next", "nearest")
 class Clouds:
     """The clouds of one stream, where they are, and how they are voxelized."""
 
-    def __init__(self, key: Key, place: int, selections: list[Selection], tier: str, device: Any) -> None:
+    def __init__(
+        self, key: Key, place: int, selections: list[Selection], tier: str, device: Any, check: bool = False
+    ) -> None:
+        """``check``: compare the checksums of the points that are copied."""
         import torch
 
         self.torch, self.device = torch, device
@@ -43,6 +46,8 @@ class Clouds:
         self.parts: list[Any] = []
         tables = [np.zeros((1, 3), np.int64)]
         for selection in selections:
+            for episode in selection.kept.tolist() if check and tier != "mmap" else ():
+                selection.cache._reader.check_rows(episode, list(selection.cache.specs).index(key.name))
             for shard in range(selection.cache.num_shards):
                 tables.append(self.add(selection, shard, spec, tier))
         self.table = np.concatenate(tables)

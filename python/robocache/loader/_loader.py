@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._cache import Cache
+from .._core import MappingGuard
 from ._arguments import (
     anchor_stream,
     caches_of,
@@ -16,8 +17,10 @@ from ._arguments import (
     import_torch,
     require_mapping,
     require_own_names,
+    require_read_alike,
     require_windows_fit,
     shared_specs,
+    skipped,
     steps_of,
 )
 from ._batch import BatchReader, Order, columns_of
@@ -31,7 +34,8 @@ from ._scale import check_ways
 from ._selection import Episodes, Selection, Split, anchors_of, episodes_of
 from ._state import MOST_EPOCHS, Place, check_state, require_same_batch
 from ._store import choose_tier, open_store, resident_bytes
-from ._window import Window, keys_of
+from ._verify import MappedRows, check_verify, is_checked
+from ._window import Window, keys_of, usual_tolerance_ns
 from ._workers import Worker, given_arguments, reduced, this_worker
 
 Batch = dict[str, Any]
@@ -44,8 +48,9 @@ class Loader:
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
 
     Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last. ``episodes`` (numbers, or a function of an
-    ``Episode``) and ``split=("train", 0.9)`` choose episodes.
+    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
+    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
+    ``split=("train", 0.9)`` choose episodes.
 
     ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
@@ -55,6 +60,8 @@ class Loader:
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
     ``budget_bytes`` (by default 80 % of what is free, shared with the other ranks of this machine).
     ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
+    ``verify``: ``"load"`` compares checksums where rows are copied, or for ``mmap`` before rows are read for the first
+    time; ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -78,6 +85,7 @@ class Loader:
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         anchors: str | None = None,
         anchor_hz: float | None = None,
+        skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
         normalise: Mapping[str, str | None] | None = None,
@@ -91,8 +99,10 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         return_index: bool = False,
+        verify: str | None = "auto",
     ) -> None:
         self._arguments = given_arguments(locals())
+        guard = MappingGuard()  # until the end of this
         torch = import_torch()
         for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
             require_mapping(name, given)
@@ -109,14 +119,22 @@ class Loader:
         self.shuffle, self.drop_last, self.return_index = bool(shuffle), bool(drop_last), bool(return_index)
         self.device = device_of(torch, device)
         self.caches = caches
+        self.verify = check_verify(verify)
 
         selections = [Selection(cache, episodes, split) for cache in caches]
         if mixture is None:
             self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
         asked = [*(windows or delta_timestamps or {})]
         specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(specs, windows, delta_timestamps, lambda name: [s.interval_ns(name) for s in selections])
+        keys = keys_of(
+            specs,
+            windows,
+            delta_timestamps,
+            lambda name: [s.interval_ns(name) for s in selections],
+            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
+        )
         names = [key.name for key in keys]
+        require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
         ways = check_ways(normalise or {}, names)
@@ -124,7 +142,8 @@ class Loader:
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
         self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        tables = [anchors_of(selection, self.anchors, anchor_hz) for selection in selections]
+        skip = skipped(skip_anchors)
+        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
         quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in tables)
         """Of all sources."""
@@ -140,10 +159,12 @@ class Loader:
         told = episodes_of(selections) if self.return_index else None
 
         def reader_of(tier: str) -> BatchReader:
-            store = open_store(selections, names, tier, needed, self.device)
-            rows_of = self.anchors if anchor_hz is None else None
-            anchors_and_quotas = [*zip(tables, quotas, strict=True)]
-            return BatchReader(store, caches, columns, anchors_and_quotas, rows_of, self.device, told)
+            check = is_checked(self.verify, tier)
+            store = open_store(selections, names, tier, needed, self.device, check)
+            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
+            mapped = MappedRows(selections, names, check) if tier == "mmap" else None
+            order = [*zip(tables, quotas, strict=True)]
+            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped, told)
 
         try:
             self._reader = reader_of(self.tier)
@@ -158,9 +179,15 @@ class Loader:
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
+        check = is_checked(self.verify, self.tier)
         self._clouds = [
-            Clouds(key, 2 * i, selections, self.tier, self.device) for i, key in enumerate(keys) if key.window.voxels
+            Clouds(key, 2 * i, selections, self.tier, self.device, check)
+            for i, key in enumerate(keys)
+            if key.window.voxels
         ]
+        for cache in caches:
+            cache._reader.require_readable()
+        del guard
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
         self._place = Place()
@@ -288,16 +315,22 @@ class Loader:
         self._settle(group_only=True)
         rank, world_size = self._ranks.share
         steps = (step, self._num_steps, world_size * self.batch_size, rank * self.batch_size)
-        return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
+        if self._reader.is_unchecked:
+            number = int(step)
+            begin, end = self.positions(number % self._num_steps)
+            self._reader.touch(self._order(number // self._num_steps), begin, end - begin)
+        with self._reader.watched():
+            return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
 
     def _order(self, epoch: int) -> Order:
         return self.seed, epoch, self.num_samples, self.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self._positions(step)
-        made = self._reader.read(self._order(epoch), begin, end - begin)
-        for clouds in self._clouds:
-            clouds.fill(made)
+        with self._reader.watched():
+            made = self._reader.read(self._order(epoch), begin, end - begin)
+            for clouds in self._clouds:
+                clouds.fill(made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from .._core import MappingGuard
 from ._batch import BatchReader, Order
 
 DEPTH = (3, 6)
@@ -104,6 +105,8 @@ class Slot:
         self.count = -1
         self.buffer: Any = None
         self.views: list[Any] = []
+        self.guard: MappingGuard | None = None
+        """While it is read, perhaps from mapped files."""
         self.pending: Any = None
         """Its ``result()`` waits until it is read."""
         self.copied = ring.reader.torch.cuda.Event(blocking=True)
@@ -118,7 +121,9 @@ class Slot:
             self.views = self.ring.views(self.buffer, count)
             self.count = count
         fused = self.ring.reader.fused
+        self.guard = MappingGuard()
         if fused is not None:
+            self.ring.reader.touch(order, begin, count)
             self.pending = fused.read_ahead(order, begin, self.views)
         else:
             self.pending = executor.submit(self.ring.fill, self.views, job)
@@ -126,6 +131,9 @@ class Slot:
     def copy(self) -> tuple[Any, Any, int]:
         """``(buffer, event, number of samples)``: on the device after the event. Waits until it is read."""
         self.pending.result()
+        self.guard = None
+        if self.ring.reader.mapped is not None:
+            self.ring.reader.mapped.require_whole()
         torch = self.ring.reader.torch
         with torch.cuda.stream(self.ring.stream):
             buffer = torch.empty(len(self.buffer), dtype=torch.uint8, device=self.ring.device)
@@ -136,4 +144,5 @@ class Slot:
     def close(self) -> None:
         """Nobody reads into it, or copies from it, any more."""
         self.pending = None  # drops what is not begun, and waits for the rest
+        self.guard = None
         self.copied.synchronize()

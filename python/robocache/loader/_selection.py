@@ -15,6 +15,7 @@ from .._cache import Cache
 from .._core import CacheReader, FormatError
 from .._episode import Episode, StreamSpec
 from .._ingest import check_episodes
+from ._window import usual_tolerance_ns
 
 Int64 = NDArray[np.int64]
 Episodes = Iterable[int] | Callable[[Episode], bool] | None
@@ -25,9 +26,11 @@ Split = tuple[str, float] | None
 class ShardStream:
     """One stream in one shard: views of the mapping, whose offsets and times are as the format says."""
 
-    values: NDArray[Any]
+    values: NDArray[Any] | None
+    """None for a shard that does not stay mapped: ``Selection.values``."""
     times: Int64
     offsets: Int64
+    shard: int
 
 
 class Selection:
@@ -54,9 +57,11 @@ class Selection:
             number = list(self.cache.specs).index(name)
             values, times, _, offsets = self.cache._reader.shard_rows(shard, number)
             first = self._first_clouds.get((name, shard))
+            if not self.cache._reader.stays_mapped(shard):
+                values, times, offsets = None, times.copy(), offsets.copy()
             if first is not None:
                 values = np.arange(first, first + len(times), dtype=np.int64)
-            found = ShardStream(values, times, offsets)
+            found = ShardStream(values, times, offsets, shard)
             self._check(name, shard, found)
             self._streams[name, shard] = found
         return found
@@ -72,6 +77,12 @@ class Selection:
         if len(wrong):
             raise FormatError(f"{self.cache.path}: shard {shard}: times of {name!r} decrease at row {wrong[0]}")
 
+    def values(self, name: str, stream: ShardStream) -> NDArray[Any]:
+        if stream.values is not None:
+            return stream.values
+        rows = self.cache._reader.shard_rows(stream.shard, list(self.cache.specs).index(name))
+        return np.asarray(rows[0])
+
     def number_clouds(self, name: str, first: int) -> int:
         """From now on the values of a stream of clouds are their numbers, from ``first`` on; returns the next one."""
         for shard in range(self.cache.num_shards):
@@ -84,7 +95,7 @@ class Selection:
         """Of the values of ``stream``."""
         spec = self.cache.specs[name]
         numbered = (name, 0) in self._first_clouds
-        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz) if numbered else spec
+        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz, method=spec.method) if numbered else spec
 
     def points(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
         """Of all clouds of a shard: cloud m has the points ``[splits[m], splits[m + 1])``."""
@@ -138,6 +149,15 @@ class Selection:
         positive = np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
         positive = positive[positive > 0]
         return float(np.median(positive)) if len(positive) else 0.0
+
+    def shortest_interval_ns(self, name: str) -> float:
+        """The mean time between two rows of an episode, of the one where that is shortest."""
+        counts = self.counts(name)
+        first, last = self.ends(name)
+        counts = counts[counts > 0]
+        spans = last.astype(np.float64) - first.astype(np.float64)
+        means = spans[counts > 1] / (counts[counts > 1] - 1)
+        return float(means.min()) if len(means) else math.inf
 
 
 def kept_episodes(cache: Cache, episodes: Episodes, split: Split) -> Int64:
@@ -195,27 +215,38 @@ class Anchors:
         return int(self.prefix[-1])
 
 
-def steps_within(span: Int64, period: float) -> Int64:
-    """The last k whose moment, k periods rounded to a nanosecond as ``anchor_time`` does it, is within the span."""
+def steps_within(span: Int64, period: float, tolerance_ns: int = 0) -> Int64:
+    """The last k whose moment, k periods rounded to a nanosecond as ``anchor_time`` does it, is within the span, or no
+    more than the tolerance after it."""
+    span = span + tolerance_ns
     steps = np.floor(span / period)
     steps += np.rint((steps + 1) * period) <= span
     steps -= np.rint(steps * period) > span
     return np.maximum(steps, 0).astype(np.int64)
 
 
-def anchors_of(selection: Selection, name: str, hz: float | None) -> Anchors:
-    """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode."""
+def anchors_of(selection: Selection, name: str, hz: float | None, skip: tuple[int, int] = (0, 0)) -> Anchors:
+    """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode. ``skip``: without
+    so many of the first and of the last ones of each."""
     counts = selection.counts(name)
+    kept = np.maximum(counts - sum(skip), 0)
     if hz is None:
         parts = [stream.times[begin:end] for stream, begin, end in selection.runs(name)]
         times = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if any(skip):
+            begins = np.repeat(np.cumsum(counts) - counts + skip[0], kept)
+            times = times[begins + np.arange(len(begins)) - np.repeat(np.cumsum(kept) - kept, kept)]
+        counts = kept
         period = 0.0
     else:
         period = 1e9 / hz
         first, last = selection.ends(name)
         times = np.zeros(len(counts), np.int64)
         times[counts > 0] = first
-        counts[counts > 0] = steps_within(last - first, period) + 1
+        tolerance_ns = usual_tolerance_ns(min(selection.shortest_interval_ns(name), period))
+        counts[counts > 0] = steps_within(last - first, period, tolerance_ns) + 1
+        times += round(skip[0] * period)
+        counts = np.maximum(counts - sum(skip), 0)
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
         raise ValueError(f"Loader: anchors {name!r} must have rows in the kept episodes, got none")

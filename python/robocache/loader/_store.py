@@ -12,6 +12,8 @@ from .._core import process_limits
 from ._selection import Selection, ShardStream
 
 TIERS = ("gpu", "pinned", "memory", "mmap")
+STAGED_BYTES = 64 << 20
+"""Of rows on their way to a GPU."""
 SHARE = 0.8
 """Of the free memory: what a resident tier may take."""
 
@@ -88,15 +90,20 @@ def free_bytes(tier: str, device: Any, local_ranks: int) -> tuple[int, str]:
     return int(free * SHARE), f"{SHARE:.0%} of the free memory{shared}"
 
 
-def open_store(selections: list[Selection], names: list[str], tier: str, size_bytes: int, device: Any) -> Store:
+def open_store(
+    selections: list[Selection], names: list[str], tier: str, size_bytes: int, device: Any, check: bool
+) -> Store:
+    """``check``: compare checksums, of the rows that are copied and of all times."""
     parts: list[Part] = []
     part: list[Any] = []
     local: list[Any] = []
     for source, selection in enumerate(selections):
+        if check:
+            check_times(selection, names)
         if tier != "mmap":
             part.append(np.full(len(selection.kept), len(parts)))
             local.append(np.arange(len(selection.kept)))
-            rows = {name: resident(selection, name, tier, device) for name in names}
+            rows = {name: resident(selection, name, tier, device, check) for name in names}
             parts.append(Part(source, with_shared_times(rows)))
             continue
         part.append(len(parts) + np.searchsorted(selection.shards, selection.shard_of))
@@ -126,11 +133,38 @@ def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
 
 
 def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
-    values = as_tensor(stream.values, selection.spec(name).dtype)
+    values = as_tensor(selection.values(name, stream), selection.spec(name).dtype)
     return values, as_tensor(stream.times), as_tensor(stream.offsets)
 
 
-def resident(selection: Selection, name: str, tier: str, device: Any) -> Rows:
+def check_times(selection: Selection, names: list[str]) -> None:
+    for name in names:
+        for shard in selection.shards.tolist():
+            selection.cache._reader.check_times(shard, list(selection.cache.specs).index(name))
+
+
+def copy_values(
+    selection: Selection, name: str, stream: ShardStream, begin: int, end: int, into: Any, check: bool
+) -> None:
+    """Rows of a stream, by read calls: a file that is cut short is an error. A GPU gets them piece by piece."""
+    import torch
+
+    if (name, stream.shard) in selection._first_clouds:  # numbers, which are in no file
+        into.copy_(as_tensor(selection.values(name, stream)[begin:end]))
+        return
+    reader, number = selection.cache._reader, list(selection.cache.specs).index(name)
+    if into.device.type == "cpu":
+        reader.copy_values(stream.shard, number, begin, end, into.data_ptr(), check)
+        return
+    step = max(1, STAGED_BYTES // max(1, selection.spec(name).row_bytes))
+    for first in range(begin, end, step):
+        last = min(end, first + step)
+        part = torch.empty((last - first, *into.shape[1:]), dtype=into.dtype)
+        reader.copy_values(stream.shard, number, first, last, part.data_ptr(), check)
+        into[first - begin : last - begin].copy_(part)
+
+
+def resident(selection: Selection, name: str, tier: str, device: Any, check: bool) -> Rows:
     """The rows of all kept episodes, copied once, run by run: never twice in memory. Of the tier ``pinned``, values are
     in host memory that the GPU reads, and times on the GPU."""
     import torch
@@ -149,7 +183,7 @@ def resident(selection: Selection, name: str, tier: str, device: Any) -> Rows:
     done = 0
     for stream, begin, end in selection.runs(name):
         into = slice(done, done + end - begin)
-        values[into].copy_(as_tensor(stream.values[begin:end], spec.dtype))
+        copy_values(selection, name, stream, begin, end, values[into], check)
         times[into].copy_(as_tensor(stream.times[begin:end]))
         done += end - begin
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)).to(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from ._voxels import Voxels
 
 MOST_SECONDS = 4e9  # in nanoseconds that is below 2^62
 MOST_MOMENTS = 2**20
+TOLERANCE_NS = 1000
+"""Unless a window has another one. float64 counts seconds since 1970 in steps of 238 ns."""
 
 
 def nanoseconds(seconds: float) -> int:
@@ -24,8 +27,12 @@ def nanoseconds(seconds: float) -> int:
 class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
 
-    Or ``deltas``, any list of seconds. ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``;
-    ``latency`` and ``max_gap`` too, but always in seconds. ``voxels``: what becomes of point clouds.
+    Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
+    ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
+    in seconds. ``voxels``: what becomes of point clouds.
+
+    ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
+    the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
 
     >>> import robocache
     >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns
@@ -44,6 +51,7 @@ class Window:
     outside: Outside = "hold"
     outside_valid: bool = False
     voxels: Voxels | None = None
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if self.deltas is not None:
@@ -74,6 +82,8 @@ class Window:
         _require_seconds("latency", self.latency, -math.inf, "be finite")
         if self.max_gap is not None:
             _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
+        if self.tolerance is not None:
+            _require_seconds("tolerance", self.tolerance, 0, "be 0 or more seconds")
 
     @property
     def deltas_ns(self) -> tuple[int, ...]:
@@ -118,6 +128,23 @@ class Key:
     timed: bool = True
     near_ns: tuple[int, ...] | None = None
     """For each source, in the place of ``window.max_gap``."""
+    period: float = 2 * math.pi
+    """Of angles."""
+    tolerance_ns: int = 0
+
+
+def usual_tolerance_ns(interval_ns: float) -> int:
+    """For a stream whose rows are so far apart: rows that are no further apart than rounding stay apart."""
+    return int(min(TOLERANCE_NS, max(interval_ns, 0) / 4))
+
+
+def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, tolerance_ns: int) -> Key:
+    """``spec`` and ``tolerance_ns`` are for a window that says nothing itself."""
+    if window.method is None and spec.align_method is not None:
+        window = dataclasses.replace(window, method=spec.align_method)
+    if window.tolerance is not None:
+        tolerance_ns = nanoseconds(window.tolerance)
+    return Key(name, window, period=spec.align_period, tolerance_ns=tolerance_ns)
 
 
 def keys_of(
@@ -125,8 +152,10 @@ def keys_of(
     windows: Mapping[str, Window] | None,
     delta_timestamps: Mapping[str, Sequence[float]] | None,
     intervals_ns: Callable[[str], list[float]],
+    tolerance_ns: Callable[[str], int],
 ) -> list[Key]:
-    """The keys of a batch. ``intervals_ns(name)``: the usual time between two rows of a stream, for each source."""
+    """The keys of a batch. ``intervals_ns(name)``: the usual time between two rows of a stream, for each source.
+    ``tolerance_ns(name)``: of windows that do not say."""
     if (windows is None) == (delta_timestamps is None):
         given = "neither" if windows is None else "both"
         raise ValueError(f"Loader: windows or delta_timestamps must be given, got {given}")
@@ -147,12 +176,15 @@ def keys_of(
         for name, window in windows.items():
             if not isinstance(window, Window):
                 raise ValueError(f"Loader: windows[{name!r}] must be a Window, got {type(window).__name__}")
-        return [Key(name, window) for name, window in windows.items()]
+        return [
+            read_as_the_stream_says(name, window, specs[name], tolerance_ns(name)) for name, window in windows.items()
+        ]
     # LeRobot's: the row next to each moment, where one is within half an interval; the other streams at the anchor.
     keys = []
     for name, spec in specs.items():
         if spec.kind == "points" and name not in asked:
             continue
         window = Window(deltas=asked.get(name, (0.0,)), method="nearest", outside_valid=True)
-        keys.append(Key(name, window, name in asked, tuple(int(ns / 2) for ns in intervals_ns(name))))
+        near_ns = tuple(int(ns / 2) for ns in intervals_ns(name))
+        keys.append(Key(name, window, name in asked, near_ns, tolerance_ns=tolerance_ns(name)))
     return keys

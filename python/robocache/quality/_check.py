@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from .._cache import Cache
 from .._core import FormatError
-from .._episode import Episode, Source, StreamSpec
+from .._episode import Episode, LeftOut, Source, StreamSpec, left_out_of
+from .._suggest import did_you_mean
 from ..adapters._repair import KEEP
 from ._report import BINS_PER_DECADE, DECADES, NUM_BINS, EpisodeReport, Group, Report, StreamReport, Timeline
 from ._rules import Finding, Thresholds
@@ -60,6 +61,7 @@ def check(
     chosen = _choose(opened.specs, streams)
     if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
         raise ValueError(f"check: keep must be a whole number from 1, got {keep!r}")
+    not_chosen = [LeftOut(name, "not chosen", "streams=") for name in opened.specs if name not in chosen]
     tally = _Tally(Report(os.fspath(opened.path), opened.format, Thresholds.of(thresholds)), chosen, kept, keep)
     if isinstance(opened, Cache):
         problems = opened.verify() if checksums else []
@@ -68,6 +70,7 @@ def check(
             tally.add(Finding("checksum", problem))
         if problems:
             tally.report.score = 0.0
+            tally.report.left_out = not_chosen
             return tally.finish()
     faults = opened.metadata.get("problems")
     for fault in faults if isinstance(faults, list) else []:
@@ -85,6 +88,7 @@ def check(
             tally.episode(index, episode)
         if progress is not None:
             progress(index + 1, len(opened))
+    tally.report.left_out = left_out_of(opened) + not_chosen
     return tally.finish()
 
 
@@ -113,7 +117,8 @@ def _choose(specs: Mapping[str, StreamSpec], streams: Iterable[str] | None) -> d
         raise ValueError("check: streams must have a name at least, got none")
     for name in wanted:
         if name not in specs:
-            raise ValueError(f"check: the source has no stream {name!r}, only {', '.join(specs)}")
+            near = did_you_mean(str(name), specs)
+            raise ValueError(f"check: the source has no stream {name!r}, only {', '.join(specs) or 'none'}{near}")
     return {name: spec for name, spec in specs.items() if name in wanted}
 
 
@@ -147,7 +152,7 @@ class _Tally:
         if self.groups[key].episodes <= self.keep:
             self.report.findings.append(finding)
         else:
-            self.report.left_out += 1
+            self.report.findings_not_kept += 1
 
     def unreadable(self, index: int, error: FormatError) -> None:
         self.add(Finding("unreadable", str(error), index))

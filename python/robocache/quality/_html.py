@@ -38,6 +38,7 @@ def page(report: Report) -> str:
         f"<p>{counts}{stored.get(report.checksums, '')}</p>",
         *_findings(report),
         *_streams(report),
+        *_left_out(report),
         *_episodes(report),
         *_thresholds(report),
         "</body></html>",
@@ -91,6 +92,13 @@ def _streams(report: Report) -> list[str]:
         if s.histogram.any():
             parts += [f"<h4>{_text(s.name)}</h4>", _histogram(s)]
     return parts
+
+
+def _left_out(report: Report) -> list[str]:
+    if not report.left_out:
+        return []
+    lines = (f"<li>{_text(str(entry))}</li>" for entry in report.left_out)
+    return ["<h2>Left out</h2>", "<ul>", *lines, "</ul>"]
 
 
 def _histogram(stream: StreamReport) -> str:
@@ -165,8 +173,9 @@ def _thresholds(report: Report) -> list[str]:
     rows = "".join(
         f"<tr><td>{name}</td><td class='n'>{value:g}</td></tr>" for name, value in vars(report.thresholds).items()
     )
-    left_out = f"<p class='more'>{report.left_out} findings are counted and not kept.</p>" if report.left_out else ""
-    return [left_out, "<h2>Thresholds</h2>", f"<table>{rows}</table>"]
+    number = report.findings_not_kept
+    not_kept = f"<p class='more'>{number} findings are counted and not kept.</p>" if number else ""
+    return [not_kept, "<h2>Thresholds</h2>", f"<table>{rows}</table>"]
 
 
 def _svg(height: float, shapes: list[str], title: str) -> str:

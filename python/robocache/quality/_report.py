@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._cache import to_json
-from .._episode import JSON
+from .._episode import JSON, LeftOut
+from .._escaped import escaped
 from ._rules import SEVERITIES, Finding, Thresholds
 
 BINS_PER_DECADE = 20
@@ -101,8 +102,10 @@ class Report:
     """Sorted: errors, warnings, notes, and by the points that were lost."""
     findings: list[Finding] = field(default_factory=list)
     """By episode; of each group at most ``keep``."""
-    left_out: int = 0
+    findings_not_kept: int = 0
     """Findings that are counted in ``groups`` and not kept in ``findings``."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """What the source has and was not looked at."""
     timelines: list[Timeline] = field(default_factory=list)
     """Of the worst episodes."""
 
@@ -136,7 +139,8 @@ class Report:
             "counts": self.counts,
             "groups": [_group(group) for group in self.groups],
             "findings": [_finding(finding) for finding in self.findings],
-            "left_out": self.left_out,
+            "findings_not_kept": self.findings_not_kept,
+            "left_out": [entry.to_json() for entry in self.left_out],
             "streams": {
                 name: {k: v for k, v in dataclasses.asdict(stream).items() if k not in ("name", "histogram")}
                 for name, stream in self.streams.items()
@@ -149,7 +153,12 @@ class Report:
         return plain
 
     def text(self, lines: int = 30) -> str:
-        """A short report: at most ``lines`` groups of findings, the worst first."""
+        """A short report: at most ``lines`` groups of findings, the worst first; then what was left out."""
+        left_out = [f"  {escaped(str(entry))}" for entry in self.left_out]
+        return "\n\n".join([self.found_text(lines), *(["\n".join(["left out:", *left_out])] if left_out else [])])
+
+    def found_text(self, lines: int = 30) -> str:
+        """The part of ``text`` about what was looked at."""
         counts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items())
         head = f"{self.path}: {self.format}, {len(self.episodes)} episodes, {len(self.streams)} streams"
         parts = [f"{head}\nscore {shown(self.score)} of 100; {counts}"]
@@ -163,7 +172,7 @@ class Report:
                 where += f", row {at.row}" if at.row is not None else ""
                 worst = f"{where}: {at.text}" if where else at.text
                 numbers = (str(group.episodes), str(group.count))
-                rows.append((group.severity, group.kind, group.stream or "", *numbers, worst))
+                rows.append((group.severity, group.kind, escaped(group.stream or ""), *numbers, escaped(worst)))
             parts.append(columns(rows))
             if len(self.groups) > lines:
                 parts.append(f"... and {len(self.groups) - lines} more lines; --json has all")
@@ -173,13 +182,19 @@ class Report:
         for name, s in self.streams.items():
             rates = [f"{rate:.2f}" if rate else "-" for rate in (s.declared_hz, s.measured_hz)]
             jitter = "-" if s.jitter is None else f"{s.jitter:.1%}"
-            table.append((name, shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
+            table.append((escaped(name), shown(s.score), str(s.messages), *rates, jitter, f"{s.longest_s:.3f} s"))
         if self.streams:
             parts.append(columns(table))
         worst_first = sorted((e for e in self.episodes if e.score < 100), key=lambda e: (e.score, e.episode))
         if worst_first:
             parts.append("worst episodes: " + ", ".join(f"{e.episode} ({shown(e.score)})" for e in worst_first[:10]))
         return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        """The score and how much was looked at; ``text()`` has the findings."""
+        counts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items())
+        sizes = f"{len(self.episodes)} episodes, {len(self.streams)} streams"
+        return f"Report({self.path!r}, {self.format}, score {shown(self.score)}, {sizes}, {counts})"
 
     def html(self) -> str:
         """One page without references to anything outside of it."""

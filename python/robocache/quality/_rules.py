@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._suggest import did_you_mean
+
 SEVERITIES = ("error", "warning", "note")
 
 
@@ -152,7 +154,8 @@ class Thresholds:
         numbers: dict[str, Any] = dict(given or {})
         for name, value in numbers.items():
             if name not in names:
-                raise ValueError(f"check: thresholds must have keys among {', '.join(names)}, got {name!r}")
+                near = did_you_mean(str(name), names)
+                raise ValueError(f"check: thresholds must have keys among {', '.join(names)}, got {name!r}{near}")
             numbers[name] = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return Thresholds(**numbers)
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/contract.hpp"
+#include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/episodes.hpp"
 #include "ops/align/values.hpp"
@@ -127,6 +128,7 @@ public:
         for (std::int64_t j = 0; j < plan_.num_targets; ++j) {
             const Target<Time> target = place(episode.times, b, j, hint);
             hint = target.near.left;
+            if (j % 256 == 255) detail::poll_interrupt();
             for (const RangePlan& range : stream_.ranges) {
                 const std::int64_t from = std::max(begin_, range.begin);
                 const std::int64_t to = std::min(end_, range.begin + range.width);
@@ -151,7 +153,7 @@ private:
         const bool has_earlier = j > 0;
         const bool has_later = j + 1 < plan_.num_targets;
         return {times,
-                neighbours_of(times, t, last_at_or_before(times, t, hint)),
+                neighbours_of(times, t, last_at_or_before(times, t, hint), gap_as<Time>(stream_.tolerance)),
                 t,
                 has_earlier ? target_at(b, j - 1) : t,
                 has_later ? target_at(b, j + 1) : t,
@@ -257,6 +259,7 @@ void add_stream(const AlignPlan& plan, const StreamPlan& stream) {
             RowAdder<Time, Sum, Grad> adder(plan, stream, width * part / parts, width * (part + 1) / parts);
             for (std::int64_t i = groups.begins[group]; i < groups.begins[group + 1]; ++i) {
                 adder.add(groups.rows[static_cast<std::size_t>(i)]);
+                detail::poll_interrupt();
             }
         }
     });

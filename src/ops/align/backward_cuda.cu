@@ -42,6 +42,7 @@ struct BackwardTable {
     std::int64_t num_episodes;
     std::int64_t num_rows;
     Duration latency;
+    Duration tolerance;
     Rules rules;
     // the gradient of its output
     const char* grad;
@@ -121,7 +122,7 @@ __device__ void place(const BackwardTable& table, Method method, std::int64_t n,
     target.later = target.has_later ? target_at<Time>(table, b, j + 1) : target.t;
     left = left < 0 ? first_after(target.times, 0, target.times.count, target.t) - 1
                     : last_at_or_before(target.times, target.t, left);
-    target.near = neighbours_of(target.times, target.t, left);
+    target.near = neighbours_of(target.times, target.t, left, gap_as<Time>(table.tolerance));
     placed.shares = shares_of<Sum>(target, method, table.rules);
 }
 
@@ -286,6 +287,7 @@ BackwardTable table_of(const AlignPlan& plan, const StreamPlan& s) {
     table.num_episodes = s.num_episodes;
     table.num_rows = s.num_rows;
     table.latency = s.latency;
+    table.tolerance = s.tolerance;
     table.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
     table.grad = s.out;
     table.grad_row_stride = s.out_row_stride;

@@ -6,13 +6,15 @@
 #include <string>
 
 #include "core/contract.hpp"
+#include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/episodes.hpp"
 
 namespace robocache::align_detail {
 namespace {
 
-constexpr std::int64_t check_grain = 32768;  // times a thread looks at before it takes more
+constexpr std::int64_t check_at_once = 1 << 20;  // times between two looks for an interrupt
+constexpr std::int64_t check_grain = 32768;      // times a thread looks at before it takes more
 
 template <class Time>
 bool finite(Time t) {
@@ -37,7 +39,11 @@ std::int64_t first_bad_row(const EpisodeTimes<Time>& times) {
     if (times.count == 0) return -1;
     // NaN fails every comparison, and sorted times are finite if the first and the last are.
     bool good = finite(times[0]) && finite(times[times.count - 1]);
-    for (std::int64_t row = 1; row < times.count; ++row) good &= times[row - 1] <= times[row];
+    for (std::int64_t begin = 1; begin < times.count; begin += check_at_once) {
+        const std::int64_t end = std::min(begin + check_at_once, times.count);
+        for (std::int64_t row = begin; row < end; ++row) good &= times[row - 1] <= times[row];
+        detail::poll_interrupt();
+    }
     if (good) return -1;
     for (std::int64_t row = 0; row < times.count; ++row) {
         if (!finite(times[row]) || (row > 0 && !(times[row - 1] <= times[row]))) return row;
@@ -138,6 +144,7 @@ void check_targets(const AlignPlan& plan, const Names& names) {
         for (std::int64_t b = begin; b < end; ++b) {
             for (std::int64_t j = 0; j < plan.num_targets; ++j) {
                 if (bad_target(b, j)) return bad.put(b);
+                if (j % check_at_once == check_at_once - 1) detail::poll_interrupt();
             }
         }
     });
@@ -161,13 +168,17 @@ void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t 
         const EpisodeTimes<Time> times = episode_rows<Time>(stream, episode_of(plan, stream, b)).times;
         if (times.count == 0) return true;
         const Time t = add_time(target_time<Time>(plan, b, j), duration_as<Time>(stream.latency));
-        return (before && t < times[0]) || (after && t > times[times.count - 1]);
+        const Time first = times[0];
+        const Time last = times[times.count - 1];
+        const auto is_far = [&](Gap<Time> away) { return !(away <= gap_as<Time>(stream.tolerance)); };
+        return (before && t < first && is_far(distance(t, first))) || (after && t > last && is_far(distance(last, t)));
     };
     Smallest bad;
     parallel_for(plan.num_rows, check_grain / (plan.num_targets + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t b = begin; b < end; ++b) {
             for (std::int64_t j = 0; j < plan.num_targets; ++j) {
                 if (is_outside(b, j)) return bad.put(b);
+                if (j % check_at_once == check_at_once - 1) detail::poll_interrupt();
             }
         }
     });

@@ -120,8 +120,14 @@ private:
         if (!std::isfinite(stream_.latency.seconds)) {
             fail_field("latency", "be finite", std::to_string(stream_.latency.seconds));
         }
+        const bool integer = stream_.times.dtype == DType::i64;
+        if (integer ? stream_.tolerance.ns < 0
+                    : !(stream_.tolerance.seconds >= 0) || std::isinf(stream_.tolerance.seconds)) {
+            fail_field("tolerance", "be at least 0 and finite",
+                       integer ? std::to_string(stream_.tolerance.ns) : std::to_string(stream_.tolerance.seconds));
+        }
+        plan.tolerance = stream_.tolerance;
         if (stream_.max_gap) {
-            const bool integer = stream_.times.dtype == DType::i64;
             const bool good = integer ? stream_.max_gap->ns >= 0 : stream_.max_gap->seconds >= 0;  // false for NaN
             if (!good) {
                 fail_field("max_gap", "be at least 0",

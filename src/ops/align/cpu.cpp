@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/cpu_tile.hpp"
 #include "robocache/threads.hpp"
@@ -84,6 +85,11 @@ void align_cpu(const AlignPlan& plan) {
             {goes_past_caches(plan, stream), before != nullptr && search_alike(*before, stream) &&
                                                  (before->valid.data == nullptr) == (stream.valid.data == nullptr)});
     }
+    // Between two looks for an interrupt. A window may be a whole episode.
+    const bool has_windows = std::ranges::any_of(plan.streams, [](const StreamPlan& stream) {
+        return std::ranges::any_of(stream.ranges, [](const RangePlan& range) { return is_window(range.method); });
+    });
+    const std::int64_t tiles_at_once = has_windows ? 1 : 64;
     const std::int64_t grain = alone ? num_tiles : std::max<std::int64_t>(1, stretch / tile_bytes);
     with_time_type(plan, [&]<class Time>() {
         parallel_for(num_tiles, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -96,6 +102,7 @@ void align_cpu(const AlignPlan& plan) {
                     const QueryRow<Time> row = row_of<Time>(plan, stream, i / tiles_per_row, ways[s].past_caches);
                     TileWriter<Time>(stream, row).write(tile, kernels, ways[s].placed);
                 }
+                if (i % tiles_at_once == 0) detail::poll_interrupt();
             }
         });
     });

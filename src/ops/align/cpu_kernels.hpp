@@ -39,6 +39,7 @@ struct PlaceJob {
     std::int64_t count;
     Method method;
     Rules rules;
+    Gap<Time> tolerance;
     /// Where the rows lie, for fetching them ahead; row_bytes: from a left row to the end of its right one.
     const char* values;
     std::int64_t row_stride;

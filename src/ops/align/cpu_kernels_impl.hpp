@@ -22,8 +22,8 @@ ROBOCACHE_HD void fetch(const char* row, std::int64_t bytes) {
 /// Notes where target k lies, `left` being the last row at or before it, and what to write for it.
 template <class Time>
 ROBOCACHE_HD void place_one(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Method method,
-                            const Rules& rules, Neighbours& near, Sample& sample) {
-    const Neighbours found = neighbours_of(times, t, left);
+                            const Rules& rules, Gap<Time> tolerance, Neighbours& near, Sample& sample) {
+    const Neighbours found = neighbours_of(times, t, left, tolerance);
     const Sample result = sample_at(times, t, found, method, rules);
     // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
     near.left = found.left;
@@ -53,7 +53,7 @@ ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time>
     for (std::int64_t k = 0; k < job.count; ++k) {
         left = search_from(times, job.t[k], left);
         fetch<2>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
-        place_one(times, job.t[k], left, method, rules, near[k], samples[k]);
+        place_one(times, job.t[k], left, method, rules, job.tolerance, near[k], samples[k]);
     }
 }
 
@@ -70,7 +70,7 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* 
         if (k < job.count) {
             left = search_from(times, job.t[k], left);
             fetch<1>(job.values + (left < 0 ? 0 : left) * job.row_stride, job.row_bytes);
-            place_one(times, job.t[k], left, Method::linear, rules, near[k], samples[k]);
+            place_one(times, job.t[k], left, Method::linear, rules, job.tolerance, near[k], samples[k]);
         }
         if (k < ahead) continue;
         const Sample& sample = samples[k - ahead];

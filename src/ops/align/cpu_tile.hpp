@@ -136,6 +136,7 @@ private:
                 tile.count,
                 method,
                 rules_,
+                gap_as<Time>(stream_.tolerance),
                 episode_.values,
                 stream_.value_row_stride,
                 stream_.value_row_stride + row_bytes,
@@ -259,9 +260,10 @@ inline bool search_alike(const StreamPlan& a, const StreamPlan& b) {
     return a.times == b.times && a.time_episode_stride == b.time_episode_stride &&
            a.time_row_stride == b.time_row_stride && a.offsets == b.offsets && a.offsets_stride == b.offsets_stride &&
            a.num_episodes == b.num_episodes && a.num_rows == b.num_rows && a.latency.ns == b.latency.ns &&
-           a.latency.seconds == b.latency.seconds && a.has_max_gap == b.has_max_gap && a.max_gap.ns == b.max_gap.ns &&
-           a.max_gap.seconds == b.max_gap.seconds && a.before == b.before && a.after == b.after &&
-           a.outside_valid == b.outside_valid;
+           a.latency.seconds == b.latency.seconds && a.tolerance.ns == b.tolerance.ns &&
+           a.tolerance.seconds == b.tolerance.seconds && a.has_max_gap == b.has_max_gap &&
+           a.max_gap.ns == b.max_gap.ns && a.max_gap.seconds == b.max_gap.seconds && a.before == b.before &&
+           a.after == b.after && a.outside_valid == b.outside_valid;
 }
 
 /// Fewer targets at a time where the rows of a tile are fetched ahead and wide.

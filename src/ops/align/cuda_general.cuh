@@ -228,7 +228,7 @@ __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_c
         episode = episode_at<Time>(s, q, b);
         if (episode.times.count > 0) {
             t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
-            near = neighbours_of(episode.times, t, search_by_guess(episode.times, t));
+            near = neighbours_of(episode.times, t, search_by_guess(episode.times, t), gap_as<Time>(s.tolerance));
         }
         placed[k].values = episode.values;
         placed[k].out = s.out + b * s.out_row_stride + j * s.out_target_stride;

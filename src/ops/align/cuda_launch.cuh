@@ -47,9 +47,11 @@ int access_bytes(const StreamPlan& s) {
     return static_cast<int>(bits & (~bits + 1));
 }
 
+/// Streams with a tolerance are left to the general kernel: the search of the others stays as short as it is.
 bool is_simple(const StreamPlan& s) {
-    return s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
-           s.values_dtype == s.out_dtype && s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
+    return !(s.tolerance.ns > 0) && !(s.tolerance.seconds > 0) && s.ranges.size() == 1 &&
+           is_simple_method(s.ranges[0].method) && s.outer.empty() && s.values_dtype == s.out_dtype &&
+           s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
            (s.inner.value_stride == 1 || s.inner.size == 1) && (s.inner.out_stride == 1 || s.inner.size == 1) &&
            s.inner.size < (1 << 28);
 }
@@ -83,6 +85,7 @@ DeviceStream device_stream(const StreamPlan& s) {
     d.num_episodes = s.num_episodes;
     d.num_rows = s.num_rows;
     d.latency = s.latency;
+    d.tolerance = s.tolerance;
     d.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
     d.out = s.out;
     d.out_row_stride = s.out_row_stride;

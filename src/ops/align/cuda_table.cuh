@@ -71,6 +71,7 @@ struct DeviceStream {
     std::int64_t num_episodes;
     std::int64_t num_rows;
     Duration latency;
+    Duration tolerance;
     Rules rules;
     char* out;
     std::int64_t out_row_stride;     // bytes

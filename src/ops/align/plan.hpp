@@ -64,6 +64,7 @@ struct StreamPlan {
     std::int64_t num_rows = 0;  // of an episode; of the whole stream if ragged
 
     Duration latency;
+    Duration tolerance;
     bool has_max_gap = false;
     Duration max_gap;
     Outside before = Outside::hold;

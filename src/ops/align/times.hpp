@@ -62,6 +62,12 @@ ROBOCACHE_HD bool within(float gap, const Duration& limit) {
     return gap <= static_cast<float>(limit.seconds);  // 0.1 seconds between float32 times are 0.1F
 }
 
+/// A length of time as distances are compared with it.
+template <class Time>
+ROBOCACHE_HD Gap<Time> gap_as(const Duration& duration) {
+    return static_cast<Gap<Time>>(duration_as<Time>(duration));
+}
+
 // ---- search ---------------------------------------------------------------------------------------------------------
 
 /// The times of one episode. Every function below stays inside [0, count) whatever the times are.
@@ -150,6 +156,35 @@ struct Neighbours {
 template <class Time>
 ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
     return {left, next_time(times, left), left >= 0 && times[left] == t};
+}
+
+/// A target between two rows, moved to the nearer one that is at most `tolerance` away, to the left one at a tie. It is
+/// then exact; the row after the right one is not looked for.
+template <class G>
+ROBOCACHE_HD Neighbours snapped(const Neighbours& near, G from_left, G to_right, G tolerance) {
+    if (to_right <= tolerance && to_right < from_left) return {near.right, -1, true};
+    return {near.left, near.right, near.exact || from_left <= tolerance};
+}
+
+/// The same for a target anywhere.
+template <class Time>
+ROBOCACHE_HD Neighbours snapped(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Gap<Time> tolerance) {
+    if (near.exact || !(tolerance > 0)) return near;
+    if (near.left < 0) {  // before the first row
+        if (near.right < 0 || !(distance(t, times[near.right]) <= tolerance)) return near;
+        return {near.right, next_time(times, near.right), true};
+    }
+    const Gap<Time> from_left = distance(times[near.left], t);
+    if (near.right < 0) return {near.left, -1, from_left <= tolerance};  // after the last one
+    Neighbours moved = snapped(near, from_left, distance(t, times[near.right]), tolerance);
+    if (moved.right < 0) moved.right = next_time(times, moved.left);
+    return moved;
+}
+
+/// Both at once.
+template <class Time>
+ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Gap<Time> tolerance) {
+    return snapped(times, t, neighbours_of(times, t, left), tolerance);
 }
 
 }  // namespace robocache::align_detail

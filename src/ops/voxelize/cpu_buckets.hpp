@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/huge_pages.hpp"
+#include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/voxelize/cpu_keys.hpp"
 #include "robocache/errors.hpp"
@@ -54,8 +55,16 @@ template <class Body>
 void each_item(std::int64_t count, std::int64_t workers, const Body& body) {
     std::atomic<std::int64_t> next{0};
     parallel_for(std::min(workers, count), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t worker = begin; worker < end; ++worker) {
-            for (std::int64_t item = next++; item < count; item = next++) body(worker, item);
+        try {
+            for (std::int64_t worker = begin; worker < end; ++worker) {
+                for (std::int64_t item = next++; item < count; item = next++) {
+                    body(worker, item);
+                    detail::poll_interrupt();
+                }
+            }
+        } catch (...) {
+            next = count;  // the others begin no more
+            throw;
         }
     });
 }
@@ -135,6 +144,7 @@ public:
     void each_part(std::int64_t bucket, const Body& body) const {
         for (std::int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
             body(part(chunk, bucket), chunk + 1 < num_chunks_ ? part(chunk + 1, bucket) : std::span<const Item>());
+            if (chunk % 64 == 63) detail::poll_interrupt();  // a bucket may have all points
         }
     }
 
@@ -249,9 +259,23 @@ public:
     /// parts of them.
     template <class EachPart>
     void add(const EachPart& each_part, const FeatureRows& rows) {
+        // In pieces, between which there is a look for an interrupt: a part may have all points of the call.
+        constexpr std::int64_t values_at_once = 1 << 22;
+        const std::int64_t most = values_at_once / std::clamp<std::int64_t>(channels_, 1, values_at_once);
+        std::int64_t done = 0;
         const auto each = [&](const auto& body) {
             each_part([&](std::span<const Entry<Word>> entries, std::span<const Entry<Word>> next) {
-                body(RowJob<Word>{entries.data(), std::ssize(entries), next.data(), std::ssize(next), rows});
+                while (!entries.empty()) {
+                    const std::size_t size = std::min(entries.size(), static_cast<std::size_t>(most));
+                    const std::span<const Entry<Word>> after = size < entries.size() ? entries.subspan(size) : next;
+                    body(RowJob<Word>{entries.data(), static_cast<std::int64_t>(size), after.data(), std::ssize(after),
+                                      rows});
+                    entries = entries.subspan(size);
+                    done += static_cast<std::int64_t>(size);
+                    if (done < most) continue;
+                    detail::poll_interrupt();
+                    done = 0;
+                }
             });
         };
         if (fixed_) {

@@ -323,6 +323,13 @@ int sparse_shift(std::uint64_t last_key, std::int64_t num_points, int word_bits)
     return std::clamp(64 - std::countl_zero(last_key) - bucket_bits, 0, word_bits - 1);
 }
 
+/// No point has a voxel yet.
+void clear_voxels(const SparsePlan& plan) {
+    if (plan.voxel == nullptr) return;
+    parallel_for(plan.num_points, serial_points,
+                 [&](std::int64_t begin, std::int64_t end) { std::fill(plan.voxel + begin, plan.voxel + end, -1); });
+}
+
 template <class Word>
 void run(const SparsePlan& plan, const KeySpace& space) {
     const int shift = sparse_shift(space.last(), plan.num_points, 8 * static_cast<int>(sizeof(Word)));
@@ -345,11 +352,7 @@ void run(const SparsePlan& plan, const KeySpace& space) {
     });
     first_rows[0] = 0;
     for (std::int64_t b = 0; b < buckets.size(); ++b) first_rows[b + 1] += first_rows[b];
-    if (plan.voxel != nullptr) {
-        parallel_for(plan.num_points, serial_points, [&](std::int64_t begin, std::int64_t end) {
-            std::fill(plan.voxel + begin, plan.voxel + end, -1);
-        });
-    }
+    clear_voxels(plan);
     const SparseWriter<Word> writer(plan, space, shift);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
         writer.write(bucket, joined.items(bucket), joined.num_items(bucket), first_rows[bucket],
@@ -362,9 +365,9 @@ void run(const SparsePlan& plan, const KeySpace& space) {
 }  // namespace
 
 void voxelize_sparse_cpu(const SparsePlan& plan) {
-    if (plan.num_clouds == 0) {
+    if (plan.num_clouds == 0) {  // there may be points all the same, in offsets that nobody checked
         plan.found[0] = plan.found[1] = 0;
-        return;
+        return clear_voxels(plan);
     }
     const KeySpace space = plan.bounded() ? key_space(plan.grid, plan.num_clouds) : box_of(plan);
     if (needs_wide_words(space, plan.num_points)) return run<std::uint64_t>(plan, space);

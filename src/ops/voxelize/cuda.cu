@@ -150,8 +150,8 @@ std::int32_t piece_cells(const DensePlan& plan, std::int64_t num_bins) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(plan.out) % 16 == 0;
     const bool few = plan.total_cells() >= large_grid && plan.total_cells() / empty_cells >= plan.num_points &&
                      plan.num_points <= num_bins * few_points / 2;
-    if (!few || !aligned || plan.from_depth || cell_bytes > most_cell_bytes || compute_capability() < 90 ||
-        std::int64_t{sizeof(BinShared)} > most_shared()) {
+    if (!few || !aligned || plan.from_depth || cell_bytes == 0 || cell_bytes > most_cell_bytes ||
+        compute_capability() < 90 || std::int64_t{sizeof(BinShared)} > most_shared()) {
         return 0;
     }
     std::int32_t cells = 8;

@@ -90,7 +90,8 @@ __global__ __launch_bounds__(backward_threads) void share_gradient(
     wait_for_earlier_work();
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * backward_threads + threadIdx.x;
     if (i >= args.num_points) return;
-    const std::int64_t cell = args.places.key(i);
+    // Without clouds (offsets that nobody checked) there is no grid to read a gradient from.
+    const std::int64_t cell = args.places.source.num_clouds == 0 ? no_point : args.places.key(i);
     for (std::int64_t c = 0; c < args.features.num_channels; ++c) {
         const std::int64_t at = cell * args.features.num_channels + c;
         float gradient = 0;

@@ -231,6 +231,7 @@ void find_first_points(const SparsePlan& plan, Space& space, const AddArguments&
 }  // namespace
 
 std::int64_t voxelize_sparse_cuda_workspace(const SparsePlan& plan) {
+    if (plan.num_points == 0 || plan.num_clouds == 0) return 0;
     const DeviceGuard guard(plan.device.index);
     Cutter cutter(nullptr);
     (void)cut(plan, cutter);
@@ -243,6 +244,11 @@ void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream) {
     const auto handle = static_cast<cudaStream_t>(stream.handle);
     clear(plan.found, 16, handle);
     if (plan.num_points == 0) return;
+    if (plan.num_clouds == 0) {  // offsets that nobody checked: the points belong to no cloud
+        if (plan.voxel == nullptr) return;
+        return check_cuda(cudaMemsetAsync(plan.voxel, 0xff, static_cast<std::size_t>(plan.num_points) * 8, handle),
+                          "voxelize_sparse: clearing voxel");
+    }
     Cutter cutter(plan.workspace.data);
     Space space = cut(plan, cutter);
     const Size size = size_of(plan);
@@ -263,7 +269,7 @@ void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream) {
     args.fixed = space.fixed;
     args.voxel = plan.voxel;
     args.found = plan.found;
-    args.out = plan.out;
+    args.out = channels > 0 ? plan.out : nullptr;
     args.out_dtype = plan.out_dtype;
     args.out_counts = plan.counts;
     args.first_points = plan.first_points;

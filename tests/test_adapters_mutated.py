@@ -1,0 +1,109 @@
+"""Datasets with random changes: each is read, or refused with FormatError, in 10 s and 1 GB (tests/fuzz/adapters)."""
+
+import pathlib
+import random
+import shutil
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "fuzz/adapters"))
+import found
+import guided
+import images
+import reading
+import workers
+
+for package in ("pyarrow", "av", "PIL", "pandas", "h5py", "mcap", "mcap_ros2", "google.protobuf", "google_crc32c"):
+    pytest.importorskip(package, reason="the datasets of all formats are written and changed")
+pytest.importorskip("zarr", minversion="3")
+
+CASES = 28
+FLIPS = 60
+SEED = 16
+
+
+@pytest.fixture(scope="module")
+def work():
+    """The datasets of all formats, in memory, and one process that reads them."""
+    folder = images.work_folder()
+    images.save(folder / "images.pickle", list(images.MUTATED), list(images.FLIPPED))
+    worker = workers.Worker(folder)
+    yield worker
+    worker.stop()
+    shutil.rmtree(folder)
+
+
+def failures(worker, kind, name, count):
+    found = []
+    for number in range(count):
+        case = workers.Case(kind, name, SEED, number)
+        outcome = worker.run(case)
+        if outcome["kind"] in reading.FAILURES:
+            found.append(f"{outcome['kind']}: {outcome['place']}: {outcome['message']}\n    {case.command()}")
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("name", images.MUTATED)
+def test_a_mutated_dataset_is_read_or_refused(work, name):
+    assert failures(work, "mutated", name, CASES) == ""
+
+
+@pytest.mark.parametrize("name", images.FLIPPED)
+def test_a_flipped_bit_is_noticed_or_changes_nothing(work, name):
+    assert failures(work, "flipped", name, FLIPS if name in ("mcap", "parquet", "hdf5", "zarr") else FLIPS // 3) == ""
+
+
+@pytest.mark.parametrize("name", found.FOUND)
+def test_what_was_found_once_is_refused(work, name):
+    outcome = work.run(workers.Case("found", name, 0, 0))
+    assert outcome["kind"] in ("ok", "FormatError", "option"), outcome
+
+
+def parse(data):
+    """A parser with a fault that only bytes which pass five comparisons, one after the other, reach."""
+    if len(data) > 4 and data[0] == 82:
+        if data[1] == 79:
+            if data[2] == 66:
+                if data[3] == 79:
+                    if data[4] == 33:
+                        raise KeyError("planted")
+                    return 4
+                return 3
+            return 2
+        return 1
+    return 0
+
+
+def test_coverage_guides_the_fuzzer_to_a_planted_fault():
+    """By chance alone, five bytes need 2^40 tries."""
+    rng, coverage, corpus, tries = random.Random(16), guided.Coverage(watched=(__file__,)), [bytes(5)], 0
+    while True:
+        data = bytearray(rng.choice(corpus[-2:]))
+        data[rng.randrange(5)] = rng.randrange(256)
+        tries += 1
+        assert tries < 200_000
+        try:
+            with coverage:
+                parse(data)
+        except KeyError:
+            break
+        if coverage.take():
+            corpus.append(bytes(data))
+    assert len(corpus) >= 5
+
+
+def test_a_case_is_decided_by_its_seed_and_its_number(work):
+    runner = workers.Runner(work.work)
+    case = workers.Case("mutated", "lerobot30", SEED, 3)
+    assert runner.changes(case) == runner.changes(case)
+    assert runner.changes(case) != runner.changes(workers.Case("mutated", "lerobot30", SEED, 4))
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("os.abort()", "crash"), ("time.sleep(60)", "hang")])
+def test_the_watchdog_tells_a_crash_from_a_hang(tmp_path, fault, kind):
+    """A process that answers the first line, for which there is no limit, and fails at the second."""
+    code = f"import os, time\ninput()\nprint('{{\"kind\": \"ok\"}}', flush=True)\ninput()\n{fault}"
+    worker = workers.Worker(tmp_path, seconds=1, command=(sys.executable, "-X", "faulthandler", "-c", code))
+    outcome = worker.run(workers.Case("mutated", "calvin", SEED, 0))
+    assert (outcome["kind"], "<string>:5 <module>" in outcome["place"]) == (kind, True)

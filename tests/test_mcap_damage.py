@@ -1,0 +1,291 @@
+"""Damaged MCAP files: no bit that a checksum covers changes what is read, and no topic is lost in silence."""
+
+import struct
+import zlib
+
+import adapter_logs as logs
+import numpy as np
+import pytest
+import robocache
+from hostile import refused
+from robocache import FormatError, LeftOut
+
+pytest.importorskip("mcap_ros2", reason="MCAP is written with mcap-ros2-support")
+from mcap.writer import CompressionType, IndexType, Writer
+
+FLIPS = 400
+WITHOUT = {"use_statistics": False, "repeat_channels": False, "repeat_schemas": False, "use_summary_offsets": False}
+
+
+def write_log(path, messages=12, time_ns=10**9, **options):
+    """Two topics that are read, one that is not; in several chunks. Written with mcap itself, for its options."""
+    with path.open("wb") as file:
+        writer = Writer(file, **{"chunk_size": 1024, "compression": CompressionType.ZSTD, **options})
+        writer.start("ros2")
+        encoder = {}
+        for topic, kind in (("/arm", "sensor_msgs/msg/JointState"), ("/wrench", "geometry_msgs/msg/WrenchStamped"),
+                            ("/chatter", "std_msgs/msg/String")):  # fmt: skip
+            schema = writer.register_schema(kind, "ros2msg", logs.SCHEMAS[kind].encode())
+            from mcap_ros2._dynamic import serialize_dynamic
+
+            encode = serialize_dynamic(kind, logs.SCHEMAS[kind])[kind]
+            encoder[topic] = writer.register_channel(topic, "cdr", schema), encode
+        for i in range(messages):
+            t = time_ns * (i + 1)
+            header = {"header": logs.stamp(t)}
+            joints = {"name": ["a", "b"], "position": [float(i), 2.0], "velocity": [], "effort": []}
+            wrench = {"wrench": {"force": logs.xyz([1, 2, i]), "torque": logs.xyz([4, 5, 6])}}
+            for topic, message in (("/arm", joints), ("/wrench", wrench)):
+                channel, encode = encoder[topic]
+                writer.add_message(channel, t, encode({**header, **message}), t)
+        channel, encode = encoder["/chatter"]
+        writer.add_message(channel, 10**9, encode({"data": "hello"}), 10**9)
+        writer.finish()
+    return path
+
+
+def content(path, **options):
+    """All that is read, in a form that compares."""
+    source = robocache.open(path, **{"clock": "log_time", **options})
+    rows = [
+        (name, stream.values.tobytes(), stream.times.tobytes(), stream.spec)
+        for episode in source
+        for name, stream in episode.streams.items()
+    ]
+    return rows, source.left_out
+
+
+def flip(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def check_flips(path, bits):
+    before, data = content(path), path.read_bytes()
+    refused_flips = 0
+    for bit in bits:
+        path.write_bytes(flip(data, bit))
+        try:
+            assert content(path) == before, f"bit {bit % 8} of byte {bit // 8}"
+        except FormatError:
+            refused_flips += 1
+    path.write_bytes(data)
+    return refused_flips
+
+
+CHECKED = {
+    "zstd": {},
+    "lz4": {"compression": CompressionType.LZ4},
+    "none": {"compression": CompressionType.NONE},
+    "no chunks": {"use_chunking": False, "enable_data_crcs": True},
+}
+
+
+@pytest.mark.parametrize("options", CHECKED.values(), ids=CHECKED)
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, rng, options):
+    path = write_log(tmp_path / "x.mcap", **options)
+    bits = rng.choice(path.stat().st_size * 8, FLIPS, replace=False)
+    assert check_flips(path, bits.tolist()) > FLIPS // 2
+
+
+@pytest.mark.parametrize("options", CHECKED.values(), ids=CHECKED)
+def test_a_flipped_bit_of_the_last_records_is_refused_or_changes_nothing(tmp_path, options):
+    path = write_log(tmp_path / "x.mcap", **options)
+    size = path.stat().st_size
+    check_flips(path, range((size - 8 - 29) * 8, size * 8))
+
+
+def test_a_flipped_bit_of_the_head_of_any_record_is_refused_or_changes_nothing(tmp_path):
+    path = write_log(tmp_path / "x.mcap")
+    data, at, heads = path.read_bytes(), 8, []
+    while at < len(data) - 8:
+        heads.append(at)
+        at += 9 + struct.unpack_from("<Q", data, at + 1)[0]
+    check_flips(path, [(head + byte) * 8 + bit for head in heads for byte in (0, 1, 2) for bit in range(0, 8, 3)])
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.999])
+def test_a_truncated_file_names_the_repair(tmp_path, share):
+    path = write_log(tmp_path / "x.mcap")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    refused(path, r"x\.mcap .* 'mcap recover x\.mcap -o recovered\.mcap'", clock="log_time")
+
+
+def test_a_file_without_summary_or_checksums_is_read_from_its_data(tmp_path):
+    whole = content(write_log(tmp_path / "x.mcap"))
+    bare = content(write_log(tmp_path / "y.mcap", index_types=IndexType.NONE, enable_crcs=False, **WITHOUT))
+    assert bare == whole
+
+
+def spoil_summary(path, change, crc=False):
+    """Changes the bytes of the summary, with the checksum made right, or taken away."""
+    data = bytearray(path.read_bytes())
+    (begin,) = struct.unpack_from("<Q", data, len(data) - 28)
+    summary, footer = bytes(data[begin:-37]), bytes(data[-37:-12])
+    changed = change(summary)
+    assert changed != summary
+    assert len(changed) == len(summary)
+    value = zlib.crc32(footer, zlib.crc32(changed)) if crc else 0
+    path.write_bytes(bytes(data[:begin]) + changed + footer + struct.pack("<I", value) + bytes(data[-8:]))
+
+
+@pytest.mark.parametrize("crc", [False, True])
+def test_a_summary_with_other_topics_than_the_data_is_refused(tmp_path, crc):
+    path = write_log(tmp_path / "x.mcap")
+    spoil_summary(path, lambda summary: summary.replace(b"/wrench", b"/wrecks"), crc)
+    refused(path, "has a channel 2 that its summary does not have", clock="log_time")
+
+
+@pytest.mark.parametrize(("old", "new", "match"), [
+    (struct.pack("<QHI", 25, 3, 3), struct.pack("<QHI", 24, 3, 3), "has 25 messages in .* its statistics 24"),
+    (struct.pack("<HQHQ", 1, 12, 2, 12), struct.pack("<HQHQ", 1, 13, 2, 11), "has 12 messages of channel 1, its stat"),
+])  # fmt: skip
+def test_counts_are_compared_with_the_statistics(tmp_path, old, new, match):
+    path = write_log(tmp_path / "x.mcap")
+    spoil_summary(path, lambda summary: summary.replace(old, new), crc=True)
+    refused(path, match, clock="log_time")
+
+
+def test_a_chunk_that_is_gone_is_missed_without_statistics_too(tmp_path):
+    path = write_log(tmp_path / "x.mcap", use_statistics=False)
+    data = bytearray(path.read_bytes())
+    at = last = 8
+    while data[at] != 15:  # the end of data
+        last = at if data[at] == 6 else last
+        at += 9 + struct.unpack_from("<Q", data, at + 1)[0]
+    data[last] = 0x86  # an opcode of an application, which readers skip
+    path.write_bytes(data)
+    refused(path, "chunks, its index", clock="log_time")
+
+
+def test_stamps_that_are_zero_throughout_are_an_error_that_names_the_other_clocks(tmp_path):
+    log = logs.Log(tmp_path / "x.mcap")
+    for i in range(3):
+        joints = {"name": ["a"], "position": [1.0], "velocity": [], "effort": []}
+        log.write("/arm", "sensor_msgs/msg/JointState", {"header": logs.stamp(0), **joints}, i * 10**9)
+    log.close()
+    refused(
+        tmp_path / "x.mcap", "topic /arm: header.stamp is 0 in all 3 messages.*clock='log_time'", clock="header.stamp"
+    )
+    assert len(robocache.open(tmp_path / "x.mcap", clock="log_time").episode(0).streams["/arm/position"]) == 3
+
+
+def test_topics_that_are_not_read_are_told_with_the_reason(tmp_path):
+    path = write_log(tmp_path / "x.mcap", messages=0)
+    assert robocache.open(path, clock="log_time").left_out == [
+        LeftOut("/arm", "it has no messages"),
+        LeftOut("/wrench", "it has no messages"),
+        LeftOut("/chatter", "messages of type std_msgs/msg/String are not read"),
+    ]
+    assert robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out == []
+
+
+def other_encodings(path):
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        kind = "sensor_msgs/msg/JointState"
+        idl = writer.register_schema(kind, "ros2idl", b"module sensor_msgs {};")
+        message = writer.register_schema(kind, "ros2msg", logs.SCHEMAS[kind].encode())
+        for topic, schema, encoding in (("/idl", idl, "cdr"), ("/json", message, "json"), ("/none", 0, "cdr")):
+            writer.add_message(writer.register_channel(topic, encoding, schema), 0, b"{}", 0)
+        writer.add_attachment(0, 0, "calibration.yaml", "text/yaml", b"x")
+        writer.finish()
+
+
+def test_topics_in_other_encodings_and_attachments_are_told(tmp_path):
+    other_encodings(tmp_path / "x.mcap")
+    found = {str(left) for left in robocache.open(tmp_path / "x.mcap", clock="log_time").left_out}
+    assert found == {
+        "x.mcap: 1 attachments and 0 metadata records are not read",
+        "/idl: its type is defined in ros2idl, only ros2msg is read",
+        "/json: messages are encoded as json, only cdr is read",
+        "/none: its messages have no type",
+    }
+
+
+def test_a_file_that_a_bag_does_not_list_is_told(tmp_path):
+    for i in range(2):
+        write_log(tmp_path / f"bag_{i}.mcap")
+    (tmp_path / "metadata.yaml").write_text("x:\n  relative_file_paths:\n    - bag_0.mcap\n")
+    assert (
+        LeftOut("bag_1.mcap", "metadata.yaml does not list it") in robocache.open(tmp_path, clock="log_time").left_out
+    )
+
+
+def test_topics_must_be_a_list_of_names(tmp_path):
+    with pytest.raises(ValueError, match="open: topics must be a list of names, got '/arm'"):
+        robocache.open(write_log(tmp_path / "x.mcap"), clock="log_time", topics="/arm")
+
+
+# --- definitions
+
+
+def joint_log(path, definition, data):
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        schema = writer.register_schema("sensor_msgs/msg/JointState", "ros2msg", definition)
+        writer.add_message(writer.register_channel("/arm", "cdr", schema), 0, data, 0)
+        writer.finish()
+    return path
+
+
+MSG = b"\n================\nMSG: "
+EVIL = {
+    "constant": b"int32 " + b"A" * 100_000 + b"-=1\nfloat64[] position",
+    "fixed array": b"uint8[4000000000] position",
+    "fixed array of a type": b"x/B[4000000000] position" + MSG + b"x/B\nuint8[1] x",
+    "fixed array of an empty type": b"x/B[4000000000] position" + MSG + b"x/B",
+    "long array of a type": b"x/B[] position" + MSG + b"x/B\nuint8 x",
+    "a type in itself": b"JointState position",
+    "types of types": b"x/A0 position"
+    + b"".join(MSG + b"x/A%d\n" % i + b"".join(b"x/A%d f%d\n" % (i + 1, j) for j in range(20)) for i in range(12)),
+    "comment": b"float64[] position # " + b"[" * 200_000,
+    "many fields": b"".join(b"uint8 f%d\n" % i for i in range(50_000)),
+    "giant": b"#" * (2 << 20),
+    "not text": b"\xff\xfe",
+    "wide texts": b"wstring position",
+}
+
+
+@pytest.mark.parametrize("definition", EVIL.values(), ids=EVIL)
+def test_hostile_definitions_are_refused_or_read_in_bounds(tmp_path, definition):
+    data = b"\0\1\0\0" + struct.pack("<I", 2**32 - 1) + bytes(60)
+    refused(joint_log(tmp_path / "x.mcap", definition, data), "mcap: .*topic /arm, message 0", clock="log_time")
+
+
+def test_constants_and_comments_and_defaults_are_no_fields(tmp_path):
+    text = b"""# a comment
+int32 A=1
+string B = "x = y"  # another
+string[] name
+float64[<=8] position   # [rad], between -pi and pi
+float64[] velocity
+float64[] effort []
+uint8 spare 7
+"""
+    data = b"\0\1\0\0" + struct.pack("<I", 1) + struct.pack("<I2s", 2, b"j\0") + bytes(2)
+    data += struct.pack("<I", 1) + struct.pack("<d", 2.5) + struct.pack("<II", 0, 0) + b"\7"
+    stream = robocache.open(joint_log(tmp_path / "x.mcap", text, data), clock="log_time").episode(0).streams
+    assert stream["/arm/position"].values.tolist() == [[2.5]]
+    assert stream["/arm/position"].spec.names == ("j",)
+
+
+@pytest.mark.parametrize("little", [True, False])
+def test_messages_of_both_byte_orders_are_read(tmp_path, little):
+    order = "<" if little else ">"
+    data = bytes([0, int(little), 0, 0]) + struct.pack(f"{order}I", 0) + struct.pack(f"{order}I2d", 2, 1.5, -2.0)
+    data += struct.pack(f"{order}II", 0, 0)
+    text = b"string[] name\nfloat64[] position\nfloat64[] velocity\nfloat64[] effort"
+    source = robocache.open(joint_log(tmp_path / "x.mcap", text, data), clock="log_time")
+    np.testing.assert_array_equal(source.episode(0).streams["/arm/position"].values, [[1.5, -2.0]])
+
+
+def test_a_sparse_metadata_file_of_a_bag_is_refused_before_it_is_read(tmp_path):
+    write_log(tmp_path / "bag_0.mcap")
+    with (tmp_path / "metadata.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    refused(tmp_path, r"metadata.yaml must have at most 16777216 bytes", 1 << 20, format="mcap", clock="log_time")
