@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._cache import Cache
 from .._core import MappingGuard
+from .._suggest import did_you_mean
 from ._arguments import (
     anchor_stream,
     caches_of,
@@ -52,7 +54,8 @@ class Loader:
     many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
     ``split=("train", 0.9)`` choose episodes.
 
-    ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
+    ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache; or one of
+    these alone: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
 
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
@@ -78,7 +81,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Cache | Mixture,
+        source: Cache | Mixture | str | os.PathLike[str],
         batch_size: int,
         windows: Mapping[str, Window] | None = None,
         *,
@@ -88,7 +91,7 @@ class Loader:
         skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
-        normalise: Mapping[str, str | None] | None = None,
+        normalise: Mapping[str, str | None] | str | None = None,
         dtype: Any = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -104,10 +107,12 @@ class Loader:
         self._arguments = given_arguments(locals())
         guard = MappingGuard()  # until the end of this
         torch = import_torch()
-        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
+        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps)):
             require_mapping(name, given)
         mixture = source if isinstance(source, Mixture) else None
         caches = caches_of(source, episodes)
+        if mixture is None:
+            self._arguments["source"] = caches[0]  # a path may lead to another version later
         if len(caches) > 1 and not shuffle:
             raise ValueError(
                 f"Loader: shuffle must be True for a Mixture, whose caches share blocks of {BLOCK} samples, got False; "
@@ -137,7 +142,7 @@ class Loader:
         require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
-        ways = check_ways(normalise or {}, names)
+        ways = check_ways(normalise, names, specs)
         read_as = number_clouds(keys, selections, specs, ways, dtype)
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
@@ -235,6 +240,13 @@ class Loader:
         self._length_told = True
         return self._num_steps
 
+    def __repr__(self) -> str:
+        source = repr(str(self.caches[0].path)) if len(self.caches) == 1 else f"{len(self.caches)} caches"
+        return (
+            f"Loader({source}, batch_size={self.batch_size}, {self.num_samples} samples, tier={self.tier!r}, "
+            f"device={str(self.device)!r})"
+        )
+
     def __len__(self) -> int:
         """Batches of an epoch."""
         return self.num_steps
@@ -290,7 +302,10 @@ class Loader:
             raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
         if stream not in scales[source]:
             known = ", ".join(scales[source]) or "none"
-            raise ValueError(f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}")
+            raise ValueError(
+                f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}"
+                f"{did_you_mean(str(stream), scales[source])}"
+            )
         offset, scale = scales[source][stream]
         return offset.clone(), scale.clone()
 
