@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import pytest
+import robocache
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "fuzz/adapters"))
 import found
@@ -58,6 +59,18 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(work, name):
 def test_what_was_found_once_is_refused(work, name):
     outcome = work.run(workers.Case("found", name, 0, 0))
     assert outcome["kind"] in ("ok", "FormatError", "option"), outcome
+
+
+@pytest.mark.parametrize(("name", "option"), [("zarr3", "rate_hz"), ("mcap", "clock"), ("rlds", "rate_hz")])
+def test_a_dataset_that_lacks_what_an_option_gives_is_an_error_of_both_kinds(name, option, tmp_path):
+    """Either the files are damaged, or the call lacks an option: nothing tells which."""
+    image = images.make(name)
+    folder = reading.Folder(tmp_path, image)
+    if name == "rlds":
+        folder.change(found.edited("dataset_info.json", "name", to="unknown")(image))
+    with pytest.raises(robocache.FormatError, match=f"open: {option} must be") as raised:
+        robocache.open(folder.path)
+    assert isinstance(raised.value, ValueError)
 
 
 def parse(data):

@@ -63,6 +63,18 @@ def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
     return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
 
 
+def check_details(where: str, details: dict[str, JSON]) -> None:
+    """FormatError where the manifest has something else than ``details_of`` writes: a checksum is no signature."""
+    numbers, texts = (int, float), (str,)
+    kinds = {"rate_hz": numbers, "unit": texts, "names": (list,), "meta": (dict,), "statistics": (dict,)}
+    for key, kind in kinds.items():
+        value = details.get(key)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise _core.FormatError(f"{where}: {key} must be of type {kind[-1].__name__}, got {str(value)[:80]!r}")
+    if any(not isinstance(name, str) for name in details.get("names") or ()):
+        raise _core.FormatError(f"{where}: names must be texts, got {str(details['names'])[:80]}")
+
+
 class Cache:
     """One version of a cache, open for reading. It stays as it is while newer ones are written to the same folder.
 
@@ -90,6 +102,7 @@ class Cache:
         """``min``, ``max``, ``mean``, ``std``, ``q01``, ``q99`` of each channel, of the values as they are stored."""
         for name, dtype, shape, kind, _, text in self._reader.streams:
             details = json.loads(text)
+            check_details(f"{self.path}: stream {name!r} of the manifest", details)
             try:
                 self.specs[name] = StreamSpec(
                     name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),

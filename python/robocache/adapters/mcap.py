@@ -13,7 +13,7 @@ import numpy as np
 from .._core import FormatError
 from .._episode import JSON, LeftOut
 from ._budget import BUDGET, Budget
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 from ._mcap_messages import KNOWN, Collected, Part
 from ._mcap_records import MAGIC, Channel, Data, Message, Schema, read_summary
 from ._paths import Tree, begins_with, read_file
@@ -74,7 +74,8 @@ class Mcap(BaseSource):
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
         if clock not in CLOCKS:
-            raise OptionError(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
+            kind = NeedsOption if clock is None else OptionError
+            raise kind(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._silent: set[str] = set()

@@ -15,7 +15,7 @@ from .._core import FormatError
 from .._episode import JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
 from ._declared import as_declared
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 from ._images import decode_picture, picture_size
 from ._json import load_json
 from ._open_x_rates import open_x_rate
@@ -79,7 +79,7 @@ class Rlds(BaseSource):
         name = str(info.get("name") or path.parent.name)
         rate = open_x_rate(name) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if rate is None:
-            raise OptionError(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
+            raise NeedsOption(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
         self._rate_hz = rate
         self.metadata = {
             "name": name,

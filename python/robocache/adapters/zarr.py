@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._core import FormatError
 from .._episode import JSON, LeftOut, StreamSpec
 from ._budget import BUDGET, Budget
-from ._guard import OptionError
+from ._guard import NeedsOption, OptionError
 from ._paths import open_regular
 from ._repair import Repairer
 from ._source import BaseSource, Rows
@@ -75,7 +75,7 @@ class ZarrReplay(BaseSource):
         self._unit_ns = unit_ns
         self._rate_hz = None if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if self._times_key is None and self._rate_hz is None:
-            raise OptionError(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
+            raise NeedsOption(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
         num_rows = int(self._ends[-1]) if len(self._ends) else 0
         for key, info in self._infos.items():
             if not info.shape or info.shape[0] < num_rows:

@@ -166,6 +166,21 @@ def edit_json(rng: random.Random, data: bytearray) -> None:
     data[:] = text
 
 
+def edit_manifest(rng: random.Random, data: bytearray) -> None:
+    """The manifest of a cache changed, and its checksum made right."""
+    from robocache._core import crc32c
+
+    try:
+        document = json.loads(data)
+        document.pop("crc32c")
+        text = (
+            json.dumps(edit_value(rng, document), separators=(",", ":"), ensure_ascii=False).encode().removesuffix(b"}")
+        )
+    except (ValueError, RecursionError, KeyError, AttributeError):
+        return
+    data[:] = text + b',"crc32c":"%08x"}\n' % crc32c(text)
+
+
 def edit_yaml(rng: random.Random, data: bytearray) -> None:
     lines = bytes(data).split(b"\n")
     at = rng.randrange(len(lines))
@@ -417,6 +432,7 @@ def edit_bytes(rng: random.Random, name: str, data: bytearray) -> None:
     """One change: half of the time one that keeps the format of the file as it is."""
     last = name.rpartition("/")[2]
     edit = FORMATTED.get("." + last.rpartition(".")[2], edit_tfrecord if ".tfrecord" in last else None)
+    edit = edit_manifest if last == "manifest.json" else edit
     if edit is not None and rng.random() < 0.5:
         edit(rng, data)
     elif data:

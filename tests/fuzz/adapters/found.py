@@ -71,6 +71,18 @@ def column(part: str, name: str, values: list[Any]) -> Callable[[Image], Changed
     return change
 
 
+def resealed(image: Image) -> Changed:
+    """A manifest whose first stream has a number for meta, with the right checksum."""
+    from robocache._core import crc32c
+
+    name = named(image, "manifest.json")
+    document = json.loads(image.files[name])
+    document["streams"][0]["details"]["meta"] = 0.5
+    del document["crc32c"]
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode().removesuffix(b"}")
+    return {name: text + b',"crc32c":"%08x"}\n' % crc32c(text)}
+
+
 def lzma_member(image: Image) -> Changed:
     """A step whose arrays are packed with LZMA, and damaged."""
     packed = io.BytesIO()
@@ -107,6 +119,7 @@ FOUND: dict[str, tuple[str, Callable[[Image], Changed]]] = {
     ),
     "splits that are a number": ("rlds", edited("dataset_info.json", "splits", to=7)),
     "a wrong checksum of a step": ("calvin", flipped(".npz", b"\x93NUMPY\x01\x00v\x00{'descr", 0, 3)),
+    "a manifest whose meta is a number": ("robocache", resealed),
     "a damaged LZMA member": ("calvin", lzma_member),
 }
 """By what it is: the dataset that is changed, and the change."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import traceback
@@ -19,11 +20,9 @@ EXTRA_BYTES = 1 << 30
 """What a dataset may take on top of the memory that the process has."""
 MAX_EPISODES = 64
 """A changed dataset may declare billions. Ingest sees all of them."""
-OPTION = tuple(
-    f"open: {told}" for told in ("rate_hz must be given", "options", "a cache takes no options", "clock must be")
-)
-"""The changed dataset has no rate any more, or has become one of another format: the call lacks an option, or has one
-too many, and the error names it. Counted as ``option``."""
+OPTION = re.compile(r"open: (\w+ takes the options|a cache takes no options)")
+"""The changed dataset has become one of another format, which does not take the options that the call gives; the error
+names them. Counted as ``option``."""
 FAILURES = ("exception", "memory", "crash", "hang", "silent")
 
 
@@ -192,7 +191,7 @@ def run_case(folder: Folder, changed: dict[str, bytes | Odd], out: Path, before:
             return Outcome("FormatError", "", str(error))
         return Outcome("exception", f"{stage}: {innermost(error)}", str(error)[:300])
     except ValueError as error:
-        if str(error).startswith(OPTION):
+        if OPTION.match(str(error)):
             return Outcome("option", "", str(error))
         return Outcome("exception", f"{stage}: {innermost(error)}", str(error)[:300])
     except MemoryError as error:
