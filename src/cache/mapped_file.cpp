@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -150,6 +151,8 @@ void require_handler() {
     ::sigaction(SIGBUS, &ours, nullptr);
 }
 
+std::atomic<std::size_t> num_mapped{0};
+
 // ---- files ----------------------------------------------------------------------------------------------------------
 
 /// Opens a regular file without following a link in its last part and without waiting for a pipe.
@@ -186,6 +189,15 @@ MappingGuard::~MappingGuard() {
     guards.fetch_sub(1);
 }
 
+std::size_t max_map_count() {
+    static const std::size_t count = [] {
+        std::size_t allowed = 0;
+        std::ifstream("/proc/sys/vm/max_map_count") >> allowed;
+        return allowed > 0 ? allowed : 65530;
+    }();
+    return count;
+}
+
 std::uint64_t MappingGuard::num_faults() {
     return cache_detail::num_faults.load();
 }
@@ -193,6 +205,13 @@ std::uint64_t MappingGuard::num_faults() {
 MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile(AT_FDCWD, path) {}
 
 MappedFile::MappedFile(int folder, const std::filesystem::path& path) : path_(path) {
+    // Before the system refuses: then memory could not be allocated either, here and elsewhere.
+    if (num_mapped.load() >= max_map_count() / 4 * 3) {
+        throw FormatError(
+            path.string() + ": cannot map: " + std::to_string(num_mapped.load()) +
+            " files are mapped, and vm.max_map_count allows few more; larger shard_bytes make fewer shards, "
+            "and a Loader with tier=\"memory\" maps few of them");
+    }
     struct stat info{};
     const int file = open_regular(folder, path, info);
     size_ = static_cast<std::size_t>(info.st_size);
@@ -201,16 +220,12 @@ MappedFile::MappedFile(int folder, const std::filesystem::path& path) : path_(pa
     void* data = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
     const int error = errno;
     ::close(file);
-    if (data == MAP_FAILED && error == ENOMEM) {
-        throw FormatError(path.string() +
-                          ": cannot map: no memory, or more mapped files than vm.max_map_count allows; larger "
-                          "shard_bytes make fewer shards");
-    }
     if (data == MAP_FAILED) fail_io(path, "map", error);
     data_ = static_cast<const char*>(data);
     if (data_ == nullptr) return;
     try {
         range_ = take_range(data_, size_);
+        num_mapped.fetch_add(1);
     } catch (...) {
         ::munmap(data, size_);
         throw;
@@ -218,7 +233,10 @@ MappedFile::MappedFile(int folder, const std::filesystem::path& path) : path_(pa
 }
 
 MappedFile::~MappedFile() {
-    if (range_ != nullptr) give_back(range_);
+    if (range_ != nullptr) {
+        give_back(range_);
+        num_mapped.fetch_sub(1);
+    }
     if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
 }
 

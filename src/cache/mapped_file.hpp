@@ -82,6 +82,9 @@ private:
     MappedRange* range_ = nullptr;
 };
 
+/// vm.max_map_count: how many mappings the system allows a process.
+[[nodiscard]] std::size_t max_map_count();
+
 /// A small file as text; `folder` may be AT_FDCWD. Throws FormatError where it is larger than `limit_bytes`.
 [[nodiscard]] std::string read_file(int folder, const std::filesystem::path& path, std::size_t limit_bytes);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 
 #include "cache/crc32c.hpp"
 #include "cache/json.hpp"
@@ -22,11 +21,7 @@ constexpr std::size_t num_recent = 64;
 
 /// Half of what the system allows: the other half is for everybody else in the process.
 std::atomic<std::size_t>& max_mapped_shards() {
-    static std::atomic<std::size_t> limit = [] {
-        std::size_t allowed = 0;
-        std::ifstream("/proc/sys/vm/max_map_count") >> allowed;
-        return (allowed > 0 ? allowed : 65530) / 2;
-    }();
+    static std::atomic<std::size_t> limit = max_map_count() / 2;
     return limit;
 }
 
