@@ -24,4 +24,4 @@ def check_known(format: str, open_format: Callable[..., Any], given: Iterable[st
     for name in given:
         if name not in known:
             near = did_you_mean(name, known)
-            raise ValueError(f"open: {format} takes the options {', '.join(known)}, got {name!r}{near}")
+            raise ValueError(f"open: options of {format} must be among {', '.join(known)}, got {name!r}{near}")

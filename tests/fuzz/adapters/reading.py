@@ -20,7 +20,7 @@ EXTRA_BYTES = 1 << 30
 """What a dataset may take on top of the memory that the process has."""
 MAX_EPISODES = 64
 """A changed dataset may declare billions. Ingest sees all of them."""
-OPTION = re.compile(r"open: (\w+ takes the options|a cache takes no options)")
+OPTION = re.compile(r"open: (options of \w+ must be among|a cache takes no options)")
 """The changed dataset has become one of another format, which does not take the options that the call gives; the error
 names them. Counted as ``option``."""
 FAILURES = ("exception", "memory", "crash", "hang", "silent")
