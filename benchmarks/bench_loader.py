@@ -28,6 +28,8 @@ import torch
 RATE_HZ = 10
 LENGTH, BEFORE = 16, 1  # a horizon of 16 steps, of which 2 are observations
 BAR = 10.0
+INDEX_BAR = 1.10  # of a batch without return_index
+INDEX_BATCH = 4096
 # Push-T as Diffusion Policy trains on it (206 demonstrations, 25,650 steps), and a larger set of an arm with 7 joints.
 SETS = {
     "push-t": {"episodes": 206, "rows": (49, 200), "streams": {"obs": 20, "action": 2}},
@@ -148,6 +150,38 @@ def measure(folder: Path, name: str, batch_size: int, samples: int, part: int, n
     }  # fmt: skip
 
 
+def measure_index(folder: Path, name: str, batch_size: int, samples: int, part: int) -> dict[str, Any]:
+    """Batches with ``return_index`` and without, in turns."""
+    cache, recordings = make(folder, name, part)
+    window = robocache.Window(past=BEFORE / RATE_HZ, future=(LENGTH - 1 - BEFORE) / RATE_HZ, rate_hz=RATE_HZ)
+    options = {"windows": dict.fromkeys(recordings.arrays, window), "seed": 1, "tier": "memory"}
+    size = min(batch_size, int(recordings.ends[-1]))
+    loaders = {wanted: robocache.Loader(cache, size, return_index=wanted, **options) for wanted in (False, True)}
+    for key, x in loaders[False].batch(0).items():
+        assert torch.equal(loaders[True].batch(0)[key], x), f"another {key} with the index"
+    turn = {wanted: itertools.cycle(range(len(loader))) for wanted, loader in loaders.items()}
+
+    def passing(wanted: bool) -> Callable[[], Any]:
+        return lambda: loaders[wanted].batch(next(turn[wanted]))
+
+    timings = harness.interleave({"without": passing(False), "with": passing(True)}, samples)
+    medians = {key: harness.median(seconds) for key, seconds in timings.seconds.items()}
+    ratio = harness.median(
+        a / b for a, b in zip(timings.seconds["with"], timings.seconds["without"], strict=True)
+    )  # in turns, so that both see the same machine
+    return {
+        "name": f"{name}, return_index", "axes": {"batch": size}, "samples_s": timings.seconds,
+        "median_batch_s": medians, "ratios": {"with": ratio}, "others_cores": timings.others_cores,
+        "bars": {"x without the index": {"at_most": INDEX_BAR, "measured": ratio, "holds": ratio <= INDEX_BAR}},
+    }  # fmt: skip
+
+
+def describe_index(case: dict[str, Any]) -> str:
+    times = ", ".join(f"{key} {1e6 * s:.1f} µs" for key, s in case["median_batch_s"].items())
+    said = [f"{'PASS' if b['holds'] else 'MISS'} {b['measured']:.3f} {name}" for name, b in case["bars"].items()]
+    return f"  {case['name']}, batch {case['axes']['batch']}: {times} {'; '.join(said)}"
+
+
 def describe(case: dict[str, Any]) -> str:
     times = ", ".join(
         f"{key} {1e6 * s:.0f} µs ({case['ratios'][key]:.1f}x)" for key, s in case["median_batch_s"].items()
@@ -160,7 +194,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=9, help="passes of each, in turns")
     parser.add_argument("--quick", action="store_true", help="a tenth of the data and 3 samples: to see that it runs")
-    parser.add_argument("--only", default="", help="run the sets whose name contains this")
+    parser.add_argument("--only", default="", help="run the sets whose name contains this; 'index': return_index alone")
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_loader.json"), help="JSON file to write")
@@ -182,11 +216,18 @@ def main() -> int:
                 samples, part = (3, 10) if args.quick else (args.samples, 1)
                 cases.append(measure(Path(folder), name, batch_size, samples, part, max(1, 25600 // batch_size)))
             print(describe(cases[-1]), flush=True)
-    result = environment | {"quick": args.quick, "threads": harness.available_cores(), "cases": cases}
+    indexed = []
+    for name in SETS if args.only in "push-t arm index" else []:
+        with tempfile.TemporaryDirectory() as folder:
+            repeats, part = (30, 10) if args.quick else (300, 1)
+            indexed.append(measure_index(Path(folder), name, INDEX_BATCH, repeats, part))
+        print(describe_index(indexed[-1]), flush=True)
+    measured = {"cases": cases, "index": indexed}
+    result = environment | {"quick": args.quick, "threads": harness.available_cores(), **measured}
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
-    missed = [case for case in cases if not all(bar["holds"] for bar in case["bars"].values())]
+    missed = [case for case in cases + indexed if not all(bar["holds"] for bar in case["bars"].values())]
     return int(bool(missed) and args.strict)
 
 

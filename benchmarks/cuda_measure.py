@@ -225,7 +225,7 @@ def print_results(record: dict[str, Any]) -> int:
     """The bars, the missed ones first; returns how many were missed."""
     bars = [
         (bar["holds"], name, bar, r)
-        for r in record["cases"] + record.get("eager", [])
+        for r in record["cases"] + record.get("eager", []) + record.get("index", [])
         for name, bar in r["bars"].items()
     ]
     print(f"\n{record['bytes']}; floor = bytes / {record['copy']['tbps']:.3f} TB/s (copied at the end: "

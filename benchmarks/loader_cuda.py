@@ -32,6 +32,7 @@ EPISODE_S, MOMENTS_HZ, ANCHOR_HZ = 100, 20, 17.3
 EAGER_BARS = {256: 25.0, 4096: 30.0}
 GRAPH_BARS: dict[int, dict[str, float]] = {256: {}, 4096: {"us": 5.0}, 65536: {"floor": 1.25}}
 PINNED_BAR, MMAP_BAR = 0.70, 0.60
+INDEX_BAR_US = 5.0  # more than a batch without return_index
 
 
 def bfloat16(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -65,9 +66,12 @@ def three_streams(folder: Path, num_episodes: int) -> robocache.Cache:
     return writer.commit()
 
 
-def state_loader(cache: robocache.Cache, batch: int, tier: str, device: str) -> robocache.Loader:
+def state_loader(
+    cache: robocache.Cache, batch: int, tier: str, device: str, return_index: bool = False
+) -> robocache.Loader:
     window = robocache.Window(past=PAST / RATE_HZ, future=FUTURE / RATE_HZ, rate_hz=RATE_HZ)
-    return robocache.Loader(cache, batch, {"state": window}, tier=tier, device=device, seed=1)
+    options = {"tier": tier, "device": device, "seed": 1, "return_index": return_index}
+    return robocache.Loader(cache, batch, {"state": window}, **options)
 
 
 class Plain:
@@ -148,6 +152,33 @@ def measure_windows(cache: robocache.Cache, values: Tensor, batch: int, compiler
         "bars": judge({"us": EAGER_BARS[batch]}, {"us": median["ours"]}),
     }  # fmt: skip
     return [in_graph, eager]
+
+
+def measure_index(cache: robocache.Cache, batch: int, samples: int, device: str) -> list[dict[str, Any]]:
+    """What ``return_index`` adds: to a batch in a graph, and to an eager one."""
+    tier = "gpu" if device == "cuda" else "memory"
+    loaders = {name: state_loader(cache, batch, tier, device, name == "indexed") for name in ("ours", "indexed")}
+    check = state_loader(cache, batch, "mmap", "cpu", True)
+    for name, x in check.batch(0).items():
+        assert torch.equal(loaders["indexed"].batch(0)[name].cpu(), x), f"another {name} than on the CPU"
+    num_sets, num_calls = steps_of(2 * batch * STEPS * DIMS * 2, loaders["ours"], device)
+    steps = [(s,) for s in range(num_sets)]
+    replays = {name: timing.Replay(loader.batch, steps, num_calls, device) for name, loader in loaders.items()}
+    in_graph = timing.interleave(replays, samples)
+    del replays
+    batches = {name: itertools.chain.from_iterable(itertools.repeat(loader)) for name, loader in loaders.items()}
+    calls = {name: lambda name=name: next(batches[name]) for name in loaders}
+    eager = timing.eager_loops(calls, 10 if device == "cpu" else 400, 7 if samples < 20 else 15, device)
+    found = []
+    for name, seconds in (("return_index in a graph", in_graph), ("return_index, eager", eager)):
+        median = {key: harness.median(s) * 1e6 for key, s in seconds.items()}
+        more = median["indexed"] - median["ours"]
+        found.append({
+            "name": name, "axes": {"batch": f"{batch:,}"}, "median_us": median, "more_us": more, "agrees": True,
+            "ratios": {}, "notes": {}, "samples_us": microseconds(seconds),
+            "bars": judge({"us": INDEX_BAR_US} if batch == 4096 else {}, {"us": more}),
+        })  # fmt: skip
+    return found
 
 
 def touched_rows(hz: int, deltas_ns: tuple[int, ...]) -> float:
@@ -240,6 +271,10 @@ def parts(cache_of: Callable[[str], robocache.Cache], args: argparse.Namespace, 
             for found in measure_windows(cache, values, batch, compiler, tbps, samples, device):
                 yield "eager" if "eager" in found["name"] else "cases", found
         del loader, values
+    if args.only in "index":
+        for batch in batches[:2]:
+            for found in measure_index(cache_of("one"), batch, samples, device):
+                yield "index", found
     if args.only in "tiers":
         record["host_to_device"] = host_to_device(device, 1 << (20 if tiny else 30))
         for tier, bar in (("pinned", PINNED_BAR), ("mmap", MMAP_BAR)):
@@ -256,7 +291,7 @@ def measure_all(record: dict[str, Any], args: argparse.Namespace, device: str, t
     samples = 7 if args.quick else max(20, args.samples)
     tbps = measure_limits(record, device, tiny, samples)
     compiler = Compiler(args.compile and not args.quick, "not asked for in this run")
-    record["tiers"] = []
+    record |= {"tiers": [], "index": []}
     made: dict[str, robocache.Cache] = {}
     episodes = {"one": 3 if tiny else int(args.store_gb * 1e9 / (ROWS * DIMS * 2)), "three": 3 if tiny else 1500}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:

@@ -4,6 +4,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/robocache)
 
 install(TARGETS robocache EXPORT robocacheTargets)
 install(DIRECTORY include/robocache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT robocacheTargets NAMESPACE robocache:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/robocacheConfig.cmake.in ${PROJECT_BINARY_DIR}/robocacheConfig.cmake
     INSTALL_DESTINATION ${package_dir})

@@ -124,7 +124,7 @@ def main():
         "neither_old_nor_new": 0,
         **counts,
         "seconds": round(time.perf_counter() - begin, 1),
-        "file_system": os.popen(f"stat -f -c %T {args.folder}").read().strip(),
+        "file_system": os.popen(f"df --output=fstype '{args.folder}'").read().split()[-1],
         "versions": {"robocache": robocache.__version__, "python": platform.python_version(), "numpy": np.__version__,
                      "linux": platform.release().split("-")[0]},
     }  # fmt: skip

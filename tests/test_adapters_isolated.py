@@ -335,8 +335,7 @@ def test_runs_of_one_value_that_expand_to_gigabytes_are_refused(tmp_path, rng):
     pa = pytest.importorskip("pyarrow")
     column = pa.array(np.zeros(12_000_000))
     feature = {"dtype": "float64", "shape": []}
-    path, stored = lerobot_of_one_column(tmp_path, rng, column, feature, use_dictionary=False)
-    assert stored * 1000 < column.nbytes
+    path, _ = lerobot_of_one_column(tmp_path, rng, column, feature, use_dictionary=False)
     with pytest.raises(FormatError, match="refused as a decompression bomb"):
         robocache.open(path).episode(0)
 
@@ -436,7 +435,7 @@ def test_the_checksum_of_a_page_is_checked(tmp_path, rng):
     value = np.float32(written.streams[0]["observation.state"][0][2, 1]).tobytes()
     at = data.index(value)
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    with pytest.raises(FormatError, match="could not verify page integrity|CRC"):
+    with pytest.raises(FormatError, match=r"could not verify page integrity|CRC"):
         robocache.open(written.path).episode(0)
 
 

@@ -36,6 +36,14 @@ def test_every_batch_of_the_epoch_was_compared_before_a_few_were_timed(case):
                                    "plain torch"}  # fmt: skip
 
 
+def test_the_cost_of_the_index_is_measured_with_its_bar(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "wait_until_quiet", lambda: False)
+    monkeypatch.setattr(harness, "WARM_S", 0)
+    found = bench_loader.measure_index(tmp_path, "push-t", 64, 2, 50)
+    assert set(found["median_batch_s"]) == {"with", "without"}
+    assert found["bars"]["x without the index"]["at_most"] == 1.1
+
+
 def test_the_benchmark_of_the_gpu_runs_to_its_end(tmp_path, monkeypatch, capsys):
     """Without a GPU, on tiny data: every part of it, batches compared, the table made from its file."""
     monkeypatch.setattr(cuda_timing, "WARM_S", 0)
@@ -47,6 +55,7 @@ def test_the_benchmark_of_the_gpu_runs_to_its_end(tmp_path, monkeypatch, capsys)
     assert {case["name"] for case in result["tiers"]} == {"tier pinned", "tier mmap"}
     assert len(result["cases"]) == 2
     assert len(result["eager"]) == 1
+    assert [case["name"] for case in result["index"]] == ["return_index in a graph", "return_index, eager"]
     result["hardware"]["gpu"] = {"name": "none", "driver_version": "0"}
     told = loader_tables.cuda_table(result)
     assert "asked 25" in told

@@ -14,7 +14,8 @@ from robocache import _cli
 @pytest.fixture
 def cache(tmp_path):
     out = tmp_path / "cache"
-    robocache.ingest(MadeSource(episodes=6, messages=120), out, shard_bytes=50_000)
+    for file in robocache.ingest(MadeSource(episodes=6, messages=120), out, shard_bytes=50_000).files:
+        file.chmod(0o644)  # finished files are read-only
     return out
 
 

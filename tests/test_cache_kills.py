@@ -94,6 +94,7 @@ def test_check_of_a_damaged_cache_ends_with_code_1_and_names_the_file(source, tm
     out = tmp_path / "out"
     shutil.copytree(source, out)
     shard = next(out.glob("shard-*"))
+    shard.chmod(0o644)
     with open(shard, "r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)

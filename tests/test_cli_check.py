@@ -42,6 +42,7 @@ def steps(tmp_path):
 
 def damage(cache):
     shard = next(cache.glob("shard-*"))
+    os.chmod(shard, 0o644)
     with open(shard, "r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)

@@ -31,7 +31,7 @@ def assert_same_batches(got, want, batches, methods=None):
         for name in its:
             what = f"{name} of step {step} of epoch {epoch}"
             assert mine[name].dtype == its[name].dtype, what
-            assert mine[name].device.type == ("cpu" if name.endswith(("_index", "_ns")) else DEVICE), what
+            assert mine[name].device.type == DEVICE, what
             if methods is not None and name in methods:
                 assert_same_values(mine[name], its[name], methods[name], what)
             else:
@@ -141,7 +141,7 @@ def test_an_empty_batch_has_the_dtypes_and_shapes_of_the_others(caches, tier):
 @pytest.mark.sanitize
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(
-    "what", ["nearest", "several sets of moments", "quantile as bfloat16", "images between 0 and 1"]
+    "what", ["nearest", "several sets of moments", "quantile as bfloat16", "images between 0 and 1", "with the index"]
 )
 def test_a_few_batches_for_the_sanitizer(caches, what, tier):
     got, want = pairs_of(caches[0], tier, CASES[what])
@@ -155,12 +155,44 @@ def test_a_tier_that_does_not_fit_on_the_gpu_is_refused_with_the_bytes(caches):
         Loader(caches[0], 4, MIXED, tier="gpu", device=DEVICE, budget_bytes=100)
 
 
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("batch_size", [1, 127, 129, 5000])
+def test_the_index_is_made_on_the_device_for_batches_of_any_size(caches, batch_size, tier):
+    """Of one cache, of one whose epochs are no passes, of several; by anchors that are rows and by a rate; read one by
+    one and ahead. 1,500 samples more than a batch, so that the last one has another size."""
+    for options in ({"windows": MIXED}, {"windows": MIXED, "anchor_hz": 37.0}):
+        for sources in ([caches[0]], [caches[1], caches[2]]):
+            mixture = Mixture([(cache, 1 + i) for i, cache in enumerate(sources)], epoch_size=batch_size + 1500)
+            told = {"seed": 3, "drop_last": False, "return_index": True, **options}
+            want = Loader(mixture, batch_size, tier="memory", **told)
+            got = Loader(mixture, batch_size, tier=tier, device=DEVICE, **told)
+            assert_same_batches(got, want, [(0, 0), (len(want) - 1, 3)])
+            for step, batch in zip(range(3), got, strict=False):
+                for name in ("source_index", "episode_index", "anchor_ns"):
+                    assert batch[name].device.type == DEVICE
+                    assert_same_bits(batch[name], want.batch(step)[name], f"{name} of step {step}")
+
+
+def test_the_index_never_waits_for_the_device(caches):
+    loader = Loader(caches[0], 7, MIXED, tier="gpu", device=DEVICE, return_index=True)
+    loader.batch(0)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batches = [loader.batch(step) for step in range(len(loader))]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    want = Loader(caches[0], 7, MIXED, tier="memory", return_index=True)
+    for step, batch in enumerate(batches):
+        assert_same_bits(batch["anchor_ns"], want.batch(step)["anchor_ns"], f"step {step}")
+
+
+@pytest.mark.parametrize("return_index", [False, True])
 @pytest.mark.parametrize("tier", ["gpu", "pinned"])
-def test_a_graph_that_counts_its_steps_reads_batch_after_batch(caches, tier):
+def test_a_graph_that_counts_its_steps_reads_batch_after_batch(caches, tier, return_index):
     """Through the end of an epoch, with nothing from the host but the replay."""
     mixtures = [Mixture([(caches[0], 1), (caches[2], 2)], epoch_size=70), Mixture([(caches[0], 1)], epoch_size=70)]
     for source in (caches[0], *mixtures):
-        options = {"windows": MIXED, "seed": 5}
+        options = {"windows": MIXED, "seed": 5, "return_index": return_index}
         want = Loader(source, 7, tier="memory", **options)
         loader = Loader(source, 7, tier=tier, device=DEVICE, **options)
         step = torch.zeros((), dtype=torch.int64, device=DEVICE)

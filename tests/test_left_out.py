@@ -2,6 +2,7 @@
 
 import json
 
+import adapter_datasets as datasets
 import numpy as np
 import pytest
 import robocache
@@ -117,6 +118,20 @@ def test_export_prints_what_lerobot_does_not_get(partial, tmp_path, capsys):
     assert _cli.main(["export", str(tmp_path), str(tmp_path / "again"), *args, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {"name": "/lidar", "reason": "LeRobot has no point clouds", "option": None} in told["left_out"]
+
+
+@pytest.mark.parametrize("name", datasets.CASES)
+def test_what_a_format_does_not_read_reaches_the_manifest_and_the_user(name, tmp_path, rng, capsys):
+    source = datasets.opened(name, tmp_path, rng)
+    cache = robocache.ingest(source, tmp_path / "cache")
+    assert cache.left_out == source.left_out
+    assert _cli.main(["info", str(cache.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == [entry.to_json() for entry in source.left_out]
+    assert len(repr(source)) < 300
+    if name in ("mcap", "robomimic"):  # they have topics and groups that are not read
+        assert source.left_out
+        assert _cli.main(["info", str(cache.path)]) == 0
+        assert f"  {source.left_out[0].name}: {source.left_out[0].reason}" in capsys.readouterr().out
 
 
 # ---- nothing at all --------------------------------------------------------------------------------------------------

@@ -68,7 +68,22 @@ BAD = {
         "stream 'state' must have rows in the kept episodes, got none",
     ),
     "a list of windows": ({"windows": ["state"]}, ValueError, "windows must be a dict of streams, got ['state']"),
-    "one normalisation": ({"normalise": "unit"}, ValueError, "normalise must be a dict of streams, got 'unit'"),
+    "a list of normalisations": (
+        {"normalise": ["unit"]},
+        ValueError,
+        "normalise must be a dict of streams or one of mean_std, min_max, quantile, unit, got ['unit']",
+    ),
+    "one normalisation for nothing": (
+        {"normalise": "unit"},
+        ValueError,
+        "normalise='unit' must be for a stream of uint8 or uint16, got none among state",
+    ),
+    "one normalisation that is none": (
+        {"normalise": "min_mix"},
+        ValueError,
+        "normalise must be one of mean_std, min_max, quantile, unit, got 'min_mix'; did you mean 'min_max'?",
+    ),
+    "a stream that is no name": ({"windows": {3: Window()}}, ValueError, "the cache has no stream 3, only state"),
     "a rate of anchors in words": ({"anchor_hz": "a"}, ValueError, "anchor_hz must be a number, got 'a'"),
     "a budget in words": ({"budget_bytes": "5"}, ValueError, "budget_bytes must be a whole number, got '5'"),
     "a number of episodes": ({"episodes": 3}, ValueError, "episodes must be numbers of episodes, got 3"),
@@ -121,7 +136,7 @@ BAD = {
         ValueError,
         "method must be linear, previous",
     ),
-    "a source that is a path": ({"source": "x"}, ValueError, "source must be a Cache or a Mixture, got str"),
+    "a source that is none": ({"source": 3}, ValueError, "source must be a Cache, its path, or a Mixture, got int"),
 }
 
 
@@ -191,7 +206,7 @@ def test_bad_mixtures_are_refused(cache, tmp_path):
         "sources must be 1 to 64 caches, got 0": lambda: Mixture([]),
         "sources must be 1 to 64 caches, got 65": lambda: Mixture([(cache, 1)] * 65),
         "sources[1] must be (cache, weight), got Cache": lambda: Mixture([(cache, 1), cache]),
-        "sources[0] must be a Cache, got str": lambda: Mixture([("x", 1)]),
+        "sources[0] must be a Cache or its path, got int": lambda: Mixture([(3, 1)]),
         "the weight of sources[1] must be above 0 and finite, got 0": lambda: Mixture([(cache, 1), (cache, 0)]),
         "the weight of sources[0] must be above 0 and finite, got nan": lambda: Mixture([(cache, float("nan"))]),
         "the weight of sources[0] must be a number, got '1'": lambda: Mixture([(cache, "1")]),

@@ -97,6 +97,7 @@ def test_an_error_in_a_worker_keeps_its_type(cache):
     code = """
 def broken(worker):
     path = [p for p in loader.caches[0].files if p.suffix == ".safetensors"][0]
+    path.chmod(0o644)
     os.truncate(path, path.stat().st_size - 1)
     torch.utils.data.get_worker_info().dataset.loader = Loader(loader.caches[0], 8, STATE)
 loader = Loader(Cache(PATH), 8, STATE)
@@ -135,6 +136,7 @@ def test_a_shard_cut_short_is_an_error_for_every_new_loader(cache, size):
     memory = loaders_of(cache)[0]
     before = read(memory)
     path = shards_of(cache)[1]
+    path.chmod(0o644)
     os.truncate(path, size if size >= 0 else path.stat().st_size + size)
     assert same(read(memory), before)  # has its own copy
     for source in (lambda: Cache(cache.path), lambda: cache):

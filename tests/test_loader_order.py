@@ -265,7 +265,14 @@ BAD_STATES = {
     "another batch": ({"batch_size": 5}, "batch_size * world_size must be 4 * 1 = 4, got 5 * 1 = 5"),
     "a later version": ({"version": 2}, "version (the version of the state) must be that of this loader, 1, got 2"),
     "a step after the end": ({"step": 10**6}, "step must be from 0 to"),
-    "a negative epoch": ({"epoch": -1}, "epoch must be 0 or above, got -1"),
+    "a negative epoch": ({"epoch": -1}, "epoch must be from 0 to 4611686018427387904, got -1"),
+    "an epoch that is no int64": (
+        {"epoch": 2**63},
+        "epoch must be from 0 to 4611686018427387904, got 922337",
+    ),
+    "a step that is no int64": ({"step": 2**64}, "step must be from 0 to"),
+    "a batch that is no int64": ({"batch_size": 2**63, "world_size": 4}, "batch_size must be from 1 to 2147483647"),
+    "negative ranks": ({"batch_size": -4, "world_size": -1}, "batch_size must be from 1 to 2147483647, got -4"),
     "a step that is no number": ({"step": "3"}, "step must be a whole number, got '3'"),
 }
 

@@ -29,9 +29,10 @@ def assert_same(got, want):
         assert torch.equal(got[name].cpu(), want[name].cpu()), name
 
 
+@pytest.mark.parametrize("return_index", [False, True])
 @pytest.mark.parametrize("tier", ["memory", "mmap"])
-def test_a_told_step_is_the_batch_of_its_epoch(caches, tier):
-    for loader in loaders_of(caches, tier=tier):
+def test_a_told_step_is_the_batch_of_its_epoch(caches, tier, return_index):
+    for loader in loaders_of(caches, tier=tier, return_index=return_index):
         count = len(loader)
         for step in (0, 1, count - 1, count, 2 * count + 3, 1000 * count):
             assert_same(loader.batch_at(torch.tensor(step)), loader.batch(step % count, step // count))
@@ -40,8 +41,6 @@ def test_a_told_step_is_the_batch_of_its_epoch(caches, tier):
 def test_what_cannot_be_told_by_a_step_says_so(caches):
     with pytest.raises(ValueError, match="drop_last must be True"):
         Loader(caches[0], 7, WINDOWS, drop_last=False).batch_at(torch.tensor(0))
-    with pytest.raises(ValueError, match="return_index must be False"):
-        Loader(caches[0], 7, WINDOWS, return_index=True).batch_at(torch.tensor(0))
     loader = Loader(caches[0], 7, WINDOWS)
     with pytest.raises(ValueError, match="step must have dtype int64, got int32"):
         loader.batch_at(torch.tensor(0, dtype=torch.int32))

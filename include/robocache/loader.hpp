@@ -64,18 +64,32 @@ struct BatchRows {
     std::optional<TensorView> scale;
 };
 
+/// What is told of each episode of all tables: the dataset it is of, and its number there. On the host.
+struct EpisodeNames {
+    TensorView source;   ///< (E,) i64
+    TensorView episode;  ///< (E,) i64
+};
+
 /// Where a reader finds everything. Views of memory that must stay as it is while the reader lives.
 struct BatchSource {
     std::span<const AnchorTable> tables;
     TensorView part;   ///< (E,) i64 on the host: for each episode of all tables, its part
     TensorView local;  ///< (E,) i64 on the host: and its number there
     std::span<const BatchColumn> columns;
-    std::span<const BatchRows> rows;  ///< rows[part * columns + column]
+    std::span<const BatchRows> rows;                   ///< rows[part * columns + column]
+    std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed where an index is asked for
 };
 
 struct BatchOutput {
     TensorView values;                  ///< (B, T, ...), contiguous
     std::optional<TensorView> padding;  ///< (B, T) bool: true where align says that nothing is valid
+};
+
+/// Where each sample of a batch comes from: (B,) i64 each, contiguous, on the device of the reader.
+struct BatchIndex {
+    TensorView source;   ///< EpisodeNames::source of its episode
+    TensorView episode;  ///< EpisodeNames::episode
+    TensorView anchor;   ///< ns
 };
 
 /// Positions by a number on the device, so that a captured graph reads another batch each time it runs: `step` counts
@@ -125,17 +139,18 @@ public:
     /// The shape and dtype of BatchOutput::values; `data` is null.
     [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
 
-    /// Writes the batch of positions first_position ... + B - 1. Throws before writing anything. Stream-ordered on a
-    /// device; allocates nothing and never synchronises there.
+    /// Writes the batch of positions first_position ... + B - 1, and its index if that is asked for. Throws before
+    /// writing anything. Stream-ordered on a device; allocates nothing and never synchronises there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
-              Stream stream = {}) const;
+              Stream stream = {}, const std::optional<BatchIndex>& index = {}) const;
     /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written
     /// past the caches, for who copies them to a device. They and the reader must stay until the batch is there.
     [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
-                                          std::span<const BatchOutput> outputs) const;
+                                          std::span<const BatchOutput> outputs,
+                                          const std::optional<BatchIndex>& index = {}) const;
     /// The same where the device tells the step; `order.epoch` is not looked at.
     void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
-              Stream stream = {}) const;
+              Stream stream = {}, const std::optional<BatchIndex>& index = {}) const;
 
 private:
     struct State;

@@ -3,7 +3,8 @@
 
 namespace robocache {
 
-/// Threads a call may use: set_num_threads, else ROBOCACHE_NUM_THREADS, else the cores this process may run on.
+/// Threads a call may use: set_num_threads, else ROBOCACHE_NUM_THREADS, else the cores that this process may run on and
+/// the CPU quotas of its cgroups grant, shared with the other ranks on this machine.
 /// One inside a forked child until set_num_threads is called there.
 [[nodiscard]] int num_threads();
 

@@ -47,11 +47,19 @@ private:
     PendingBatch batch_;  // waits before the tensors are let go
 };
 
+/// What a batch is written into.
+struct Outputs {
+    std::vector<BatchOutput> columns;
+    std::optional<BatchIndex> index;
+};
+
 class Batches {
 public:
-    /// rows: ((fields of a Stream), offset, scale) for each part and column. Everything is kept alive.
-    Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows)
-        : kept_(nb::make_tuple(tables, part, local, columns, rows)), names_(stream_names()) {
+    /// rows: ((fields of a Stream), offset, scale) for each part and column. episodes: (source of each, number of each,
+    /// an empty tensor like the index), or None where no batch has an index. Everything is kept alive.
+    Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows,
+            nb::handle episodes)
+        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_(stream_names()) {
         TensorReader reader;
         const std::vector<AnchorTable> table_views = read_tables(reader, nb::borrow<nb::sequence>(tables), op);
         nb::list streams;
@@ -75,8 +83,15 @@ public:
             likes_.emplace_back(std::move(values), std::move(padding));
         }
         for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
-        const BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
-                                 column_views, row_views};
+        BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
+                           column_views, row_views};
+        if (!episodes.is_none()) {
+            const auto [of_source, of_episode, like] =
+                nb::cast<std::tuple<nb::object, nb::object, nb::object>>(episodes);
+            source.names = EpisodeNames{arguments_->tensor(of_source, "names.source"),
+                                        arguments_->tensor(of_episode, "names.episode")};
+            index_like_ = like;
+        }
         const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
     }
@@ -88,23 +103,25 @@ public:
             Py_VISIT(values.ptr());
             Py_VISIT(padding.ptr());
         }
+        Py_VISIT(index_like_.ptr());
         return 0;
     }
     void clear() {
         reader_.reset();  // it reads what the others keep alive
         likes_.clear();
+        index_like_.reset();
         kept_.reset();
     }
 
-    /// New tensors: [values, padding, values, padding, ...].
+    /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
     nb::list read(const Order& order, std::int64_t first_position, std::int64_t batch_size) {
         TensorReader reader;
         nb::list made;
-        const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
+        const Outputs outputs = make_outputs(reader, batch_size, made);
         {
             const BatchReader& batches = reader_of();
             const Unlocked unlocked;
-            batches.read(order_of(order), first_position, outputs, reader.stream());
+            batches.read(order_of(order), first_position, outputs.columns, reader.stream(), outputs.index);
         }
         return made;
     }
@@ -112,7 +129,8 @@ public:
     /// Into given tensors, while the caller goes on.
     [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
         TensorReader reader;
-        return {reader_of().read_ahead(order_of(order), first_position, read_outputs(reader, given)), given};
+        const Outputs outputs = read_outputs(reader, given);
+        return {reader_of().read_ahead(order_of(order), first_position, outputs.columns, outputs.index), given};
     }
 
     /// steps: (step, num_steps, stride, first).
@@ -123,10 +141,10 @@ public:
         const auto& [step, num_steps, stride, first] = steps;
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
-        const std::vector<BatchOutput> outputs = make_outputs(reader, batch_size, made);
+        const Outputs outputs = make_outputs(reader, batch_size, made);
         const BatchReader& batches = reader_of();
         const Unlocked unlocked;
-        batches.read(order_of(order), views, outputs, reader.stream());
+        batches.read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
         return made;
     }
 
@@ -136,25 +154,50 @@ private:
         return *reader_;
     }
 
-    std::vector<BatchOutput> make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
+    Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
         if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
-        std::vector<BatchOutput> outputs(likes_.size());
+        Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
         for (std::size_t c = 0; c < likes_.size(); ++c) {
-            TensorView& values = outputs[c].values = reader_of().output(c, batch_size);
+            TensorView& values = outputs.columns[c].values = reader_of().output(c, batch_size);
             made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
-            TensorView& padding = outputs[c].padding.emplace(values);
+            TensorView& padding = outputs.columns[c].padding.emplace(values);
             padding.rank = 2;
             padding.dtype = DType::boolean;
             made.append(new_tensor(likes_[c].second, DType::boolean, padding, reader, false));
         }
+        if (index_like_.is_valid()) outputs.index = make_index(reader, batch_size, made);
         return outputs;
     }
 
-    std::vector<BatchOutput> read_outputs(TensorReader& reader, const nb::list& given) const {
-        std::vector<BatchOutput> outputs;
-        for (std::size_t i = 0; i + 1 < nb::len(given); i += 2) {
-            outputs.push_back({reader.read(given[i], {op, {"outputs", i / 2, "values"}}, Access::write),
-                               reader.read(given[i + 1], {op, {"outputs", i / 2, "padding"}}, Access::write)});
+    /// One tensor with three rows: one allocation.
+    BatchIndex make_index(TensorReader& reader, std::int64_t batch_size, nb::list& made) const {
+        TensorView all(static_cast<const void*>(nullptr), DType::i64, {3, batch_size}, reader_of().device());
+        const nb::object tensor = new_tensor(index_like_, DType::i64, all, reader, false);
+        made.extend(tensor.attr("unbind")(0));
+        const auto row = [&](std::int64_t i) {
+            return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all.data) + i * batch_size),
+                              DType::i64, {batch_size}, all.device);
+        };
+        return {row(0), row(1), row(2)};
+    }
+
+    Outputs read_outputs(TensorReader& reader, const nb::list& given) const {
+        Outputs outputs;
+        const auto read = [&](std::size_t i, const ArgumentName& name) {
+            return reader.read(given[i], {op, name}, Access::write);
+        };
+        const std::size_t count = likes_.size();
+        const std::size_t expected = 2 * count + (index_like_.is_valid() ? 3 : 0);
+        if (nb::len(given) != expected) {
+            fail(op, "outputs", "be " + std::to_string(expected), std::to_string(nb::len(given)));
+        }
+        for (std::size_t c = 0; c < count; ++c) {
+            outputs.columns.push_back(
+                {read(2 * c, {"outputs", c, "values"}), read(2 * c + 1, {"outputs", c, "padding"})});
+        }
+        if (index_like_.is_valid()) {
+            outputs.index = BatchIndex{read(2 * count, "index.source"), read(2 * count + 1, "index.episode"),
+                                       read(2 * count + 2, "index.anchor")};
         }
         return outputs;
     }
@@ -163,6 +206,7 @@ private:
     nb::tuple names_;  // what messages call the streams: views of these strings are kept
     std::optional<AlignArguments> arguments_;
     std::vector<std::pair<nb::object, nb::object>> likes_;
+    nb::object index_like_;  // invalid: no index
     std::optional<BatchReader> reader_;
 };
 
@@ -182,8 +226,9 @@ PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObje
 void bind_batch(nb::module_& m) {
     nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
     nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
-        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&>(), nb::arg("tables"),
-             nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"))
+        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
+             nb::arg("tables"), nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"),
+             nb::arg("episodes") = nb::none())
         .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
         .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
              nb::keep_alive<0, 1>())

@@ -13,13 +13,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings.hpp"
 #include "core/cuda_memory.hpp"
+#include "core/limits.hpp"
 #include "robocache/errors.hpp"
 #include "tensor_reader.hpp"
 #include "unlocked.hpp"
@@ -32,13 +32,9 @@ namespace {
 /// What this process may use at most: the machine's memory and swap, or what its control group grants.
 std::int64_t host_memory_bytes() {
     struct sysinfo info{};
-    std::int64_t limit = INT64_MAX;
-    if (sysinfo(&info) == 0) limit = static_cast<std::int64_t>((info.totalram + info.totalswap) * info.mem_unit);
-    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        std::int64_t granted = 0;  // the file may say "max"
-        if (std::ifstream(path) >> granted && granted > 0) limit = std::min(limit, granted);
-    }
-    return limit;
+    const std::int64_t granted = process_limits().most_memory_bytes;
+    if (sysinfo(&info) != 0) return granted;
+    return std::min(granted, static_cast<std::int64_t>((info.totalram + info.totalswap) * info.mem_unit));
 }
 
 std::string shape_text(const std::vector<std::size_t>& shape) {

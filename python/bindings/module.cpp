@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "bindings.hpp"
+#include "core/limits.hpp"
 #include "core/thread_pool.hpp"
 #include "robocache/robocache.hpp"
 
@@ -44,6 +45,18 @@ nb::dict cuda_status_dict() {
     return result;
 }
 
+/// `root`: where /proc and the cgroups are, for tests.
+nb::dict process_limits_dict(const std::string& root) {
+    const Limits limits = process_limits(root);
+    nb::dict result;
+    result["free_memory_bytes"] = limits.free_memory_bytes;
+    result["most_memory_bytes"] = limits.most_memory_bytes;
+    result["affinity_cores"] = limits.affinity_cores;
+    result["is_bound"] = limits.is_bound;
+    result["quota_cores"] = limits.quota_cores;
+    return result;
+}
+
 /// nanobind lists, when Python has shut down, which of our objects are still there. Python leaves some itself: those in
 /// the frames of daemon threads and of threads of other libraries, in workers that are ended half way. Nothing can be
 /// done about these, the memory goes with the process, and users take the list for a defect. So it is off, unless
@@ -62,6 +75,8 @@ NB_MODULE(_core, m) {
     m.def("version", &version);
     m.def("cpu_instruction_set", &cpu_instruction_set);
     m.def("cuda_status", &cuda_status_dict);
+    m.def("process_limits", &process_limits_dict, nb::arg("root") = "");
+    m.def("local_ranks", &local_ranks);
     m.def("num_threads", &num_threads);
     m.def("set_num_threads", &set_num_threads, nb::arg("count"));
     python::bind_memory(m);

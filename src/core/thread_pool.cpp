@@ -8,7 +8,6 @@
 #include "core/thread_pool.hpp"
 
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "core/interrupt.hpp"
+#include "core/limits.hpp"
 #include "robocache/errors.hpp"
 #include "robocache/threads.hpp"
 
@@ -176,9 +176,7 @@ int default_num_threads() {
         }
         return static_cast<int>(count);
     }
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-    return std::max(1U, std::thread::hardware_concurrency());
+    return cores_of_rank(process_limits(), local_ranks());
 }
 
 struct State {

@@ -96,6 +96,21 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
     return plan.streams[0];
 }
 
+std::vector<EpisodeName> names_of(const BatchSource& source, std::int64_t num_episodes) {
+    std::vector<EpisodeName> names;
+    if (!source.names) return names;
+    const auto& [of_source, of_episode] = *source.names;
+    require_list(op, "names.source", of_source, DType::i64, Device{});
+    require_size(op, "names.source", of_source, num_episodes);
+    require_list(op, "names.episode", of_episode, DType::i64, Device{});
+    require_size(op, "names.episode", of_episode, num_episodes);
+    for (std::int64_t e = 0; e < num_episodes; ++e) {
+        names.push_back({static_cast<const std::int64_t*>(of_source.data)[e],
+                         static_cast<const std::int64_t*>(of_episode.data)[e]});
+    }
+    return names;
+}
+
 void plan_rows(const BatchSource& source, BatchPlan& plan) {
     const std::size_t num_columns = source.columns.size();
     for (std::size_t i = 0; i < source.rows.size(); ++i) {
@@ -157,6 +172,7 @@ BatchPlan make_plan(const BatchSource& source) {
     }
     plan.part = host_list(source.part, "part", plan.num_parts);
     plan.local = host_list(source.local, "local", INT64_MAX);
+    plan.names = names_of(source, num_episodes);
     plan_rows(source, plan);
     require_episodes(source, plan);
     return plan;
@@ -201,6 +217,19 @@ void require_outputs(const BatchPlan& plan, std::span<const BatchOutput> outputs
     }
 }
 
+IndexPlan index_of(const BatchPlan& plan, const std::optional<BatchIndex>& index, std::int64_t count) {
+    if (!index) return {};
+    if (plan.names.empty()) fail(op, "index", "be asked for only where the source has names", "an index");
+    for (const auto& [argument, tensor] : {std::pair<const char*, const TensorView&>{"index.source", index->source},
+                                           {"index.episode", index->episode},
+                                           {"index.anchor", index->anchor}}) {
+        require_list(op, argument, tensor, DType::i64, plan.device);
+        require_size(op, argument, tensor, count);
+    }
+    const auto data = [](const TensorView& tensor) { return static_cast<std::int64_t*>(tensor.data); };
+    return {nullptr, data(index->source), data(index->episode), data(index->anchor)};
+}
+
 }  // namespace
 
 std::int64_t bucket_shift(const TablePlan& table) {
@@ -231,9 +260,11 @@ struct BatchReader::State {
     std::unique_ptr<BatchBackend> backend;
 
     [[nodiscard]] BatchCall call_of(const SampleOrder& order, std::int64_t first_position,
-                                    std::span<const BatchOutput> outputs) const {
+                                    std::span<const BatchOutput> outputs,
+                                    const std::optional<BatchIndex>& index) const {
         require_outputs(plan, outputs);
         BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};
+        call.index = index_of(plan, index, call.count);
         call.first_position = set_order(op, order, first_position, call.count, plan.tables[0].num_anchors, call.order);
         return call;
     }
@@ -270,20 +301,22 @@ TensorView BatchReader::output(std::size_t column, std::int64_t batch_size) cons
 }
 
 void BatchReader::read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
-                       Stream stream) const {
-    state_->run(state_->call_of(order, first_position, outputs), stream);
+                       Stream stream, const std::optional<BatchIndex>& index) const {
+    state_->run(state_->call_of(order, first_position, outputs, index), stream);
 }
 
 PendingBatch BatchReader::read_ahead(const SampleOrder& order, std::int64_t first_position,
-                                     std::span<const BatchOutput> outputs) const {
-    return state_->backend->read_ahead(state_->plan, state_->call_of(order, first_position, outputs));
+                                     std::span<const BatchOutput> outputs,
+                                     const std::optional<BatchIndex>& index) const {
+    return state_->backend->read_ahead(state_->plan, state_->call_of(order, first_position, outputs, index));
 }
 
 void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
-                       Stream stream) const {
+                       Stream stream, const std::optional<BatchIndex>& index) const {
     const BatchPlan& plan = state_->plan;
     require_outputs(plan, outputs);
     BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};
+    call.index = index_of(plan, index, call.count);
     if (steps.num_steps < 1 || steps.first < 0 || steps.stride < 0) {
         fail(op, "steps", "have at least one step and positions from 0 on",
              std::to_string(steps.num_steps) + " steps from " + std::to_string(steps.first));

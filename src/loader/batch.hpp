@@ -38,6 +38,7 @@ struct BatchPlan {
     std::vector<std::vector<Bucket, HugePageAllocator<Bucket>>> buckets;  // on the host, of each table
     std::vector<std::int64_t> part;                                       // of each episode
     std::vector<std::int64_t> local;
+    std::vector<EpisodeName> names;  // empty: none were told
     std::int64_t num_parts;
     std::vector<ColumnPlan> columns;
     std::vector<RowsPlan> rows;  // [part * columns + column]
@@ -54,6 +55,7 @@ struct BatchCall {
     std::span<const BatchOutput> outputs;
 
     StepPlan steps{nullptr, 1, 0, 0};  // where the device tells the step
+    IndexPlan index{};                 // `names` is set by the backend
 };
 
 /// Anchors of a bucket, as a shift: about half an episode.

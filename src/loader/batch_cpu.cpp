@@ -39,7 +39,9 @@ public:
           kernels_(align_detail::best_kernels()),
           stream_out_(best_stream_out(kernels_.stream_out)),
           scratch_(static_cast<std::size_t>(host.scratch_bytes)),
-          valid_(new bool[static_cast<std::size_t>(host.most_targets)]) {
+          valid_(new bool[static_cast<std::size_t>(host.most_targets)]),
+          index_(call.index) {
+        index_.names = plan.names.data();
         for (std::size_t c = 0; c < plan.columns.size(); ++c) {
             const ColumnPlan& column = plan.columns[c];
             const BatchOutput& output = call.outputs[c];
@@ -97,6 +99,7 @@ private:
         sample.episode = episode_of_anchor(*sample.table, sample.number);
         sample.entries = host_.entries(sample.table->first_episode + sample.episode);
         fetch(sample.entries, static_cast<std::int64_t>(host_.searches.size() * sizeof(EpisodeEntry)));
+        if (index_.source != nullptr) fetch(index_.names + sample.table->first_episode + sample.episode, 1);
     }
 
     /// Its time, where that is known without reading it; else asks for it.
@@ -147,6 +150,7 @@ private:
     /// Sample b of the batch.
     void write(std::int64_t b, Sample& sample) {
         if (!sample.has_anchor) sample.anchor = anchor_time(*sample.table, sample.episode, sample.number);
+        if (index_.source != nullptr) index_.write(b, {sample.table->first_episode + sample.episode, sample.anchor});
         for (std::size_t s = 0; s < host_.searches.size(); ++s) {
             const Search& search = host_.searches[s];
             const EpisodeEntry& entry = sample.entries[s];
@@ -247,6 +251,7 @@ private:
     std::vector<Output> outputs_;
     std::vector<char> scratch_;      // of a tile that is scaled
     std::unique_ptr<bool[]> valid_;  // where nobody asks for the padding
+    IndexPlan index_;
     Sample samples_[samples_at_once];
     align_detail::Tile<std::int64_t> tile_;
 };

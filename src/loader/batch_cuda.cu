@@ -6,6 +6,7 @@
 #include "core/cuda_check.hpp"
 #include "loader/batch_cuda.cuh"
 #include "loader/batch_pinned.cuh"
+#include "loader/batch_samples.cuh"
 #include "loader/batch_windows.cuh"
 
 namespace robocache::loader_detail {
@@ -215,6 +216,15 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     launch_overlapped(
         kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
         sorted ? "BatchReader: launching robocache_read_pinned" : "BatchReader: launching robocache_read_batch");
+}
+
+void CudaBatch::read_index(const BatchCall& call, Stream stream) const {
+    SampleIndex job{table_, tables_, call.order, call.steps, call.index, call.first_position, call.count};
+    job.index.names = names_;
+    const std::int64_t blocks = (call.count + index_samples_threads - 1) / index_samples_threads;
+    if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
+    launch_overlapped(robocache_index_samples, static_cast<unsigned>(blocks), index_samples_threads, 0,
+                      static_cast<cudaStream_t>(stream.handle), job, "BatchReader: launching robocache_index_samples");
 }
 
 }  // namespace robocache::loader_detail

@@ -51,6 +51,7 @@ public:
         for (std::size_t c = 0; c < columns_.size(); c += max_batch_columns) {
             read_columns(plan, call, c, std::min(c + max_batch_columns, columns_.size()), stream);
         }
+        if (call.index.source != nullptr) read_index(call, stream);
     }
 
 private:
@@ -61,11 +62,13 @@ private:
 
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       Stream stream) const;
+    void read_index(const BatchCall& call, Stream stream) const;
     DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const;
 
     std::unique_ptr<Buffer> memory_;
     const TablePlan* tables_ = nullptr;
-    TablePlan table_{};                         // the first
+    TablePlan table_{};  // the first
+    const EpisodeName* names_ = nullptr;
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts
     std::vector<bool> mostly_runs_;             // windows that lie on rows in GPU memory, of most episodes

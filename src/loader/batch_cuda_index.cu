@@ -226,6 +226,7 @@ void CudaBatch::write_tables(const BatchPlan& plan, BatchLayout& layout) {
         if (i == 0) table_ = table;
     }
     tables_ = memory_->at<TablePlan>(layout.tables);
+    names_ = memory_->at<EpisodeName>(layout.names);
 }
 
 void CudaBatch::write_rows(const BatchPlan& plan, BatchLayout& layout) {

@@ -109,6 +109,7 @@ struct BatchLayout {
     explicit BatchLayout(const BatchPlan& plan) {
         part = image.add(plan.part);
         local = image.add(plan.local);
+        names = image.add(plan.names);
         tables = image.reserve<TablePlan>(plan.tables.size());
         rows = image.reserve<PartRows>(plan.rows.size());
         offsets = image.reserve<PartOffsets>(plan.rows.size());
@@ -139,6 +140,7 @@ struct BatchLayout {
     Image image;
     std::size_t part = 0;
     std::size_t local = 0;
+    std::size_t names = 0;
     std::size_t tables = 0;
     // of each column in each part
     std::size_t rows = 0;

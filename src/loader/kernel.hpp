@@ -193,6 +193,27 @@ ROBOCACHE_HD Anchor anchor_of_position(const TablePlan* tables, const OrderPlan&
     return anchor_at(tables[place.table], place.number);
 }
 
+/// What is told of an episode: EpisodeNames, side by side.
+struct EpisodeName {
+    std::int64_t source;
+    std::int64_t episode;
+};
+
+/// Where the index of a batch is written.
+struct IndexPlan {
+    const EpisodeName* names;  // of the episodes of all tables
+    std::int64_t* source;      // null: no index is asked for
+    std::int64_t* episode;
+    std::int64_t* anchor;
+
+    ROBOCACHE_HD void write(std::int64_t i, const Anchor& found) const {
+        const EpisodeName name = names[found.episode];
+        source[i] = name.source;
+        episode[i] = name.episode;
+        anchor[i] = found.time;
+    }
+};
+
 struct SamplePlan {
     TablePlan tables[max_anchor_tables];
     OrderPlan order;

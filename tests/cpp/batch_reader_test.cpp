@@ -160,6 +160,75 @@ TEST(BatchReader, AStepInMemoryCountsThroughTheEpochs) {
     }
 }
 
+struct Index {
+    Integers source, episode, anchor;
+
+    explicit Index(std::int64_t size) : source(static_cast<std::size_t>(size), -1), episode(source), anchor(source) {}
+    [[nodiscard]] BatchIndex views() const { return {list(source), list(episode), list(anchor)}; }
+    bool operator==(const Index&) const = default;
+};
+
+TEST(BatchReader, TheIndexNamesEpisodesAndAnchorsAsSampleAnchorsFindsThem) {
+    const Recordings r;
+    const Integers sources{0, 0, 1};
+    const Integers numbers{7, 9, 4};
+    BatchSource source = r.source();
+    source.names = EpisodeNames{list(sources), list(numbers)};
+    const BatchReader reader(source);
+    for (std::int64_t first = 0; first < 7; ++first) {
+        for (std::int64_t size = 1; first + size <= 7; ++size) {
+            Index expected(size);
+            sample_anchors({&r.table, 1}, {5, 2}, first, list(expected.episode), list(expected.anchor));
+            for (std::size_t b = 0; b < expected.episode.size(); ++b) {
+                const auto e = static_cast<std::size_t>(expected.episode[b]);
+                expected.source[b] = sources[e];
+                expected.episode[b] = numbers[e];
+            }
+            Batch batch(size), without(size), ahead(size), told(size);
+            const Index index(size), index_ahead(size), index_told(size);
+            reader.read({5, 2}, first, without.outputs());
+            reader.read({5, 2}, first, batch.outputs(), {}, index.views());
+            reader.read_ahead({5, 2}, first, ahead.outputs(), index_ahead.views()).wait();
+            const std::int64_t step = 2;
+            const BatchSteps steps{TensorView(&step, DType::i64, {}), 1, 0, first};
+            reader.read({5}, steps, told.outputs(), {}, index_told.views());
+            EXPECT_EQ(batch, without);
+            EXPECT_EQ(ahead, without);
+            EXPECT_EQ(told, without);
+            EXPECT_EQ(index, expected);
+            EXPECT_EQ(index_ahead, expected);
+            EXPECT_EQ(index_told, expected);
+        }
+    }
+}
+
+TEST(BatchReader, AnIndexThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
+    const Recordings r;
+    const Integers numbers{7, 9, 4};
+    BatchSource source = r.source();
+    const auto refused = [&](const std::string& text, auto&& change) {
+        const BatchReader reader(source);
+        Batch batch(2);
+        const Index index(2);
+        BatchIndex views = index.views();
+        change(views);
+        try {
+            reader.read({}, 0, batch.outputs(), {}, views);
+            FAIL() << "expected: " << text;
+        } catch (const InvalidArgument& error) {
+            EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+        }
+        EXPECT_EQ(batch, Batch(2)) << text;
+        EXPECT_EQ(index, Index(2)) << text;
+    };
+    refused("index must be asked for only where the source has names", [](auto&) {});
+    source.names = EpisodeNames{list(numbers), list(numbers)};
+    refused("index.anchor must have shape (2,), got (1,)", [](auto& i) { i.anchor = i.anchor.slice(0, 0, 1); });
+    refused("index.source must have dtype int64, got float64", [](auto& i) { i.source.dtype = DType::f64; });
+    source.names->episode = source.names->episode.slice(0, 0, 2);
+    EXPECT_THROW(BatchReader{source}, InvalidArgument);
+}
+
 TEST(BatchReader, MovedItReadsTheSameAndPaddingIsOptional) {
     const Recordings r;
     BatchReader first(r.source());

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "cache/crc32c.hpp"
+#include "cache/journal.hpp"
 #include "cache/manifest.hpp"
 #include "cache/safetensors.hpp"
 #include "cache/shard.hpp"
@@ -132,6 +133,75 @@ TEST(HostileShard, BadHeadersAreRefused) {
     const std::string odd = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                             R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})";
     EXPECT_THROW((void)parse_safetensors(shard_bytes(odd, 6), "s"), FormatError);  // would be read unaligned
+}
+
+/// Lines with the checksums they must have.
+std::string journal_of(const std::vector<std::string>& lines) {
+    std::string text;
+    std::uint32_t crc = 0;
+    for (const std::string& line : lines) {
+        crc = crc32c(line, crc);
+        text += hex(crc) + " " + line + "\n";
+    }
+    return text;
+}
+
+const std::string first_journal_line = R"({"format":"robocache journal","version":1,"generation":7,"fingerprint":"f"})";
+
+TEST(HostileJournal, EveryBitCountsAndATornEndDoesNot) {
+    const std::vector<std::string> lines = {first_journal_line, R"({"creates":"shard-00000-00000007.safetensors"})",
+                                            R"({"creates":"episodes-00000007.parquet"})",
+                                            R"({"leaves":"episodes-00000007.parquet"})",
+                                            R"({"replaces":["shard-00000-00000006.safetensors"]})"};
+    const std::string text = journal_of(lines);
+    const JournalEntries whole = parse_journal(text, "j");
+    EXPECT_EQ(whole.creates, std::vector<std::string>{"shard-00000-00000007.safetensors"});
+    EXPECT_EQ(whole.replaces, std::vector<std::string>{"shard-00000-00000006.safetensors"});
+    EXPECT_EQ(whole.size_bytes, text.size());
+    const std::size_t first = text.find('\n') + 1;
+    for (std::size_t size = 0; size < text.size(); ++size) {
+        if (size < first) {
+            EXPECT_THROW((void)parse_journal(text.substr(0, size), "j"), FormatError);
+        } else {
+            EXPECT_LE(parse_journal(text.substr(0, size), "j").size_bytes, size);
+        }
+    }
+    const std::set<std::string> allowed = {"shard-00000-00000007.safetensors", "episodes-00000007.parquet",
+                                           "shard-00000-00000006.safetensors"};
+    for (std::size_t bit = 0; bit < text.size() * 8; ++bit) {
+        std::string bad = text;
+        bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+        try {
+            const JournalEntries entries = parse_journal(bad, "j");
+            EXPECT_LT(entries.size_bytes, text.size()) << bit;
+            for (const std::string& name : entries.creates) EXPECT_TRUE(allowed.contains(name)) << name;
+            for (const std::string& name : entries.replaces) EXPECT_TRUE(allowed.contains(name)) << name;
+        } catch (const FormatError&) {
+            EXPECT_LT(bit / 8, first);
+        }
+    }
+}
+
+TEST(HostileJournal, NamesThatNoWriterGivesDoNotCount) {
+    for (const std::string name : {"../shard-00000-00000007.safetensors", "/etc/passwd", "notes.txt", "manifest.json",
+                                   "shard-00000-00000006.safetensors", "x/shard-00000-00000007.safetensors", ""}) {
+        EXPECT_TRUE(
+            parse_journal(journal_of({first_journal_line, R"({"creates":")" + name + "\"}"}), "j").creates.empty());
+    }
+    for (const std::string name : {"../shard-00000-00000006.safetensors", "notes.txt", "manifest.json",
+                                   "shard-00000-00000007.safetensors", "shard-00000-00000008.safetensors"}) {
+        EXPECT_TRUE(
+            parse_journal(journal_of({first_journal_line, R"({"replaces":[")" + name + "\"]}"}), "j").replaces.empty());
+    }
+    for (const std::string line :
+         {R"({"creates":"shard-00000-00000007.safetensors"})", R"([])", R"({})", R"(3)",
+          R"({"format":"robocache journal","version":2,"generation":7,"fingerprint":"f"})",
+          R"({"format":"robocache journal","version":1,"generation":0,"fingerprint":"f"})",
+          R"({"format":"robocache journal","version":1,"generation":4294967296,"fingerprint":"f"})",
+          R"({"format":"other","version":1,"generation":7,"fingerprint":"f"})"}) {
+        EXPECT_THROW((void)parse_journal(journal_of({line}), "j"), FormatError) << line;
+    }
+    EXPECT_THROW((void)parse_journal("", "j"), FormatError);
 }
 
 class HostileCache : public CacheTest {

@@ -27,6 +27,8 @@ from ._guard import NeedsOption, OptionError
 
 SILENT_S = 120.0
 """Wall time without a sign of life, of a file system that does not answer. Processor time ends endless loops."""
+END_S = 2.0
+"""What a reader process may take to end by itself."""
 BOOT = (
     "import sys, json; sys.path[:], hidden = json.loads(sys.argv[2]); sys.modules.update(dict.fromkeys(hidden)); "
     "from robocache.adapters._reader_process import main; main(int(sys.argv[1]))"
@@ -81,8 +83,9 @@ class ReaderProcess:
                 last = said.read()[-2000:].decode("utf-8", "replace").strip()
                 raise RuntimeError(f"open: the reader process cannot be started: {last or error}") from error
 
-    def alive(self) -> bool:
-        return self.end.alive and self.process.poll() is None
+    def usable(self) -> bool:
+        """False after it ended, and in a fork. One that is busy is not looked at further."""
+        return self.end.alive and (self.lock.locked() or self.process.poll() is None)
 
     def request(self, where: str, message: dict[str, JSON]) -> tuple[JSON, list[Any]]:
         """The result and its arrays. FormatError where the process ends instead."""
@@ -95,13 +98,15 @@ class ReaderProcess:
             if isinstance(result, dict) and "arrays" in result:
                 arrays = _wire.receive_arrays(self.connection, result["arrays"])
         except TimeoutError as error:
+            self.process.kill()
             self.end()
-            message = f"{where}: there was no progress for {SILENT_S:.0f} s; reading was ended"
-            raise FormatError(escaped(message)) from error
+            text = f"{where}: there was no progress for {SILENT_S:.0f} s; reading was ended"
+            raise FormatError(escaped(text)) from error
         except (_wire.Broken, OSError) as error:
             self.end()
             raise FormatError(escaped(f"{where}: {_cause(self.process.returncode)}")) from error
         except BaseException:  # the answer is on its way, and nobody will take it
+            self.process.kill()
             self.end()
             raise
         for text in answer.get("warnings", ()):
@@ -117,7 +122,7 @@ def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int
         process.returncode = 0
         return
     try:
-        process.wait(0.2 if process.returncode is None and sys.is_finalizing() else 0.02)
+        process.wait(END_S)  # it ends when the connection does
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -149,7 +154,7 @@ class Readers:
 
     def choose(self) -> ReaderProcess:
         with self.lock:
-            self.processes = [reader for reader in self.processes if reader.lock.locked() or reader.alive()]
+            self.processes = [reader for reader in self.processes if reader.usable()]
             idle = [reader for reader in self.processes if not reader.lock.locked()]
             if not idle and len(self.processes) < self.limit:
                 self.processes.append(ReaderProcess())
@@ -236,7 +241,7 @@ class IsolatedSource:
 
     def _request(self, op: str, **more: JSON) -> tuple[JSON, list[Any]]:
         reader = self._reader
-        if reader is None or not (reader.lock.locked() or reader.alive()):
+        if reader is None or not reader.usable():
             reader = READERS.choose()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # were given when it was opened first

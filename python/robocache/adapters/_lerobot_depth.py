@@ -58,10 +58,10 @@ class Quantizer:
         depth = depth * np.float32((high - low) / LAST_CODE) + np.float32(low)
         if self.use_log:  # torch's float32 exp rounds almost always as the exact value does, NumPy's does not
             depth = np.exp(depth.astype(np.float64)).astype(np.float32) - np.float32(self.shift)
-        depth = np.clip(depth, np.float32(self.depth_min), np.float32(self.depth_max))
+        depth = np.asarray(np.clip(depth, np.float32(self.depth_min), np.float32(self.depth_max)))
         if unit == "m":
             return depth
-        return np.clip(np.rint(depth * np.float32(MM_PER_M)), 0, 65535).astype(np.uint16)
+        return np.asarray(np.clip(np.rint(depth * np.float32(MM_PER_M)), 0, 65535).astype(np.uint16))
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -79,7 +79,8 @@ def quantizer_of(feature: dict[str, Any], where: str) -> Quantizer:
             raise FormatError(f"{where}: video.{name} must be a number, got {str(numbers[name])[:80]}")
         if not abs(numbers[name]) < 1e6:
             raise FormatError(f"{where}: video.{name} must be in meters, got {numbers[name]}")
-    found = Quantizer(*(float(numbers[name]) for name in names), use_log is not False)
+    low, high, shift = (float(numbers[name]) for name in names)
+    found = Quantizer(low, high, shift, use_log is not False)
     if not found.depth_min < found.depth_max or (found.use_log and not found.depth_min + found.shift > 0):
         raise FormatError(f"{where}: video.depth_min, depth_max and shift must be a range of depth, got {found}")
     return found

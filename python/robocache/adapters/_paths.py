@@ -121,11 +121,11 @@ def begins_with(path: Path, magic: bytes) -> bool:
 def _checked(path: Path, state: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(state.st_mode):
         raise FormatError(f"open: {path} must be a regular file, got a {_kind(state.st_mode)}")
-    add_stored(stored_bytes(state))
+    add_stored(allocated_bytes(state))
     return state
 
 
-def stored_bytes(state: os.stat_result) -> int:
+def allocated_bytes(state: os.stat_result) -> int:
     """What a file takes on disk: of a sparse one, less than its size. Some file systems do not say."""
     return min(state.st_size, state.st_blocks * 512) if state.st_blocks else state.st_size
 

@@ -90,12 +90,15 @@ class BaseSource(ABC):
             else:
                 rows, task, meta = self.read_only(index, repairer, streams)
             self.budget.check_time(repairer.where)
-            streams: dict[str, EpisodeStream] = {
+            found: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
         if repairer.counts:
             meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
-        return Episode(index, streams, task, meta)
+        return Episode(index, found, task, meta)
+
+    def __repr__(self) -> str:
+        return f"<{self.format} source {str(self.path)!r}: {len(self)} episodes, {len(self.specs)} streams>"
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(i) for i in range(len(self)))

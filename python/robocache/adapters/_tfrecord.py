@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .._core import FormatError, crc32c
 from ._budget import BUDGET, Budget
-from ._paths import open_regular, stored_bytes
+from ._paths import allocated_bytes, open_regular
 
 HEAD_BYTES = 12
 Feature = list[bytes] | NDArray[Any]
@@ -37,7 +37,7 @@ def record_offsets(path: Path, budget: Budget) -> list[tuple[int, int]]:
     at = 0
     with open_regular(path) as file:
         state = os.fstat(file.fileno())
-        size, stored = state.st_size, stored_bytes(state)
+        size, stored = state.st_size, allocated_bytes(state)
         while at < size:
             where = f"rlds: {path}: record {len(found)}"
             budget.count(where)

@@ -46,17 +46,20 @@ def send_alive(connection: socket.socket) -> None:
     connection.sendall(LENGTH.pack(0))
 
 
-def receive(connection: socket.socket) -> Any:
-    """The next message; TimeoutError where the other side neither sends one nor a sign of life."""
+def receive(connection: socket.socket) -> dict[str, Any]:
+    """The next message, an object; TimeoutError where the other side neither sends one nor a sign of life."""
     while True:
         (length,) = LENGTH.unpack(_bytes(connection, LENGTH.size))
         if length > MAX_JSON:
             raise Broken(f"a message of {length} bytes")
         if length:
             try:
-                return json.loads(_bytes(connection, length))
+                message = json.loads(_bytes(connection, length))
             except (ValueError, RecursionError) as error:
                 raise Broken(str(error)) from error
+            if not isinstance(message, dict):
+                raise Broken("a message that is no object")
+            return message
 
 
 def layout(arrays: Sequence[NDArray[Any]]) -> list[Any]:

@@ -111,7 +111,7 @@ class Calvin(BaseSource):
                     if step.name.startswith("episode_") and step.name.endswith(".npz"):
                         state = step.stat()
                         text = f"{step.name}\0{state.st_size}\0{state.st_mtime_ns}"
-                        total += int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+                        total += int.from_bytes(hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), "little")
             digest.update(f"\0{folder}\0{total % 2**128}".encode())
         return digest.hexdigest()
 

@@ -11,13 +11,12 @@ from .._arrays import dtype_name
 from .._cache import Cache
 from .._episode import StreamSpec
 from .._ingest import FLOATS
-from ._mixture import Mixture
+from .._suggest import did_you_mean
+from ._batch import INDEX
+from ._mixture import Mixture, cache_of
 from ._numbers import number, whole
 from ._selection import Anchors, Episodes, Selection
 from ._window import Key
-
-INDEX = ("source_index", "episode_index", "anchor_ns")
-"""What ``return_index`` adds to a batch."""
 
 
 def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
@@ -25,9 +24,7 @@ def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
         if episodes is not None and not callable(episodes):
             raise ValueError("Loader: episodes of a Mixture must be a function, got a list")
         return source.caches
-    if not isinstance(source, Cache):
-        raise ValueError(f"Loader: source must be a Cache or a Mixture, got {type(source).__name__}")
-    return [source]
+    return [cache_of(source, "Loader: source must be a Cache, its path, or a Mixture")]
 
 
 def import_torch() -> Any:
@@ -57,7 +54,10 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
                 continue
             other = cache.specs.get(name)
             if other is None:
-                raise ValueError(f"Loader: sources[{i}] has no stream {name!r}, only {', '.join(cache.specs)}")
+                raise ValueError(
+                    f"Loader: sources[{i}] has no stream {name!r}, only {', '.join(cache.specs)}"
+                    f"{did_you_mean(name, cache.specs)}"
+                )
             if (other.dtype, other.shape, other.kind) != (spec.dtype, spec.shape, spec.kind):
                 raise ValueError(
                     f"Loader: stream {name!r} of sources[{i}] must be {spec.dtype} {spec.shape} like that of the "
@@ -122,7 +122,10 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], way
         return {}
     if isinstance(dtype, Mapping):
         if unknown := [name for name in dtype if name not in names]:
-            raise ValueError(f"Loader: dtype names {unknown[0]!r}, which is no key of the batch: {', '.join(names)}")
+            raise ValueError(
+                f"Loader: dtype names {unknown[0]!r}, which is no key of the batch: {', '.join(names)}"
+                f"{did_you_mean(str(unknown[0]), names)}"
+            )
         asked = {name: dtype_name(x) for name, x in dtype.items()}
     else:
         asked = {name: dtype_name(dtype) for name in names if specs[name].dtype in FLOATS or name in ways}
@@ -145,6 +148,7 @@ def anchor_stream(
         if asked not in cache.specs:
             raise ValueError(
                 f"Loader: anchors must be a stream of sources[{i}], {', '.join(cache.specs)}, got {asked!r}"
+                f"{did_you_mean(str(asked), cache.specs)}"
             )
     return asked
 

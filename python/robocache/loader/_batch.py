@@ -22,6 +22,8 @@ NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
 NOTHING = nullcontext()
 Order = tuple[int, int, int, bool]
 """seed, epoch, samples of an epoch, shuffle."""
+INDEX = ("source_index", "episode_index", "anchor_ns")
+"""What ``return_index`` adds to a batch."""
 
 
 class Column(NamedTuple):
@@ -65,8 +67,10 @@ class BatchReader:
         anchor_stream: str | None,
         device: Any,
         mapped: MappedRows | None,
+        episodes: tuple[Any, Any] | None,
     ) -> None:
-        """``anchor_stream``: where each of its rows is an anchor."""
+        """``anchor_stream``: where each of its rows is an anchor. ``episodes``: source and number of each, through all
+        sources, where batches have an index."""
         import torch
 
         self.torch = torch
@@ -75,6 +79,7 @@ class BatchReader:
         self.device = device
         self.mapped = mapped
         """Where rows are read from mapped files."""
+        self.episodes = None if episodes is None else [torch.from_numpy(x) for x in episodes]
         self.place = device if store.tier in ("gpu", "pinned") else torch.device("cpu")
         """Where batches are computed."""
         self.scales = [
@@ -122,7 +127,10 @@ class BatchReader:
             for c in self.columns:
                 scales = self.scales[part.source].get(c.key.name, (None, None))
                 rows.append((fields_of(stream_of(part, c)), *scales))
-        return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows)
+        episodes = None
+        if self.episodes is not None:
+            episodes = (*self.episodes, torch.empty(0, dtype=torch.int64, device=self.place))
+        return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes)
 
     def anchors_at(self, order: Order, begin: int, count: int, tables: list[Any] | None = None) -> tuple[Any, Any]:
         """``(episode, anchor)`` of each sample."""
@@ -132,7 +140,7 @@ class BatchReader:
         return drawn[0], drawn[1]
 
     def read(self, order: Order, begin: int, count: int) -> list[Any]:
-        """``[values, padding, values, padding, ...]`` where batches are computed."""
+        """``[values, padding, values, padding, ...]`` where batches are computed; then ``INDEX``, if that is wanted."""
         self.touch(order, begin, count)
         if self.fused is not None:
             return self.fused.read(order, begin, count)
@@ -159,6 +167,8 @@ class BatchReader:
             batch[key.name] = made[2 * i] if key.timed else made[2 * i][:, 0]
             if key.timed:
                 batch[f"{key.name}_is_pad"] = made[2 * i + 1]
+        if self.episodes is not None:
+            batch[INDEX[0]], batch[INDEX[1]], batch[INDEX[2]] = made[-3:]
         return batch
 
 
@@ -181,6 +191,9 @@ class StepByStep:
             [[stream_of(part, c) for c in group.columns] for group in self.groups] for part in self.store.parts
         ]
         self.fields = [[[fields_of(s) for s in streams] for streams in groups] for groups in self.streams]
+        self.names = None
+        if reader.episodes is not None:
+            self.names = self.torch.stack(reader.episodes).to(self.tables[0][0].device)
         self.scales = [
             {name: tuple(x.to(reader.place) for x in pair) for name, pair in scales.items()} for scales in reader.scales
         ]
@@ -195,7 +208,11 @@ class StepByStep:
             made = self.read_part(0, local, anchor)
         else:
             made = self.read_parts(episode, anchor)
-        return [x for c in self.reader.columns for x in made[c.key.name]]
+        found = [x for c in self.reader.columns for x in made[c.key.name]]
+        if self.names is not None:
+            named = self.names.index_select(1, episode.to(self.names.device))
+            found += [x.to(self.reader.place) for x in (*named.unbind(), anchor)]
+        return found
 
     def read_part(self, number: int, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         made: dict[str, tuple[Any, Any]] = {}

@@ -18,6 +18,9 @@ class LoaderDataset(IterableDataset["Batch"]):
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
 
+    def __repr__(self) -> str:
+        return f"{self.loader!r}.as_dataset()"
+
     def __len__(self) -> int:
         return len(self.loader)
 

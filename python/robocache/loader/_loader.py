@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._cache import Cache
 from .._core import MappingGuard
+from .._suggest import did_you_mean
 from ._arguments import (
-    INDEX,
     anchor_stream,
     caches_of,
     device_of,
@@ -32,7 +33,7 @@ from ._numbers import whole
 from ._ranks import Ranks
 from ._ring import Ring
 from ._scale import check_ways
-from ._selection import Episodes, Selection, Split, anchors_of
+from ._selection import Episodes, Selection, Split, anchors_of, episodes_of
 from ._state import MOST_EPOCHS, Place, check_state, require_same_batch
 from ._store import choose_tier, open_store, resident_bytes
 from ._verify import MappedRows, check_verify, is_checked
@@ -53,14 +54,15 @@ class Loader:
     many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
     ``split=("train", 0.9)`` choose episodes.
 
-    ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache.
+    ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache; or one of
+    these alone: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
     ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
 
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
     also where the process group is initialized after the loader was made.
     ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
-    ``budget_bytes`` (by default 80 % of what is free).
-    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``.
+    ``budget_bytes`` (by default 80 % of what is free, shared with the other ranks of this machine).
+    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
     ``verify``: ``"load"`` compares checksums where rows are copied, or for ``mmap`` before rows are read for the first
     time; ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
 
@@ -79,7 +81,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Cache | Mixture,
+        source: Cache | Mixture | str | os.PathLike[str],
         batch_size: int,
         windows: Mapping[str, Window] | None = None,
         *,
@@ -89,7 +91,7 @@ class Loader:
         skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
-        normalise: Mapping[str, str | None] | None = None,
+        normalise: Mapping[str, str | None] | str | None = None,
         dtype: Any = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -105,10 +107,12 @@ class Loader:
         self._arguments = given_arguments(locals())
         guard = MappingGuard()  # until the end of this
         torch = import_torch()
-        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps), ("normalise", normalise)):
+        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps)):
             require_mapping(name, given)
         mixture = source if isinstance(source, Mixture) else None
         caches = caches_of(source, episodes)
+        if mixture is None:
+            self._arguments["source"] = caches[0]  # a path may lead to another version later
         if len(caches) > 1 and not shuffle:
             raise ValueError(
                 f"Loader: shuffle must be True for a Mixture, whose caches share blocks of {BLOCK} samples, got False; "
@@ -138,7 +142,7 @@ class Loader:
         require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
-        ways = check_ways(normalise or {}, names)
+        ways = check_ways(normalise, names, specs)
         read_as = number_clouds(keys, selections, specs, ways, dtype)
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
@@ -155,7 +159,9 @@ class Loader:
 
         needed = resident_bytes(selections, names) + points_bytes(keys, selections)
         budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
-        self.tier = choose_tier(tier, self.device, needed, budget)
+        self.tier = choose_tier(tier, self.device, needed, budget, self._ranks.num_local())
+
+        told = episodes_of(selections) if self.return_index else None
 
         def reader_of(tier: str) -> BatchReader:
             check = is_checked(self.verify, tier)
@@ -163,7 +169,7 @@ class Loader:
             rows_of = self.anchors if anchor_hz is None and not any(skip) else None
             mapped = MappedRows(selections, names, check) if tier == "mmap" else None
             order = [*zip(tables, quotas, strict=True)]
-            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped)
+            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped, told)
 
         try:
             self._reader = reader_of(self.tier)
@@ -171,8 +177,9 @@ class Loader:
             if self.tier != "pinned":
                 raise
             if tier is not None:
-                told = f"tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
-                raise NotImplementedError(f"Loader: {told}") from error
+                raise NotImplementedError(
+                    f"Loader: tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
+                ) from error
             self.tier = "memory"
             self._reader = reader_of(self.tier)
         self.size_bytes = self._reader.store.size_bytes
@@ -186,7 +193,6 @@ class Loader:
         for cache in caches:
             cache._reader.require_readable()
         del guard
-        self._episodes = [(i, int(e)) for i, s in enumerate(selections) for e in s.kept] if return_index else []
         self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
         self._place = Place()
@@ -198,10 +204,10 @@ class Loader:
     def _steps_of(self, global_batch: int) -> int:
         return steps_of(self.num_samples, global_batch, self.drop_last)
 
-    def _settle(self) -> None:
+    def _settle(self, group_only: bool = False) -> None:
         """Takes the rank that this process has by now, where none was given. An error where the length that was told
         before is another one then."""
-        share = self._ranks.changed()
+        share = self._ranks.changed(group_only)
         if share is None:
             return
         num_steps = self._steps_of(share.world_size * self.batch_size)
@@ -233,6 +239,13 @@ class Loader:
         self._settle()
         self._length_told = True
         return self._num_steps
+
+    def __repr__(self) -> str:
+        source = repr(str(self.caches[0].path)) if len(self.caches) == 1 else f"{len(self.caches)} caches"
+        return (
+            f"Loader({source}, batch_size={self.batch_size}, {self.num_samples} samples, tier={self.tier!r}, "
+            f"device={str(self.device)!r})"
+        )
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -273,6 +286,9 @@ class Loader:
     def positions(self, step: int) -> tuple[int, int]:
         """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
         self._settle()
+        return self._positions(step)
+
+    def _positions(self, step: int) -> tuple[int, int]:
         rank, world_size = self._ranks.share
         begin = step * world_size * self.batch_size
         left = min(world_size * self.batch_size, self.num_samples - begin)
@@ -286,18 +302,21 @@ class Loader:
             raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
         if stream not in scales[source]:
             known = ", ".join(scales[source]) or "none"
-            raise ValueError(f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}")
+            raise ValueError(
+                f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}"
+                f"{did_you_mean(str(stream), scales[source])}"
+            )
         offset, scale = scales[source][stream]
         return offset.clone(), scale.clone()
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
         step = operator.index(step)
-        self._settle()
+        self._settle(group_only=True)
         if not 0 <= step < self._num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self._num_steps}), got {step}")
         epoch = self._place.epoch if epoch is None else whole("epoch", epoch, 0, MOST_EPOCHS)
-        return self._indexed(self._read(step, epoch), step, epoch)
+        return self._read(step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
         """The batch of a step that a tensor tells: an int64 tensor without dimensions, on the device of the loader. It
@@ -308,9 +327,7 @@ class Loader:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
         if not self.drop_last:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
-        if self.return_index:
-            raise ValueError("Loader.batch_at: return_index must be False: the index is made by the host")
-        self._settle()
+        self._settle(group_only=True)
         rank, world_size = self._ranks.share
         steps = (step, self._num_steps, world_size * self.batch_size, rank * self.batch_size)
         if self._reader.is_unchecked:
@@ -324,7 +341,7 @@ class Loader:
         return self.seed, epoch, self.num_samples, self.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
-        begin, end = self.positions(step)
+        begin, end = self._positions(step)
         with self._reader.watched():
             made = self._reader.read(self._order(epoch), begin, end - begin)
             for clouds in self._clouds:
@@ -333,22 +350,13 @@ class Loader:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)
 
-    def _indexed(self, batch: Batch, step: int, epoch: int) -> Batch:
-        if self.return_index:
-            begin, end = self.positions(step)
-            episode, anchor = self._reader.anchors_at(self._order(epoch), begin, end - begin)
-            torch = self._reader.torch
-            found = torch.tensor([self._episodes[e] for e in episode.tolist()], dtype=torch.int64).view(-1, 2)
-            batch |= dict(zip(INDEX, (found[:, 0], found[:, 1], anchor.cpu()), strict=True))
-        return batch
-
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._clouds:
             yield from (self._read(step, epoch) for step in steps)
             return
         if self._ring is None:
             self._ring = Ring(self._reader, self.device)
-        ends = map(self.positions, steps)
+        ends = map(self._positions, steps)
         jobs = ((self._order(epoch), begin, end - begin) for begin, end in ends)
         yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
@@ -363,11 +371,10 @@ class Loader:
         epoch, step = self._begin_as(worker) if worker.is_one else self._begin()
         self._place.version += not worker.is_one
         for batch in self._batches(range(step + worker.id, self._num_steps, worker.num_workers), epoch):
-            self._indexed(batch, step + worker.id, epoch)
             step = min(step + worker.num_workers, self._num_steps)
             self._place.epoch, self._place.step = epoch, step
             yield batch
-            if (share := self._ranks.changed()) is not None:
+            if (share := self._ranks.changed(group_only=True)) is not None:
                 raise RuntimeError(
                     f"Loader: this process became rank {share.rank} of {share.world_size} in the middle of an "
                     "iteration: initialize torch.distributed before it, or give rank= and world_size="

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,17 @@ BLOCK = 65536
 MAX_SOURCES = 64
 
 
+def cache_of(source: Any, rule: str) -> Cache:
+    """A cache, opened where its path is given. ``rule``: of the error for anything else."""
+    if isinstance(source, str | os.PathLike):
+        return Cache(source)
+    if not isinstance(source, Cache):
+        raise ValueError(f"{rule}, got {type(source).__name__}")
+    return source
+
+
 class Mixture:
-    """Caches and how often each is drawn from: ``[(cache, weight), ...]``, or caches and ``weights``.
+    """Caches (or their paths) and how often each is drawn from: ``[(cache, weight), ...]``, or caches and ``weights``.
 
     Weights are shares of the samples, whatever the sizes; they need not sum to 1. An epoch has ``epoch_size`` samples:
     as many as all caches have anchors, unless it is given. Each cache is gone through in an order of its own, again and
@@ -41,14 +51,19 @@ class Mixture:
             if len(weights) != len(pairs):
                 raise ValueError(f"Mixture: weights must be {len(pairs)}, one for each cache, got {len(weights)}")
             pairs = list(zip(pairs, weights, strict=True))
-        for i, (cache, weight) in enumerate(pairs):
-            if not isinstance(cache, Cache):
-                raise ValueError(f"Mixture: sources[{i}] must be a Cache, got {type(cache).__name__}")
+        for i, (_, weight) in enumerate(pairs):
             if not 0 < number(f"the weight of sources[{i}]", weight, "Mixture") < math.inf:
                 raise ValueError(f"Mixture: the weight of sources[{i}] must be above 0 and finite, got {weight}")
-        self.caches: list[Cache] = [cache for cache, _ in pairs]
+        self.caches = [
+            cache_of(cache, f"Mixture: sources[{i}] must be a Cache or its path") for i, (cache, _) in enumerate(pairs)
+        ]
         self.weights = [float(weight) for _, weight in pairs]
         self.epoch_size = None if epoch_size is None else whole("epoch_size", epoch_size, 1, 2**62, "Mixture")
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{str(c.path)!r}: {w:g}" for c, w in zip(self.caches, self.weights, strict=True))
+        size = "" if self.epoch_size is None else f", epoch_size={self.epoch_size}"
+        return f"Mixture({{{parts}}}{size})"
 
     def quotas(self) -> list[int]:
         """Samples of each cache in every block: whole, at least 1 each; remainders go to the largest."""

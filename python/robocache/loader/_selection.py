@@ -251,3 +251,9 @@ def anchors_of(selection: Selection, name: str, hz: float | None, skip: tuple[in
     if prefix[-1] == 0:
         raise ValueError(f"Loader: anchors {name!r} must have rows in the kept episodes, got none")
     return Anchors(prefix, times, period)
+
+
+def episodes_of(selections: list[Selection]) -> tuple[Any, Any]:
+    """``(source, number in its source)`` of each kept episode, through all sources."""
+    sources = np.repeat(np.arange(len(selections)), [len(s.kept) for s in selections])
+    return sources.astype(np.int64), np.concatenate([s.kept for s in selections]).astype(np.int64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._core import process_limits
 from ._selection import Selection, ShardStream
 
 TIERS = ("gpu", "pinned", "memory", "mmap")
@@ -60,8 +61,8 @@ def resident_bytes(selections: list[Selection], names: list[str]) -> int:
     return total
 
 
-def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None) -> str:
-    """The tier asked for, if it fits; else the nearest one that does."""
+def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None, local_ranks: int) -> str:
+    """The tier asked for, if it fits; else the nearest one that does. ``local_ranks`` share the memory of the host."""
     if asked is not None and asked not in TIERS:
         raise ValueError(f"Loader: tier must be one of {', '.join(TIERS)}, got {asked!r}")
     if asked in ("gpu", "pinned") and device.type != "cuda":
@@ -70,7 +71,7 @@ def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None)
         return asked
     own = ("gpu", "pinned") if device.type == "cuda" else ("memory",)
     for tier in own if asked is None else (asked,):
-        limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, device)
+        limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, device, local_ranks)
         if needed <= limit:
             return tier
         if asked is not None:
@@ -78,15 +79,15 @@ def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None)
     return "mmap"
 
 
-def free_bytes(tier: str, device: Any) -> tuple[int, str]:
-    """What a tier may take, and why."""
+def free_bytes(tier: str, device: Any, local_ranks: int) -> tuple[int, str]:
+    """What a tier may take, and why. Memory of the host is what the cgroups of this process leave of it."""
     if tier == "gpu":
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0] * SHARE), f"{SHARE:.0%} of the free memory of {device}"
-    with open("/proc/meminfo") as lines:
-        told = dict(line.split(":", 1) for line in lines)
-    return int(int(told["MemAvailable"].split()[0]) * 1024 * SHARE), f"{SHARE:.0%} of the free memory"
+    shared = f" for each of {local_ranks} ranks" if local_ranks > 1 else ""
+    free = process_limits()["free_memory_bytes"] // local_ranks
+    return int(free * SHARE), f"{SHARE:.0%} of the free memory{shared}"
 
 
 def open_store(

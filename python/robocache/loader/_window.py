@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .._episode import StreamSpec
+from .._suggest import did_you_mean
 from .._types import Method, Outside
 from ._numbers import number
 from ._voxels import Voxels
@@ -23,7 +24,7 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
 
@@ -39,6 +40,8 @@ class Window:
     (-40000000, -20000000, 0, 20000000)
     >>> robocache.Window(deltas=[-0.1, 0]).deltas_ns
     (-100000000, 0)
+    >>> robocache.Window(future=0.5, rate_hz=20)
+    Window(future=0.5, rate_hz=20)
     """
 
     past: float = 0.0
@@ -84,6 +87,11 @@ class Window:
             _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
         if self.tolerance is not None:
             _require_seconds("tolerance", self.tolerance, 0, "be 0 or more seconds")
+
+    def __repr__(self) -> str:
+        """What is not as usual."""
+        given = ((f.name, f.default, getattr(self, f.name)) for f in fields(self))
+        return f"Window({', '.join(f'{name}={value!r}' for name, usual, value in given if value != usual)})"
 
     @property
     def deltas_ns(self) -> tuple[int, ...]:
@@ -164,7 +172,9 @@ def keys_of(
         raise ValueError("Loader: windows must name at least one stream, got none")
     for name in asked:
         if name not in specs:
-            raise ValueError(f"Loader: the cache has no stream {name!r}, only {', '.join(specs)}")
+            raise ValueError(
+                f"Loader: the cache has no stream {name!r}, only {', '.join(specs)}{did_you_mean(str(name), specs)}"
+            )
         voxels = getattr(asked[name], "voxels", None)
         if specs[name].kind == "points" and not isinstance(voxels, Voxels):
             raise ValueError(
