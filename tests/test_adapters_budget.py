@@ -12,7 +12,7 @@ import robocache
 from hostile import refused, write
 from robocache import FormatError
 from robocache._escaped import escaped
-from robocache.adapters import _budget, _guard, _json, _paths
+from robocache.adapters import _budget, _guard, _json, _paths, open_here
 from robocache.adapters._budget import Budget
 
 
@@ -211,3 +211,19 @@ def test_names_are_escaped_in_errors(tmp_path, rng):
 def test_long_names_are_cut():
     assert len(escaped("x" * 10**6)) < 2100
     assert escaped("x" * 2000) == "x" * 2000
+
+
+@pytest.mark.parametrize(("name", "file"), [("lerobot v2.1", "episodes.jsonl"), ("lerobot v3.0", "meta/episodes/")])
+def test_every_episode_that_is_placed_is_a_step_of_the_budget(name, file, tmp_path):
+    """The reader process is ended after 5 s of processor time without a step; 400,000 episodes take longer."""
+    seen = []
+
+    class Noted(Budget):
+        def count(self, where, items=1):
+            seen.append(where)
+            super().count(where, items)
+
+    written = write(name, tmp_path, np.random.default_rng(0))
+    open_here(written.path, "lerobot", Noted(), {})
+    read = 3 if name == "lerobot v2.1" else 1  # lines, or one table
+    assert sum(file in where for where in seen) >= read + len(datasets.LENGTHS)

@@ -113,6 +113,33 @@ def test_a_case_is_decided_by_its_seed_and_its_number(work):
     assert runner.changes(case) != runner.changes(workers.Case("mutated", "lerobot30", SEED, 4))
 
 
+def test_rows_that_differ_are_a_silent_change(tmp_path):
+    folder = reading.Folder(tmp_path / "source", images.make("zarr2"))
+    before = reading.read(folder.path, folder.image.options)
+    chunks = [found.named(folder.image, f"data/state/{i}.0") for i in (0, 1)]
+    swapped = {chunks[0]: folder.image.files[chunks[1]], chunks[1]: folder.image.files[chunks[0]]}
+    outcome = reading.run_case(folder, swapped, tmp_path / "out", before)
+    assert (outcome.kind, outcome.place, outcome.message) == ("silent", "other values", "episode 0: state")
+    assert reading.run_case(folder, {}, tmp_path / "out", before).kind == "ok"  # put back
+
+
+@pytest.mark.parametrize(("error", "kind"), [(KeyError("x"), "exception"), (MemoryError(), "memory")])
+def test_other_errors_than_format_error_are_failures(tmp_path, monkeypatch, error, kind):
+    def planted(*_, **__):
+        raise error
+
+    folder = reading.Folder(tmp_path / "source", images.make("calvin"))
+    monkeypatch.setattr(robocache, "open", planted)
+    assert reading.run_case(folder, {}, tmp_path / "out").kind == kind
+    assert kind in reading.FAILURES
+
+
+def test_more_than_a_gigabyte_is_a_failure(tmp_path, monkeypatch):
+    folder = reading.Folder(tmp_path / "source", images.make("calvin"))
+    monkeypatch.setattr(robocache, "open", lambda *_, **__: bytearray(reading.EXTRA_BYTES + (64 << 20)))
+    assert reading.run_case(folder, {}, tmp_path / "out").kind == "memory"
+
+
 @pytest.mark.parametrize(("fault", "kind"), [("os.abort()", "crash"), ("time.sleep(60)", "hang")])
 def test_the_watchdog_tells_a_crash_from_a_hang(tmp_path, fault, kind):
     """A process that answers the first line, for which there is no limit, and fails at the second."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import warnings
 from array import array
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ JOURNAL = "manifest.json.next"
 
 
 def to_json(value: JSON) -> str:
-    """As the manifest takes it: what NumPy counts becomes plain, what is not finite becomes null.
+    """As the manifest takes it: what NumPy counts becomes plain, what is not finite as a float64 becomes null.
 
     Halves of surrogate pairs, which paths may have, become question marks: UTF-8 has no bytes for them.
     """
@@ -37,7 +38,7 @@ def to_json(value: JSON) -> str:
             return plain(x.tolist())
         if isinstance(x, str):
             return x.encode("utf-8", "replace").decode()
-        return None if isinstance(x, float) and not np.isfinite(x) else x
+        return None if isinstance(x, int | float) and not abs(x) <= sys.float_info.max else x
 
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 

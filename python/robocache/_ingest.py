@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -108,6 +109,7 @@ def ingest(
         if isinstance(streams, Mapping) or not problem.startswith("stream "):
             raise  # a name that the user chose, or an option
         raise FormatError(f"ingest: {opened.path}: {problem}; streams= renames it, or leaves it out") from None
+    blamed = BlameSource(opened) if isinstance(source, str | os.PathLike) else contextlib.nullcontext()
     changed = False
     one_by_one = not callable(episodes)  # a function is given all of an episode
     try:
@@ -117,7 +119,8 @@ def ingest(
             if not callable(episodes) or episodes(episode):
                 if streams is None:
                     check_all_known(episode, chosen, opened)
-                writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
+                with blamed:
+                    writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
             if progress is not None:
                 progress(done + 1, len(positions))
         if not len(writer):
@@ -130,11 +133,23 @@ def ingest(
             )
         told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": identity}
         left_out = [entry.to_json() for entry in all_left_out(opened, chosen, len(writer))]
-        return writer.commit({"source": told | {"metadata": opened.metadata}, "left_out": left_out})
+        with blamed:
+            return writer.commit({"source": told | {"metadata": opened.metadata}, "left_out": left_out})
     finally:
         writer._release()
         if changed:  # some of its shards may be of either state
             remove_leftovers(os.fspath(writer.path))
+
+
+class BlameSource(contextlib.AbstractContextManager[None]):
+    """Where files were opened, what the writer refuses is their fault: metadata of more levels than a manifest has."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ValueError):
+            raise FormatError(f"ingest: {self.source.path}: {error}") from error
 
 
 def open_source(

@@ -148,6 +148,7 @@ def _episodes_v21(tree: Tree, info: dict[str, Any], budget: Budget) -> list[Plac
     size = size if isinstance(size, int) and size > 0 else 1000
     placed = []
     for line in lines:
+        budget.count(f"lerobot: {tree.root}/meta/episodes.jsonl")
         index = line.get("episode_index")
         if not isinstance(index, int) or not 0 <= index < MAX_EPISODES:
             raise FormatError(
@@ -175,6 +176,7 @@ def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Plac
             raise FormatError(f"lerobot: {path} has no column episode_index")
         stats = any(name.startswith("stats/") for name in names)
         for at, row in enumerate(tables.whole(path, wanted).to_pylist()):
+            tables.budget.count(f"lerobot: {path}")
             place = {"chunk_index": row.get("data/chunk_index", 0), "file_index": row.get("data/file_index", 0)}
             videos = {}
             for key in keys:

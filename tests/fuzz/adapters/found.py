@@ -71,6 +71,13 @@ def column(part: str, name: str, values: list[Any]) -> Callable[[Image], Changed
     return change
 
 
+def nested(levels: int) -> Any:
+    found: Any = 0
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 def resealed(image: Image) -> Changed:
     """A manifest whose first stream has a number for meta, with the right checksum."""
     from robocache._core import crc32c
@@ -119,6 +126,9 @@ FOUND: dict[str, tuple[str, Callable[[Image], Changed]]] = {
     ),
     "splits that are a number": ("rlds", edited("dataset_info.json", "splits", to=7)),
     "a wrong checksum of a step": ("calvin", flipped(".npz", b"\x93NUMPY\x01\x00v\x00{'descr", 0, 3)),
+    "a number that no float holds": ("zarr2", edited("replay.zarr/.zattrs", "robot", to=10**400)),
+    "attributes of 62 levels": ("zarr2", edited("replay.zarr/.zattrs", "robot", to=nested(62))),
+    "a number that no float holds, LeRobot": ("lerobot30", edited("info.json", "splits", "train", to=10**400)),
     "a manifest whose meta is a number": ("robocache", resealed),
     "a damaged LZMA member": ("calvin", lzma_member),
 }

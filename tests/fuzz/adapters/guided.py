@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import datetime
 import faulthandler
 import hashlib
 import json
 import os
-import platform
 import queue
 import random
 import re
@@ -36,10 +34,10 @@ from typing import Any
 import images
 import mutations
 import reading
+from facts import ROOT, facts
 from tracing import Coverage, counted_by_readers, trace_readers
 from workers import CLOCK, QUIET, SECONDS, Worker, cpu_seconds, die_with_parent, hangs
 
-ROOT = Path(__file__).resolve().parents[3]
 ADAPTERS = {
     "lerobot": ("lerobot21", "lerobot30"),
     "robomimic": ("robomimic",),
@@ -284,15 +282,9 @@ def replay(paths: list[Path]) -> int:
 
 
 def record(args: argparse.Namespace, targets: dict[str, Any]) -> dict[str, Any]:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "command": f"python tests/fuzz/adapters/guided.py --seconds {args.seconds:g} --jobs {args.jobs}",
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
-        "python": platform.python_version(),
-        "versions": images.versions(),
-        "hardware": {"cpu": cpu[0].partition(": ")[2] if cpu else platform.machine(), "cores": os.cpu_count()},
+        **facts(),
         "findings": sum(len(target["findings"]) for target in targets.values()),
         "targets": targets,
     }

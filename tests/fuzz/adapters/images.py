@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import json
 import os
 import pickle
@@ -22,7 +20,6 @@ import adapter_logs
 import cache_cases
 
 SEED = 16
-PACKAGES = ("robocache", "numpy", "pyarrow", "h5py", "zarr", "numcodecs", "mcap", "mcap-ros2-support", "av", "pillow")
 
 
 @dataclass(frozen=True)
@@ -183,15 +180,6 @@ def work_folder() -> Path:
     """In memory where that is possible: a case writes and reads a few files."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="robocache-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that read the files."""
-    found = {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
 
 
 def load_saved(path: Path) -> dict[str, dict[str, Image]]:

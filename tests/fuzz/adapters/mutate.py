@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import platform
 import queue
 import shutil
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import images
+from facts import facts
 from reading import FAILURES
 from workers import Case, Runner, Worker
 
@@ -96,7 +96,8 @@ def run_all(cases: list[Case], work: Path, jobs: int) -> Totals:
 
 
 def record(args: argparse.Namespace, totals: Totals) -> dict[str, Any]:
-    command = f"python tests/fuzz/adapters/mutate.py --cases {args.cases} --flips {args.flips} --seed {args.seed}"
+    given = "".join(f" --format {name}" for name in args.format or ())
+    given += f" --cases {args.cases} --flips {args.flips} --seed {args.seed} --jobs {args.jobs}"
     counts: dict[str, dict[str, dict[str, int]]] = {}
     for (kind, name), classes in sorted(totals.counts.items()):
         counts.setdefault(kind, {})[name] = dict(sorted(classes.items()))
@@ -104,11 +105,11 @@ def record(args: argparse.Namespace, totals: Totals) -> dict[str, Any]:
     for counted in totals.counts.values():
         classes.update(counted)
     return {
-        "command": command,
-        "python": platform.python_version(),
-        "versions": images.versions(),
+        "command": f"python tests/fuzz/adapters/mutate.py{given}",
+        **facts(),
         "limits": {"seconds": 10, "extra_bytes": 1 << 30},
         "seconds": round(time.monotonic() - totals.begin),
+        "findings": len(totals.failures),
         "total": dict(classes),
         "counts": counts,
         "failures": [{**failure, "message": hide_paths(failure["message"])} for failure in totals.failures],

@@ -70,6 +70,8 @@ class Folder:
 
 
 Rows = dict[str, tuple[Any, ...]]
+PARTS = ("dtype", "shape", "kind", "rate_hz", "names", "values", "times", "offsets")
+"""What ``Rows`` has of a stream."""
 
 
 def rows_of(episode: Any) -> Rows:
@@ -137,14 +139,18 @@ def compare(before: Read, after: Read) -> Outcome | None:
     if len(before.episodes) != len(after.episodes):
         return Outcome("silent", "another number of episodes", f"{len(before.episodes)}, now {len(after.episodes)}")
     for index, (old, new) in enumerate(zip(before.episodes, after.episodes, strict=True)):
-        if new is not None and old != new:
-            names = [name for name in old or {} if (old or {}).get(name) != new.get(name)]
-            parts = ("dtype", "shape", "kind", "rate_hz", "names", "values", "times", "offsets")
-            which = ", ".join(
-                p for n in names[:1] if n for p, a, b in zip(parts, old[n], new.get(n, ()), strict=False) if a != b
+        if old is not None and new is not None and old != new:
+            name = next((name for name in old if old[name] != new.get(name)), "another stream")
+            return Outcome(
+                "silent", f"other {differing(old.get(name, ()), new.get(name, ()))}", f"episode {index}: {name}"
             )
-            return Outcome("silent", f"other {which or 'task or streams'}", f"episode {index}: {', '.join(names)}")
     return None
+
+
+def differing(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+    if len(old) != len(PARTS) or len(new) != len(PARTS):
+        return "task or streams"
+    return ", ".join(part for part, a, b in zip(PARTS, old, new, strict=True) if a != b)
 
 
 def innermost(error: BaseException) -> str:
