@@ -89,9 +89,7 @@ def test_limits_of_a_wrong_type_are_bad_usage(tmp_path, rng, name, value):
 
 def test_an_unknown_option_is_bad_usage_that_names_the_known(tmp_path, rng):
     written = write("calvin", tmp_path, rng)
-    with pytest.raises(
-        ValueError, match=r"options of calvin must be among .*rate_hz.* got 'rate'; did you mean rate_hz\?"
-    ):
+    with pytest.raises(ValueError, match=r"calvin takes the options .*rate_hz.* got 'rate'; did you mean 'rate_hz'\?"):
         robocache.open(written.path, rate=30)
 
 

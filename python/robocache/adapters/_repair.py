@@ -42,7 +42,7 @@ LATEST_S = 9.2e9
 
 def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
     """The policies in force: the defaults, and what the user gave."""
-    if repair is KEEP:
+    if repair == KEEP:  # equal, not the same: it may have come from another process
         return dict(KEEP)
     policies = {name: choices[0] for name, choices in POLICIES.items()}
     for name, choice in (repair or {}).items():
