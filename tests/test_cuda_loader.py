@@ -158,9 +158,11 @@ def test_a_tier_that_does_not_fit_on_the_gpu_is_refused_with_the_bytes(caches):
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("batch_size", [1, 127, 129, 5000])
 def test_the_index_is_made_on_the_device_for_batches_of_any_size(caches, batch_size, tier):
-    """Of one cache, of one whose epochs are no passes, of several; by anchors that are rows and by a rate; read one by
-    one and ahead. 1,500 samples more than a batch, so that the last one has another size."""
-    for options in ({"windows": MIXED}, {"windows": MIXED, "anchor_hz": 37.0}):
+    """Of one cache whose epochs are no passes, of several; by anchors that are rows and by a rate; in one launch and
+    step by step (means); read one by one and ahead. The last batch has another size."""
+    means = {"windows": {"state": Window(past=0.1, rate_hz=50, method="mean")}}
+    cases = [{"windows": MIXED}, {"windows": MIXED, "anchor_hz": 37.0}, *([] if tier == "pinned" else [means])]
+    for options in cases:
         for sources in ([caches[0]], [caches[1], caches[2]]):
             mixture = Mixture([(cache, 1 + i) for i, cache in enumerate(sources)], epoch_size=batch_size + 1500)
             told = {"seed": 3, "drop_last": False, "return_index": True, **options}

@@ -88,14 +88,14 @@ class Epochs:
     def _state(self, path: Path) -> Iterator[dict[str, Any]]:
         """What the file holds, locked until it is written again. The lock of a process that is killed is released."""
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with path.open("a+") as file:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
             text = file.read()
             state = json.loads(text) if text else {"version": -1, "next": [0, 0], "begun": []}
             yield state
-            file.truncate(0)
+            file.seek(0)
             file.write(json.dumps(state))
+            file.truncate()
             file.flush()
 
 
