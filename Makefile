@@ -1,4 +1,4 @@
-# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | sanitize-gpu | cuda | docs | lock | clean
+# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3: the Python that is there, as it is, for machines where nothing can be installed.
@@ -29,7 +29,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -t
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
-.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz
+.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz fuzz-adapters
 .PHONY: sanitize-gpu cuda docs clean wheel lock FORCE
 .DEFAULT_GOAL := help
 
@@ -130,6 +130,11 @@ sanitize-python: $(READY)
 FUZZ_SECONDS ?= 60
 fuzz: $(READY)
 	tools/fuzz.sh $(FUZZ_SECONDS)
+
+# Coverage-guided: each adapter for FUZZ_SECONDS, as many at a time as there are cores. Failing inputs stay in
+# build/fuzz_adapters.
+fuzz-adapters: build/.wheel
+	$(PYTHON) tests/fuzz/adapters/guided.py --seconds $(FUZZ_SECONDS) --jobs $$(nproc)
 
 # Each tool over the tests marked sanitize, and only our kernels; initcheck watches all, because what PyTorch's kernels
 # write would look unwritten. What a bulk copy writes looks unwritten to it but for the first 32 bytes, so copies to the
