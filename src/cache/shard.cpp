@@ -218,8 +218,8 @@ void Shard::check(const TensorView& view, const std::vector<std::uint32_t>& bloc
 }
 
 void Shard::copy(const TensorView& view, char* into, const std::vector<std::uint32_t>* blocks) const {
-    const std::pair<std::size_t, std::size_t> bytes = place(view);
-    const std::size_t begin = bytes.first, end = bytes.second;  // named for the lambda: clang 14 captures no bindings
+    const std::pair<std::size_t, std::size_t> ends = place(view);
+    const std::size_t begin = ends.first, end = ends.second;  // named for the lambda: clang 14 captures no bindings
     if (begin == end) return;
     const auto data_begin = static_cast<std::size_t>(header_.size_bytes);
     const auto size = static_cast<std::size_t>(block_bytes);
