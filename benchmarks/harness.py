@@ -55,6 +55,7 @@ def environment() -> dict[str, Any]:
     cpu = _proc("/proc/cpuinfo")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
     installed = robocache.check_installation()
+    installed["native_module"] = Path(installed["native_module"]).name  # no paths of this machine
     return {
         "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

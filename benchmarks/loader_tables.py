@@ -64,7 +64,13 @@ def cuda_table(result: Result) -> str:
          *(number(case["median_us"].get(name)) for name in rivals), number(case.get("floor_us")), most(case)]
         for case in result["cases"] + result["eager"] + result["tiers"]
     ]  # fmt: skip
-    return "\n".join([said, "", *grid(header, rows)])
+    index_header = ["what", "batch", "without, µs", "with, µs", "more, µs", "bar"]
+    index_rows = [
+        [case["name"], case["axes"]["batch"], *(number(case["median_us"][name]) for name in ("ours", "indexed")),
+         number(case["more_us"]), most(case)]
+        for case in result.get("index", [])
+    ]  # fmt: skip
+    return "\n".join([said, "", *grid(header, rows), *(["", *grid(index_header, index_rows)] if index_rows else [])])
 
 
 def blocks() -> dict[str, str]:
