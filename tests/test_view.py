@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_made_is_named(tmp_path, capsys):
     (tmp_path / "file").touch()
     for where, code in (("nowhere", 2), ("file", 1)):
         assert _cli.main(["view", str(tmp_path / "cache"), "--save", str(tmp_path / where / "x.rrd")]) == code
-        assert "view: save cannot be written: No" in capsys.readouterr().err
+        assert "robocache view: --save cannot be written: No" in capsys.readouterr().err
     strange = os.fsdecode(os.fsencode(tmp_path) + b"/x\xff")
     with pytest.raises(ValueError, match="view: save must be UTF-8, got "):
         robocache.view(MadeSource(), save=strange)
@@ -201,6 +201,6 @@ sys.exit(_cli.main(["view", {str(tmp_path / "cache")!r}, "--save", {str(tmp_path
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    message = "robocache view: view: the Rerun viewer needs the package rerun-sdk: pip install 'robocache[rerun]'\n"
+    message = "robocache view: the Rerun viewer needs the package rerun-sdk: pip install 'robocache[rerun]'\n"
     assert done.stderr == message
     assert not (tmp_path / "x.rrd").exists()

@@ -20,7 +20,10 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 
 def failed(command: str, error: BaseException, code: int, args: argparse.Namespace) -> int:
-    message = in_options(str(error), args.flags).removeprefix(f"{command}: ")
+    told = str(error)
+    if isinstance(error, OSError) and (error.strerror or "").startswith(f"{command}: "):  # our own words: no number
+        told = f"{error.strerror}: {error.filename}"
+    message = in_options(told, args.flags).removeprefix(f"{command}: ")
     if args.json:
         print(json.dumps({"error": message, "type": type(error).__name__}, indent=1))
     say(f"robocache {command}: {message}", sys.stderr)
