@@ -83,7 +83,9 @@ def test_make_compiles_cuda_code_where_a_gpu_is_or_where_it_is_told_to(tmp_path)
     gpu = bool(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
     for name in ("ls", "find", "sed"):
         (tmp_path / name).symlink_to(shutil.which(name))
-    env = {key: value for key, value in os.environ.items() if key not in ("CUDA", "MAKEFLAGS")} | {"PATH": str(tmp_path)}
+    env = {key: value for key, value in os.environ.items() if key not in ("CUDA", "MAKEFLAGS")} | {
+        "PATH": str(tmp_path)
+    }
     assert cuda_code(env=env) == ("AUTO" if gpu else "OFF")
     pretend(tmp_path, "nvidia-smi", "GPU 0: NVIDIA H200")
     (tmp_path / "cat").symlink_to(shutil.which("cat"))
