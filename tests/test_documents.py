@@ -55,6 +55,19 @@ def test_the_quoted_ingest_is_of_a_full_run_on_a_known_commit():
     assert result["cases"][3]["size_bytes"] >= 3.99e9
 
 
+def test_mutated_datasets_and_flipped_bits_of_every_format_found_nothing():
+    record = json.loads((tables.RESULTS / "mutated_datasets.json").read_text())
+    assert record["findings"] == 0
+    assert not record["modified"]
+    assert record["limits"] == {"seconds": 10, "extra_bytes": 1 << 30}
+    counts = {kind: sum(sum(c.values()) for c in formats.values()) for kind, formats in record["counts"].items()}
+    assert counts["mutated"] >= 20_000
+    assert counts["flipped"] >= 20_000
+    assert {name for formats in record["counts"].values() for c in formats.values() for name in c} <= {
+        "FormatError", "ok", "option"
+    }  # fmt: skip
+
+
 def test_every_fuzz_target_ran_for_an_hour_and_found_nothing():
     record = json.loads((tables.RESULTS / "fuzz_hour.json").read_text())
     assert record["findings"] == 0
