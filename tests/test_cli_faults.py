@@ -191,5 +191,5 @@ def test_an_export_to_a_full_disk_names_its_folder(steps, tmp_path, monkeypatch,
     monkeypatch.setattr(os, "fsync", full)
     assert _cli.main(["export", str(steps), str(tmp_path / "out"), "--fps", "5"]) == 1
     told = capsys.readouterr().err
-    assert told == f"robocache export: [Errno 28] export: {os.strerror(errno.ENOSPC)}: '{tmp_path / 'out'}'\n"
+    assert told == f"robocache export: {os.strerror(errno.ENOSPC)}: {tmp_path / 'out'}\n"
     assert {path.name for path in tmp_path.iterdir()} == {"calvin"}
