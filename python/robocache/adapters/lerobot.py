@@ -123,16 +123,13 @@ class LeRobot(BaseSource):
     def files(self) -> Iterable[Path]:
         return [path for folder in ("meta", "data", "videos") for path in self.tree.glob(f"{folder}/**/*")]
 
-    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        return self._read(index, repairer, None)
-
     def read_only(
         self, index: int, repairer: Repairer, names: Collection[str]
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        return self._read(index, repairer, names)
+        return self.read(index, repairer, names)
 
-    def _read(
-        self, index: int, repairer: Repairer, names: Collection[str] | None
+    def read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None = None
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         placed = self._episodes[index]
         wanted = self.specs if names is None else names

@@ -173,16 +173,13 @@ class Robomimic(BaseSource):
     def label(self, index: int) -> str:
         return f"robomimic: {self.path}: episode {index} ({self._demos[index]})"
 
-    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        return self._read(index, repairer, None)
-
     def read_only(
         self, index: int, repairer: Repairer, names: Collection[str]
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        return self._read(index, repairer, names)
+        return self.read(index, repairer, names)
 
-    def _read(
-        self, index: int, repairer: Repairer, names: Collection[str] | None
+    def read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None = None
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         demo = self._demos[index]
         group = self._child(self._file()["data"], demo, ("Group",))
