@@ -57,10 +57,10 @@ nb::dict process_limits_dict(const std::string& root) {
     return result;
 }
 
-/// nanobind lists, when Python has shut down, which of our objects are still there. Python leaves some itself: those in
-/// the frames of daemon threads and of threads of other libraries, in workers that are ended half way. Nothing can be
-/// done about these, the memory goes with the process, and users take the list for a defect. So it is off, unless
-/// ROBOCACHE_LEAK_WARNINGS=1 asks for it: tests/test_exit.py does, for all that is ours to let go.
+/// At shutdown nanobind lists the objects that are still alive. Python itself leaks some: those in frames of daemon
+/// threads, of threads of other libraries and of workers that are killed. The process frees that memory, and users take
+/// the list for a defect, so it is off by default. ROBOCACHE_LEAK_WARNINGS=1 turns it on; tests/test_exit.py uses it to
+/// find leaks of our own bindings.
 void set_leak_warnings() {
     const char* asked = std::getenv("ROBOCACHE_LEAK_WARNINGS");
     nb::set_leak_warnings(asked != nullptr && std::string_view(asked) == "1");

@@ -34,7 +34,7 @@ FORMATS = {
 }
 
 ISOLATED = ("lerobot", "robomimic")
-"""Formats that are read in another process: the libraries for them do not survive files that are made to harm."""
+"""Formats that are read in another process: their libraries crash or loop on malicious files."""
 
 SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
