@@ -332,6 +332,18 @@ def test_giant_shapes_of_lerobot_are_refused(tmp_path, rng, shape):
     refused(written.path, "lerobot: ")
 
 
+@pytest.mark.parametrize("name", ["lerobot v2.1", "lerobot v3.0"])
+def test_a_name_that_utf8_cannot_hold_is_refused(tmp_path, rng, name):
+    """JSON spells half of a surrogate pair as an escape; the cache has no bytes for it."""
+    written = write(name, tmp_path, rng)
+
+    def rename(info):
+        info["features"]["\ud800"] = info["features"].pop("action")
+
+    edit_json(written.path / "meta/info.json", rename)
+    refused(written.path, "UTF-8", **written.options)
+
+
 def test_a_table_of_many_rows_in_few_bytes_is_refused(tmp_path, rng):
     written = write("lerobot v2.1", tmp_path, rng)
     import pyarrow as pa

@@ -62,8 +62,14 @@ class StreamSpec:
             raise ValueError(f"StreamSpec: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if not self.name:
             raise ValueError("StreamSpec: name must not be empty")
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
+            raise ValueError(f"StreamSpec: name must be text that UTF-8 can hold, got {self.name!r}") from None
         if any(size < 0 for size in self.shape):
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
+        if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
+            raise ValueError(f"StreamSpec: a row of shape {self.shape} must have less than 2**63 bytes")
         if self.method is None and self.period is None:
             method, period = _marked(self)
         else:
