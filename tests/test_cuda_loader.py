@@ -209,6 +209,28 @@ def test_a_graph_that_counts_its_steps_reads_batch_after_batch(caches, tier, ret
                 assert_same_bits(batch[name], x, f"{name} of step {n}")
 
 
+def test_the_index_in_a_graph_and_on_other_streams_has_memory_of_its_own(caches):
+    """Tensors for the index are made for several batches at a time: never across streams, never for a graph."""
+    names = ("source_index", "episode_index", "anchor_ns")
+    loader = Loader(caches[0], 7, MIXED, tier="gpu", device=DEVICE, seed=5, return_index=True)
+    want = Loader(caches[0], 7, MIXED, tier="memory", seed=5, return_index=True)
+    kept = [loader.batch(0), loader.batch(1)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = loader.batch(2)
+    side = torch.cuda.Stream()
+    for step in range(3, 8):
+        with torch.cuda.stream(side if step % 2 else torch.cuda.current_stream()):
+            kept.append(loader.batch(step))
+    storages = {captured[names[0]].untyped_storage().data_ptr()}
+    assert storages.isdisjoint(batch[names[0]].untyped_storage().data_ptr() for batch in kept)
+    graph.replay()
+    torch.cuda.synchronize()
+    for step, batch in zip((0, 1, *range(3, 8), 2), (*kept, captured), strict=True):
+        for name in names:
+            assert_same_bits(batch[name], want.batch(step)[name], f"{name} of step {step}")
+
+
 @pytest.mark.parametrize("tier", ["gpu", "pinned"])
 def test_batches_in_a_graph(caches, tier):
     loader = Loader(caches[0], 7, MIXED, tier=tier, device=DEVICE, seed=5)

@@ -63,6 +63,27 @@ def test_batches_are_what_align_reads_around_the_anchors(cache, tier):
     assert len(seen) == len(anchors)
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_index_of_a_batch_is_the_callers(cache, tier):
+    """Indices of several batches lie in one allocation: writing into one changes no other, earlier or later."""
+    device = "cuda" if tier == "gpu" else "cpu"
+    names = ("source_index", "episode_index", "anchor_ns")
+    loader, other = (
+        Loader(cache, 5, WINDOWS, seed=5, tier=tier, device=device, drop_last=False, return_index=True)
+        for _ in range(2)
+    )
+    want = [{name: as_numpy(batch[name]).copy() for name in names} for batch in other]
+    got = []
+    for batch in loader:
+        got.append({name: as_numpy(batch[name]).copy() for name in names})
+        for name in names:
+            batch[name].fill_(-7)
+    assert len(got) > 20
+    for step, (mine, its) in enumerate(zip(got, want, strict=True)):
+        for name in names:
+            np.testing.assert_array_equal(mine[name], its[name], f"{name} of step {step}")
+
+
 @pytest.mark.parametrize("tier", TIERS[1:])
 def test_every_tier_gives_the_same_bits(cache, one_shard, tier):
     device = "cuda" if tier == "gpu" else "cpu"

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -45,6 +46,78 @@ public:
 private:
     nb::tuple outputs_;
     PendingBatch batch_;  // waits before the tensors are let go
+};
+
+/// Tensors for the index of the next batches: rows of one allocation. Making three tensors for each batch would cost
+/// more than computing them.
+class IndexTensors {
+public:
+    IndexTensors() = default;
+    explicit IndexTensors(nb::object like) : like_(std::move(like)) {}
+
+    [[nodiscard]] bool is_wanted() const { return like_.is_valid(); }
+
+    /// Three tensors (batch_size,) appended to `made`, and views of them. `single`: an allocation for this batch alone,
+    /// for work that is captured in a graph.
+    BatchIndex take(TensorReader& reader, Device device, std::int64_t batch_size, bool single, nb::list& made) {
+        single = single || is_capturing(device, reader.stream());
+        if (single) {
+            IndexTensors own(like_);
+            own.allocate(reader, device, batch_size, 1);
+            return own.next(made);
+        }
+        const bool fits = batch_size == batch_size_ && reader.stream().handle == stream_.handle;
+        if (!fits || next_ == num_batches_) {
+            const std::int64_t bytes = 3 * batch_size * static_cast<std::int64_t>(sizeof(std::int64_t));
+            allocate(reader, device, batch_size,
+                     std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
+        }
+        return next(made);
+    }
+
+    int traverse(visitproc visit, void* arg) const {
+        Py_VISIT(like_.ptr());
+        Py_VISIT(tensors_.ptr());
+        return 0;
+    }
+    void clear() {
+        like_.reset();
+        tensors_.reset();
+        num_batches_ = next_ = 0;
+    }
+
+private:
+    static constexpr std::int64_t max_batches = 16;
+    static constexpr std::int64_t max_bytes = 1 << 20;  // what a caller who keeps one index keeps alive
+
+    void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
+        num_batches_ = next_ = 0;
+        all_ = TensorView(static_cast<const void*>(nullptr), DType::i64, {3 * num_batches, batch_size}, device);
+        tensors_ = new_tensor(like_, DType::i64, all_, reader, false).attr("unbind")(0);
+        batch_size_ = batch_size;
+        num_batches_ = num_batches;
+        stream_ = reader.stream();
+    }
+
+    BatchIndex next(nb::list& made) {
+        const auto row = [&](std::int64_t i) {
+            made.append(tensors_[static_cast<std::size_t>(i)]);
+            return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all_.data) + i * batch_size_),
+                              DType::i64, {batch_size_}, all_.device);
+        };
+        const std::int64_t first = 3 * next_++;
+        const TensorView source = row(first);
+        const TensorView episode = row(first + 1);
+        return {source, episode, row(first + 2)};
+    }
+
+    nb::object like_;  // an empty tensor; invalid where batches have no index
+    nb::object tensors_;
+    TensorView all_;
+    Stream stream_;
+    std::int64_t batch_size_ = -1;
+    std::int64_t num_batches_ = 0;
+    std::int64_t next_ = 0;
 };
 
 /// What a batch is written into.
@@ -90,7 +163,7 @@ public:
                 nb::cast<std::tuple<nb::object, nb::object, nb::object>>(episodes);
             source.names = EpisodeNames{arguments_->tensor(of_source, "names.source"),
                                         arguments_->tensor(of_episode, "names.episode")};
-            index_like_ = like;
+            index_ = IndexTensors(like);
         }
         const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
@@ -103,13 +176,12 @@ public:
             Py_VISIT(values.ptr());
             Py_VISIT(padding.ptr());
         }
-        Py_VISIT(index_like_.ptr());
-        return 0;
+        return index_.traverse(visit, arg);
     }
     void clear() {
         reader_.reset();  // it reads what the others keep alive
         likes_.clear();
-        index_like_.reset();
+        index_.clear();
         kept_.reset();
     }
 
@@ -117,7 +189,7 @@ public:
     nb::list read(const Order& order, std::int64_t first_position, std::int64_t batch_size) {
         TensorReader reader;
         nb::list made;
-        const Outputs outputs = make_outputs(reader, batch_size, made);
+        const Outputs outputs = make_outputs(reader, batch_size, false, made);
         {
             const BatchReader& batches = reader_of();
             const Unlocked unlocked;
@@ -141,7 +213,7 @@ public:
         const auto& [step, num_steps, stride, first] = steps;
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
-        const Outputs outputs = make_outputs(reader, batch_size, made);
+        const Outputs outputs = make_outputs(reader, batch_size, true, made);
         const BatchReader& batches = reader_of();
         const Unlocked unlocked;
         batches.read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
@@ -154,7 +226,7 @@ private:
         return *reader_;
     }
 
-    Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
+    Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, bool single_index, nb::list& made) {
         if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
         Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
         for (std::size_t c = 0; c < likes_.size(); ++c) {
@@ -165,20 +237,10 @@ private:
             padding.dtype = DType::boolean;
             made.append(new_tensor(likes_[c].second, DType::boolean, padding, reader, false));
         }
-        if (index_like_.is_valid()) outputs.index = make_index(reader, batch_size, made);
+        if (index_.is_wanted()) {
+            outputs.index = index_.take(reader, reader_of().device(), batch_size, single_index, made);
+        }
         return outputs;
-    }
-
-    /// One tensor with three rows: one allocation.
-    BatchIndex make_index(TensorReader& reader, std::int64_t batch_size, nb::list& made) const {
-        TensorView all(static_cast<const void*>(nullptr), DType::i64, {3, batch_size}, reader_of().device());
-        const nb::object tensor = new_tensor(index_like_, DType::i64, all, reader, false);
-        made.extend(tensor.attr("unbind")(0));
-        const auto row = [&](std::int64_t i) {
-            return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all.data) + i * batch_size),
-                              DType::i64, {batch_size}, all.device);
-        };
-        return {row(0), row(1), row(2)};
     }
 
     Outputs read_outputs(TensorReader& reader, const nb::list& given) const {
@@ -187,7 +249,7 @@ private:
             return reader.read(given[i], {op, name}, Access::write);
         };
         const std::size_t count = likes_.size();
-        const std::size_t expected = 2 * count + (index_like_.is_valid() ? 3 : 0);
+        const std::size_t expected = 2 * count + (index_.is_wanted() ? 3 : 0);
         if (nb::len(given) != expected) {
             fail(op, "outputs", "be " + std::to_string(expected), std::to_string(nb::len(given)));
         }
@@ -195,7 +257,7 @@ private:
             outputs.columns.push_back(
                 {read(2 * c, {"outputs", c, "values"}), read(2 * c + 1, {"outputs", c, "padding"})});
         }
-        if (index_like_.is_valid()) {
+        if (index_.is_wanted()) {
             outputs.index = BatchIndex{read(2 * count, "index.source"), read(2 * count + 1, "index.episode"),
                                        read(2 * count + 2, "index.anchor")};
         }
@@ -206,7 +268,7 @@ private:
     nb::tuple names_;  // what messages call the streams: views of these strings are kept
     std::optional<AlignArguments> arguments_;
     std::vector<std::pair<nb::object, nb::object>> likes_;
-    nb::object index_like_;  // invalid: no index
+    IndexTensors index_;
     std::optional<BatchReader> reader_;
 };
 

@@ -1,4 +1,4 @@
-// Memory on a GPU, and waiting for a stream.
+// Memory on a GPU, and what a stream does.
 #include "core/cuda_memory.hpp"
 
 #include <algorithm>
@@ -23,6 +23,14 @@ void free_cuda(void* data) noexcept {
 void wait_for_stream(int device, Stream stream) {
     const DeviceGuard guard(device);
     check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle)), "cudaStreamSynchronize");
+}
+
+bool is_capturing(Device device, Stream stream) {
+    if (device.type != DeviceType::cuda) return false;
+    const DeviceGuard guard(device.index);
+    cudaStreamCaptureStatus status{};
+    check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace robocache

@@ -1,4 +1,4 @@
-// Memory on a GPU for frameworks that do not lend theirs, and waiting for a stream. Without CUDA code: Unsupported.
+// Memory on a GPU for frameworks that do not lend theirs, and what a stream does. Without CUDA code: Unsupported.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +13,8 @@ namespace robocache {
 void free_cuda(void* data) noexcept;
 
 void wait_for_stream(int device, Stream stream);
+
+/// Whether work on the stream is captured in a graph; false on the CPU.
+[[nodiscard]] bool is_capturing(Device device, Stream stream);
 
 }  // namespace robocache

@@ -26,6 +26,10 @@ void free_cuda(void*) noexcept {}
 void wait_for_stream(int, Stream) {
     throw Unsupported(cuda_status().reason);
 }
+
+bool is_capturing(Device, Stream) {
+    return false;
+}
 #endif
 
 }  // namespace robocache
