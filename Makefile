@@ -123,8 +123,8 @@ sanitize-python: $(READY)
 	    -C cmake.build-type=RelWithDebInfo -C install.strip=false -w $(SANITIZED)/dist .
 	$(PYTHON) -m pip install --quiet --no-deps --no-index --upgrade --target $(SANITIZED)/site $(SANITIZED)/dist/*.whl
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/test_fuse.py \
-	    tests/test_arrays*.py tests/test_bad_*.py tests/test_gradients.py tests/test_voxel_[!t]*.py tests/test_loader*.py tests/test_cache.py
+	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/ops/align/test_fuse.py \
+	    tests/ops/boundary/test_arrays*.py tests/ops/align/test_bad_*.py tests/ops/align/test_gradients.py tests/ops/voxelize/test_voxel_[!t]*.py tests/loader tests/cache/test_cache.py
 
 # Each target for FUZZ_SECONDS, side by side; what they found stays in build/fuzz.
 FUZZ_SECONDS ?= 60
@@ -147,12 +147,12 @@ OURS := --kernel-name kernel_substring=robocache
 sanitize-gpu: build/.wheel
 	@for fault in "memcheck Invalid" "initcheck Uninitialized"; do \
 	    set -- $$fault; echo "sanitize-gpu: $$1 must notice a planted fault"; \
-	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
+	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/ops/cuda/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
 	    grep "$$2 __global__" build/planted_fault.log | head -1 | grep . || { cat build/planted_fault.log; exit 1; }; \
 	done
 	for tool in "memcheck --padding 4096 --report-api-errors no $(OURS)" "initcheck --check-api-memory-access no" \
 	    "racecheck $(OURS)" "synccheck --num-cuda-barriers 128 $(OURS)"; do \
-	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/test_cuda_*.py || exit 1; \
+	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/ops/cuda tests/loader || exit 1; \
 	done
 
 # Compiles everything for CUDA, and runs the C++ tests; those that need a GPU are skipped without one.

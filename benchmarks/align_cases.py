@@ -9,7 +9,7 @@ from typing import Any
 import align_rivals as rivals
 import robocache
 import torch
-from robocache._workload import READS, WINDOWS, make_times, make_values, size_of, touched_rows
+from robocache.cli.workload import READS, WINDOWS, make_times, make_values, size_of, touched_rows
 from torch import Tensor
 
 

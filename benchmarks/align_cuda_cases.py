@@ -10,7 +10,7 @@ import robocache
 import torch
 from cuda_measure import Bars, CudaCase
 from cuda_timing import Inputs
-from robocache._workload import (
+from robocache.cli.workload import (
     as_times,
     make_fractions,
     make_inputs,

@@ -22,7 +22,7 @@ import harness
 import numpy as np
 import robocache
 import torch
-from robocache.loader._ring import COPIED, DEPTH
+from robocache.loader.batches.ring import COPIED, DEPTH
 from training_policy import ACTION, OBSERVED, Batch, GraphStep, Step
 
 TIERS = ("gpu", "pinned", "mmap", "memory")

@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import robocache
-from robocache._episode import EpisodeStream
+from robocache.cache.episode import EpisodeStream
 
 ROWS = 150  # a demonstration of robomimic's "square" has 151 on average
 OBS = {"robot0_eef_pos": 3, "robot0_eef_quat": 4, "robot0_gripper_qpos": 2, "robot0_gripper_qvel": 2,

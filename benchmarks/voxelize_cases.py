@@ -13,7 +13,7 @@ import torch
 import voxelize_rivals as rivals
 from cuda_measure import CudaCase
 from cuda_timing import Call, Inputs
-from robocache._clouds import CLOUDS, ROOM_M, ROOM_ON_FACES_M, grid_of, make_cloud, make_depth, size_of
+from robocache.cli.clouds import CLOUDS, ROOM_M, ROOM_ON_FACES_M, grid_of, make_cloud, make_depth, size_of
 from torch import Tensor
 
 BYTES = "bytes = points (or depth) + features + offsets, each read once, + outputs, each written once"

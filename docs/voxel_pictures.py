@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import robocache
 import torch
-from robocache import _clouds
+from robocache.cli import clouds as _clouds
 
 RAW, BAD, GRID = "#30343b", "#f4a261", "#c8ccd2"
 

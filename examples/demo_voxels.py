@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import robocache
 import torch
-from robocache._clouds import make_depth, scan_room
+from robocache.cli.clouds import make_depth, scan_room
 
 VOXEL_M = 0.1
 GRID = {"grid_min": (-6.4, -4.8, -1.6), "voxel_size": VOXEL_M, "grid_size": (128, 96, 32)}

@@ -4,6 +4,9 @@ import os
 import pathlib
 import tempfile
 
+import paths  # noqa: F401  before modules of tests are imported
+
+# isort: split
 import hypothesis
 import hypothesis.configuration
 import numpy as np

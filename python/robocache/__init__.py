@@ -1,19 +1,19 @@
 """RoboCache: multi-rate robot logs to aligned training batches, at the speed of memory."""
 
-from ._align import align, fuse_multimodal, resample_trajectories
-from ._cache import Cache, CacheWriter
 from ._core import FormatError, num_threads, set_num_threads
 from ._core import version as _version
-from ._episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec
-from ._export import Exported, export
-from ._ingest import ingest
-from ._install import check_installation, print_installation_info, self_test
-from ._types import Aligned, SparseVoxels, Stream, VoxelInfo
-from ._view import view
-from ._voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
-from .adapters import open
+from .cache.cache import Cache, CacheWriter
+from .cache.episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec
+from .convert.export import Exported, export
+from .convert.ingest import ingest
+from .convert.view import view
+from .install import check_installation, print_installation_info, self_test
 from .loader import Loader, Mixture, Voxels, Window
+from .ops.align import align, fuse_multimodal, resample_trajectories
+from .ops.types import Aligned, SparseVoxels, Stream, VoxelInfo
+from .ops.voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .quality import Report, check
+from .sources import open
 
 __version__: str = _version()
 

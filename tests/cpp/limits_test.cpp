@@ -1,4 +1,4 @@
-// The threads of one rank, by cores, quotas and ranks. tests/test_limits.py has the files that limits are read from.
+// The threads of one rank, by cores, quotas and ranks. tests/core/test_limits.py has the files that limits are read from.
 #include "core/limits.hpp"
 
 #include <gtest/gtest.h>

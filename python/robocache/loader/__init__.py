@@ -1,8 +1,8 @@
 """Aligned, shuffled, normalised batches from caches. The guide: docs/loader.md."""
 
-from ._loader import Loader
-from ._mixture import Mixture
-from ._voxels import Voxels
-from ._window import Window
+from .loader import Loader
+from .mixture import Mixture
+from .voxels import Voxels
+from .window import Window
 
 __all__ = ["Loader", "Mixture", "Voxels", "Window"]

@@ -1,8 +1,8 @@
 """Is the data good? Findings with their place, a score, and a report as text, JSON or HTML. See docs/check.md."""
 
-from ._check import check
-from ._report import EpisodeReport, Group, Report, StreamReport, Timeline
-from ._rules import RULES, SEVERITIES, Finding, Rule, Thresholds
+from .check import check
+from .report import EpisodeReport, Group, Report, StreamReport, Timeline
+from .rules import RULES, SEVERITIES, Finding, Rule, Thresholds
 
 __all__ = [
     "RULES",

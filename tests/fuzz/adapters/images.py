@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import paths  # noqa: F401
+
+# isort: split
 import adapter_datasets
 import adapter_logs
 import cache_cases

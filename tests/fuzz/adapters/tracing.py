@@ -72,9 +72,9 @@ class Coverage:
 
 def trace_reader(counted: str) -> None:
     """In the reader process of an isolated adapter: appends the counts of each request to the file."""
-    from robocache.adapters import _reader_process
+    from robocache.sources.reading import reader_process
 
-    coverage, answer = Coverage(), _reader_process.Server._answer
+    coverage, answer = Coverage(), reader_process.Server._answer
 
     def traced(self: Any, request: Any, arrays: list[Any]) -> Any:
         try:
@@ -84,12 +84,12 @@ def trace_reader(counted: str) -> None:
             with open(counted, "a") as file:
                 file.write(json.dumps(list(coverage.counts.items())) + "\n")
 
-    _reader_process.Server._answer = traced
+    reader_process.Server._answer = traced
 
 
 def trace_readers(counted: Path) -> None:
     """Has every reader process that this process starts count its lines."""
-    from robocache.adapters import _isolated
+    from robocache.sources.reading import isolated as _isolated
 
     start = "main(int(sys.argv[1]))"
     assert _isolated.BOOT.endswith(start)

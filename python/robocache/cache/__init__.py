@@ -1,0 +1,1 @@
+"""The cache, and what it stores: episodes of streams, with their statistics."""

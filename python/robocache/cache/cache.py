@@ -1,0 +1,358 @@
+"""The cache from Python: a folder of safetensors shards that is written once and read as it was (docs/cache.md)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import warnings
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
+from .statistics import Statistics
+
+SHARD_BYTES = 64 << 20
+JOURNAL = "manifest.json.next"
+"""The names of the files that an ingest is creating; gone when it is done."""
+
+
+def to_json(value: JSON) -> str:
+    """As the manifest takes it: what NumPy counts becomes plain, what is not finite as a float64 becomes null.
+
+    Halves of surrogate pairs, which paths may have, become question marks: UTF-8 has no bytes for them.
+    """
+
+    def plain(x: JSON) -> JSON:
+        if isinstance(x, dict):
+            return {plain(str(key)): plain(item) for key, item in x.items()}
+        if isinstance(x, list | tuple):
+            return [plain(item) for item in x]
+        if isinstance(x, np.ndarray | np.generic):
+            return plain(x.tolist())
+        if isinstance(x, str):
+            return x.encode("utf-8", "replace").decode()
+        return None if isinstance(x, int | float) and not abs(x) <= sys.float_info.max else x
+
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def utf8(what: str, path: str | os.PathLike[str]) -> str:
+    """The path as what is not Python takes it."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be UTF-8, got {text!r}") from None
+    return text
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """Where a path leads now: what is opened stays the same after ``os.chdir``."""
+    return Path(os.path.abspath(os.fspath(path)))
+
+
+def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
+    fields = ("rate_hz", "unit", "names", "method", "period", "meta")
+    details = {name: getattr(spec, name) for name in fields}
+    return to_json(details | {"statistics": dict(statistics) if statistics is not None else None})
+
+
+def check_details(where: str, details: dict[str, JSON]) -> None:
+    """FormatError where the manifest has something else than ``details_of`` writes: a checksum is no signature."""
+    numbers, texts = (int, float), (str,)
+    kinds = {"rate_hz": numbers, "unit": texts, "names": (list,), "meta": (dict,), "statistics": (dict,)}
+    for key, kind in kinds.items():
+        value = details.get(key)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise _core.FormatError(f"{where}: {key} must be of type {kind[-1].__name__}, got {str(value)[:80]!r}")
+    if any(not isinstance(name, str) for name in details.get("names") or ()):
+        raise _core.FormatError(f"{where}: names must be texts, got {str(details['names'])[:80]}")
+
+
+class Cache:
+    """One version of a cache, open for reading. It stays as it is while newer ones are written to the same folder.
+
+    A cache is also a source: ``episode(i)`` gives an ``Episode`` whose arrays are read-only views of the mapped files.
+    ``bfloat16`` streams are ``uint16`` bits, as everywhere outside torch.
+
+    >>> import numpy as np, robocache, tempfile
+    >>> arm = robocache.StreamSpec("arm", "float32", (2,))
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
+    >>> rows = robocache.EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> writer.add(robocache.Episode(0, {"arm": rows}, task="pour"))
+    >>> cache = writer.commit()
+    >>> cache.specs["arm"].dtype, cache.episode(0).task, cache.verify()
+    ('float32', 'pour', [])
+    """
+
+    format = "robocache"
+
+    def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
+        self.path = absolute(path)
+        self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
+        self._metadata: dict[str, JSON] | None = None
+        self.specs: dict[str, StreamSpec] = {}
+        self.statistics: dict[str, dict[str, JSON]] = {}
+        """``min``, ``max``, ``mean``, ``std``, ``q01``, ``q99`` of each channel, of the values as they are stored."""
+        for name, dtype, shape, kind, _, text in self._reader.streams:
+            details = json.loads(text)
+            check_details(f"{self.path}: stream {name!r} of the manifest", details)
+            try:
+                self.specs[name] = StreamSpec(
+                    name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
+                    tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
+                    details.get("method"), details.get("period"),
+                )  # fmt: skip
+            except (TypeError, ValueError) as error:
+                raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
+            self.statistics[name] = details.get("statistics") or {}
+
+    @property
+    def generation(self) -> int:
+        return self._reader.generation
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reader.size_bytes
+
+    @property
+    def num_shards(self) -> int:
+        return self._reader.num_shards
+
+    @property
+    def files(self) -> list[Path]:
+        """The manifest, the shards, and ``episodes-*.parquet`` where there is one."""
+        return [Path(name) for name in self._reader.files]
+
+    @property
+    def metadata(self) -> dict[str, JSON]:
+        if self._metadata is None:
+            self._metadata = json.loads(self._reader.metadata)
+        return self._metadata
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the source had and this cache has not: features that are not read, streams that were not chosen."""
+        return left_out_from_json(self.metadata.get("left_out"))
+
+    def fingerprint(self) -> str:
+        """Of the source and of the options it was ingested with."""
+        return self._reader.fingerprint
+
+    def _identity(self) -> str:
+        """The fingerprint; where the writer was told none, the checksum of the rows."""
+        return self.fingerprint() or f"rows {self._reader.checksum:08x}"
+
+    def __len__(self) -> int:
+        return self._reader.num_episodes
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def episode(self, index: int, *, copy: bool = False) -> Episode:
+        """Episode ``index`` of the cache; its own ``index`` is the one in the source.
+
+        ``copy``: arrays with memory of their own, whose checksums were compared. A shard that is damaged or cut short
+        is a ``FormatError``; reading a view of a file that is cut short later ends the process (SIGBUS).
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
+        streams = {}
+        guard = _core.MappingGuard()
+        for i, (name, spec) in enumerate(self.specs.items()):
+            if copy:
+                self._reader.check_rows(index, i)
+            values, times, splits, _ = self._reader.rows(index, i)
+            if copy:
+                values, times = values.copy(), times.copy()
+            streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
+        del guard
+        self._reader.require_whole(index)
+        told = self.episode_info(index)
+        return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
+
+    def episode_info(self, index: int) -> dict[str, JSON]:
+        """``task``, ``meta`` and ``position`` (in the source) of an episode, without its arrays."""
+        try:
+            told = json.loads(self._reader.episode_json(index))
+        except (ValueError, RecursionError) as error:
+            raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged: {error}") from None
+        if not isinstance(told, dict):
+            raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged")
+        return told
+
+    def verify(self) -> list[str]:
+        """Reads every byte. One line for each problem; none: the cache is what was written."""
+        return self._reader.verify()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens the same version, or is an error where that has been replaced."""
+        return _reopened, (self.path, self.generation, self._identity())
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.path)!r}, {len(self)} episodes, {len(self.specs)} streams, {self.size_bytes} bytes)"
+
+
+def _reopened(path: Path, generation: int, identity: str) -> Cache:
+    cache = Cache(path)
+    if (cache.generation, cache._identity()) != (generation, identity):
+        raise _core.FormatError(f"{path}: generation {generation} is gone; there is {cache.generation} now")
+    return cache
+
+
+class CacheWriter:
+    """Writes the next version of a cache, episode by episode. Readers see it when ``commit`` returns, and not before.
+
+    Memory: the episodes of one shard. ``fingerprint`` names what the episodes are made of. ``resume`` keeps the
+    finished shards of a stopped writer with the same ``specs`` and ``fingerprint``, and needs one;
+    ``len(writer)`` says how many episodes they hold. The folder is new, empty or a cache. The guide:
+    ``docs/cache_writer.md``.
+
+    >>> import numpy as np, robocache, tempfile
+    >>> arm = robocache.StreamSpec("arm", "float32", (2,))
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"arm": arm})
+    >>> rows = robocache.EpisodeStream(arm, np.ones((3, 2), np.float32), np.array([0, 10, 20]))
+    >>> writer.add(robocache.Episode(0, {"arm": rows}))
+    >>> len(writer.commit())
+    1
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        specs: Mapping[str, StreamSpec],
+        *,
+        fingerprint: str = "",
+        shard_bytes: int = SHARD_BYTES,
+        resume: bool = False,
+    ) -> None:
+        self.path = absolute(path)
+        self.specs = dict(specs)
+        if not self.specs:
+            raise ValueError("CacheWriter: specs must have a stream at least, got none")
+        streams = [
+            (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
+            for name, spec in self.specs.items()
+        ]
+        folder = utf8("CacheWriter: path", self.path)
+        self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
+        self._noted = 0
+        self._warn()
+        self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
+        self._table = EpisodeTable(list(self.specs))
+        self.last_position = -1
+        """Where the last episode was in the source; -1 before the first one."""
+        try:
+            finished = self._writer.finished()
+            if finished is not None:
+                for i, episode in enumerate(cache := Cache(self.path, _reader=finished)):
+                    self._count(episode)
+                    self.last_position = int(cache.episode_info(i).get("position", i))
+        except BaseException:
+            self._release()
+            raise
+
+    def __len__(self) -> int:
+        return self._writer.num_episodes
+
+    def add(self, episode: Episode, position: int | None = None) -> None:
+        """Appends an episode. Streams it lacks have no rows; those the cache does not know are an error."""
+        unknown = [name for name in episode.streams if name not in self.specs]
+        if unknown:
+            raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
+        rows: list[Any] = []
+        for name, spec in self.specs.items():
+            stream = episode.streams.get(name)
+            rows.append(None if stream is None else self._arrays(spec, stream))
+        position = len(self) if position is None else position
+        told = to_json({"task": episode.task, "position": position, "meta": episode.meta})
+        self._writer.add(episode.index, rows, told)
+        self.last_position = position
+        self._count(episode)
+
+    def _release(self) -> None:
+        """Unlocks the folder now: the traceback of an error keeps the writer for as long as the error is kept."""
+        del self._writer
+
+    @staticmethod
+    def _arrays(spec: StreamSpec, stream: EpisodeStream) -> tuple[Any, Any, Any]:
+        values: Any = np.ascontiguousarray(stream.values)
+        if spec.dtype == "bfloat16":
+            values = (values, "bfloat16")
+        offsets = None if stream.offsets is None else np.ascontiguousarray(stream.offsets)
+        return values, np.ascontiguousarray(stream.times), offsets
+
+    def _count(self, episode: Episode) -> None:
+        for name, stream in episode.streams.items():
+            self._statistics[name].add(stream.values)
+        self._table.add(episode)
+
+    def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
+        """Makes all episodes the cache, at once, and opens it."""
+        for i, (name, spec) in enumerate(self.specs.items()):
+            self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
+        table = self._table.parquet()
+        if table is not None:
+            self._writer.attach("episodes", "parquet", table)
+        self._writer.commit(to_json(dict(metadata or {})))
+        self._warn()
+        return Cache(self.path, _reader=self._writer.finished())
+
+    def _warn(self) -> None:
+        notes = self._writer.notes
+        for note in notes[self._noted :]:
+            warnings.warn(note, RuntimeWarning, stacklevel=3)
+        self._noted = len(notes)
+
+
+class EpisodeTable:
+    """A row for each episode, kept as columns of plain numbers: a cache may have a million of them."""
+
+    def __init__(self, streams: list[str]) -> None:
+        self.streams = streams
+        self.numbers = {name: array("q") for name in ("index", "begin_ns", "end_ns", *map(self.count, streams))}
+        self.texts: dict[str, list[str | None]] = {"task": [], "meta": []}
+        self.without_times: list[int] = []
+
+    @staticmethod
+    def count(stream: str) -> str:
+        return f"messages/{stream}"
+
+    def add(self, episode: Episode) -> None:
+        times = [stream.times for stream in episode.streams.values() if len(stream.times)]
+        if not times:
+            self.without_times.append(len(self.texts["task"]))
+        self.numbers["index"].append(episode.index)
+        self.numbers["begin_ns"].append(min((int(t[0]) for t in times), default=0))
+        self.numbers["end_ns"].append(max((int(t[-1]) for t in times), default=0))
+        for name in self.streams:
+            stream = episode.streams.get(name)
+            self.numbers[self.count(name)].append(0 if stream is None else len(stream.times))
+        self.texts["task"].append(episode.task)
+        self.texts["meta"].append(to_json(episode.meta))
+
+    def parquet(self) -> bytes | None:
+        """As a file; None where pyarrow is not installed."""
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError:
+            return None
+        columns = {name: pa.array(np.frombuffer(numbers, np.int64)) for name, numbers in self.numbers.items()}
+        columns |= {name: pa.array(texts, pa.string()) for name, texts in self.texts.items()}
+        missing = np.zeros(len(self.texts["task"]), bool)
+        missing[self.without_times] = True
+        for name in ("begin_ns", "end_ns"):
+            columns[name] = pa.array(np.frombuffer(self.numbers[name], np.int64), mask=missing)
+        order = ("index", "task", "begin_ns", "end_ns", "meta", *map(self.count, self.streams))
+        episodes = pa.array(np.arange(len(missing), dtype=np.int64))
+        sink = io.BytesIO()
+        parquet.write_table(pa.table({"episode": episodes} | {name: columns[name] for name in order}), sink)
+        return sink.getvalue()

@@ -1,0 +1,284 @@
+"""What a recording is in Python: episodes of streams, each stream with its own rate and its own times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ..ops.types import Method
+
+JSON = Any
+"""What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
+
+KINDS = ("vector", "image", "points", "depth")
+FRAMES = ("previous", "next", "nearest")
+"""How pictures and point clouds are read: one of them is taken, they are never blended."""
+DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """What every episode's stream of this name has in common.
+
+    ``shape`` is that of one row: ``(7,)`` for seven joints, ``(480, 640, 3)`` for an image, ``()`` for a scalar, and
+    ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
+    (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is what the source declares, never
+    measured. ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
+
+    ``method`` is how the stream is read at other times: a method of ``align``, or ``(begin, end, name)`` for ranges of
+    channels. None: ``linear`` for floats, ``previous`` for integers, bool, pictures and clouds. ``period`` is that of
+    angles, None for 2 pi. Loader, export and view read the stream so unless their caller says otherwise.
+
+    >>> import robocache
+    >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
+    28
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    kind: str = "vector"
+    rate_hz: float | None = None
+    unit: str | None = None
+    names: tuple[str, ...] | None = None
+    meta: dict[str, JSON] = field(default_factory=dict)
+    method: Method = None
+    period: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"StreamSpec: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"StreamSpec: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        if not self.name:
+            raise ValueError("StreamSpec: name must not be empty")
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
+            raise ValueError(f"StreamSpec: name must be text that UTF-8 can hold, got {self.name!r}") from None
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
+        if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
+            raise ValueError(f"StreamSpec: a row of shape {self.shape} must have less than 2**63 bytes")
+        if self.method is None and self.period is None:
+            method, period = _marked(self)
+        else:
+            method, period = self.method, self.period
+            _check_reading(self, method, period)
+        if method is not None and not isinstance(method, str):
+            method = tuple((int(begin), int(end), name) for begin, end, name in method) or None
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "period", None if period is None else float(period))
+
+    @property
+    def align_method(self) -> Method:
+        """``method`` as ``align`` takes it, where None stands for ``linear`` of floats also if they are pictures."""
+        return "previous" if self.method is None and self.kind != "vector" else self.method
+
+    @property
+    def align_period(self) -> float:
+        return 2 * math.pi if self.period is None else self.period
+
+    def __repr__(self) -> str:
+        """Without ``names`` and ``meta``, which may be long, and without what is not set."""
+        short = {f.name: getattr(self, f.name) for f in fields(self)[4:] if f.name not in ("names", "meta")}
+        rest = "".join(f", {name}={value!r}" for name, value in short.items() if value is not None)
+        return f"StreamSpec({self.name!r}, {self.dtype!r}, {self.shape}, {self.kind!r}{rest})"
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype of the array in ``EpisodeStream.values``: uint16 for bfloat16."""
+        return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row; of one point where ``kind`` is ``points``."""
+        size = self.numpy_dtype.itemsize
+        for n in self.shape:
+            size *= n
+        return size
+
+
+def _check_reading(spec: StreamSpec, method: Method, period: float | None) -> None:
+    """By the contract of ``align``, for a call without rows."""
+    if method is not None and spec.kind != "vector" and method not in FRAMES:
+        raise ValueError(
+            f"StreamSpec: method of kind {spec.kind} must be one of {', '.join(FRAMES)}, since it is never blended, "
+            f"got {method!r}"
+        )
+    nothing = np.empty(0, np.int64)
+    values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
+    fields = (values, nothing, None, method, 0, None, "hold", False, 1.0 if period is None else period, None)
+    names = ("StreamSpec", "times", (("values", "times", True),))
+    _core.check_align(names, [fields], (nothing, None, None, None), None, False, None)
+
+
+def _marked(spec: StreamSpec) -> tuple[Method, float | None]:
+    """From ``meta``: ``method``, ``angles`` (a list of columns) and ``period``. Sources may mark a stream there, and
+    caches have it there that were written before ``method`` was a field. A mark that does not fit the stream is
+    something else of the same name."""
+    angles, period = spec.meta.get("angles"), spec.meta.get("period")
+    method = spec.meta.get("method")
+    if not isinstance(method, str):
+        width = spec.shape[0] if len(spec.shape) == 1 else 0
+        columns = {c for c in angles if isinstance(c, int) and 0 <= c < width} if isinstance(angles, list) else ()
+        method = [(c, c + 1, "angle") for c in sorted(columns)] or None
+    for way in ((method, period), (method, None)) if method is not None else ():
+        try:
+            _check_reading(spec, *way)
+        except ValueError:
+            continue
+        return way
+    return None, None
+
+
+@dataclass
+class EpisodeStream:
+    """The rows of one stream in one episode: ``values (rows, *shape)`` and ``times (rows,)`` int64 nanoseconds.
+
+    Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
+    ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
+
+    This is what files hold. ``robocache.Stream`` is what ``align`` takes: arrays of any framework, and how to read them
+    at other times.
+
+    >>> import numpy as np, robocache
+    >>> arm = robocache.StreamSpec("arm", "float64", (1,))
+    >>> rows = robocache.EpisodeStream(arm, np.array([[0.0], [2.0]]), np.array([0, 10]))
+    >>> robocache.align(robocache.Stream(rows.values, rows.times), np.array([5])).values
+    array([[[1.]]])
+    """
+
+    spec: StreamSpec
+    values: NDArray[Any]
+    times: NDArray[np.int64]
+    offsets: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        name, values, times = self.spec.name, self.values, self.times
+        if values.shape[1:] != self.spec.shape or values.dtype != self.spec.numpy_dtype:
+            raise ValueError(
+                f"EpisodeStream: {name} must have rows of {self.spec.numpy_dtype} {self.spec.shape}, "
+                f"got {values.dtype} {values.shape[1:]}"
+            )
+        if times.ndim != 1 or times.dtype != np.int64:
+            raise ValueError(f"EpisodeStream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
+        if (self.spec.kind == "points") != (self.offsets is not None):
+            raise ValueError(
+                f"EpisodeStream: {name} is of kind {self.spec.kind}; offsets belong to points, and only to them"
+            )
+        if self.offsets is None:
+            if len(values) != len(times):
+                raise ValueError(
+                    f"EpisodeStream: {name} must have one time for each of {len(values)} rows, got {len(times)}"
+                )
+            return
+        offsets = self.offsets
+        if offsets.shape != (len(times) + 1,) or offsets.dtype != np.int64:
+            raise ValueError(f"EpisodeStream: offsets of {name} must be ({len(times) + 1},) int64, got {offsets.shape}")
+        if offsets[0] != 0 or offsets[-1] != len(values) or bool((np.diff(offsets) < 0).any()):
+            raise ValueError(f"EpisodeStream: offsets of {name} must rise from 0 to {len(values)}")
+
+    def __len__(self) -> int:
+        """Messages: rows, or clouds where ``kind`` is ``points``."""
+        return len(self.times)
+
+    def __repr__(self) -> str:
+        """Sizes and times, no arrays."""
+        points = f" of {len(self.values)} points" if self.offsets is not None else ""
+        times = f", from {self.times[0]} to {self.times[-1]} ns" if len(self.times) else ""
+        spec = self.spec
+        return f"EpisodeStream({spec.name!r}, {spec.dtype} {spec.shape}, {len(self)} rows{points}{times})"
+
+
+@dataclass
+class Episode:
+    """One recording. ``meta`` is JSON; ``meta["repairs"]`` counts what a repair policy changed, stream by stream.
+
+    >>> import robocache
+    >>> robocache.Episode(0, {}, task="pour").task
+    'pour'
+    """
+
+    index: int
+    streams: dict[str, EpisodeStream]
+    task: str | None = None
+    meta: dict[str, JSON] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Names and numbers of rows, no arrays."""
+        rows = ", ".join(f"{name!r}: {len(stream)} rows" for name, stream in self.streams.items())
+        return f"Episode({self.index}, {{{rows}}}, task={self.task!r})"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that a source has and its episodes, or an ingest or export, do not.
+
+    ``name``: the topic, feature, column or text as the source names it. ``reason``: one clause, without a full stop.
+    ``option``: what reads it after all, as a user would write it (``"video=True"``); None where nothing does.
+
+    >>> import robocache
+    >>> str(robocache.LeftOut("/tf", "tf2_msgs/msg/TFMessage has no fixed shape", None))
+    '/tf: tf2_msgs/msg/TFMessage has no fixed shape'
+    """
+
+    name: str
+    reason: str
+    option: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}" + (f"; {self.option} reads it" if self.option else "")
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"name": self.name, "reason": self.reason, "option": self.option}
+
+
+def left_out_from_json(told: JSON) -> list[LeftOut]:
+    """The entries of a manifest, as far as they are such: other programs may have written it."""
+    entries = [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
+    return [
+        LeftOut(str(entry["name"]), str(entry["reason"]), None if entry.get("option") is None else str(entry["option"]))
+        for entry in entries
+        if "name" in entry and "reason" in entry
+    ]
+
+
+def left_out_of(source: object) -> list[LeftOut]:
+    """What ``source`` left out; sources that users write may not have the attribute."""
+    return list(getattr(source, "left_out", ()))
+
+
+@runtime_checkable
+class Source(Protocol):
+    """An opened dataset. Reads lazily; memory is bounded by one episode. ``robocache.open`` returns one.
+
+    >>> import robocache
+    >>> isinstance({}, robocache.Source)
+    False
+    """
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def metadata(self) -> dict[str, JSON]: ...
+    @property
+    def specs(self) -> dict[str, StreamSpec]: ...
+    def __len__(self) -> int: ...
+    def episode(self, index: int) -> Episode: ...
+    def __iter__(self) -> Iterator[Episode]: ...
+    def fingerprint(self) -> str:
+        """Changes when the files do: a hash of their names, sizes and times of change."""
+        ...

@@ -1,0 +1,1 @@
+"""The command ``robocache``: one module per command."""

@@ -1,0 +1,69 @@
+"""What the commands print: names without escape sequences, options as the command line writes them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, TextIO
+
+from ..cache.episode import LeftOut
+from ..sources import option_names
+from ..text import escaped, escaped_lines
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Prints text that may contain names from files."""
+    print(escaped_lines(text), file=file)
+
+
+def failed(command: str, error: BaseException, code: int, args: argparse.Namespace) -> int:
+    told = str(error)
+    if isinstance(error, OSError) and (error.strerror or "").startswith(f"{command}: "):  # our own words: no number
+        told = f"{error.strerror}: {error.filename}"
+    message = in_options(told, args.flags).removeprefix(f"{command}: ")
+    if args.json:
+        print(json.dumps({"error": message, "type": type(error).__name__}, indent=1))
+    say(f"robocache {command}: {message}", sys.stderr)
+    return code
+
+
+def in_options(message: str, flags: Mapping[str, str]) -> str:
+    """A message of the Python functions, with their arguments as the command line writes them.
+
+    >>> in_options("ingest: image_size must change a stream", {"image_size": "--image-size"})
+    'ingest: --image-size must change a stream'
+    >>> in_options("open: rate_hz must be given for log.zarr", {"format": "--format"})
+    'open: --option rate_hz must be given for log.zarr'
+    >>> in_options("wrist: a video; video=True reads it", {"streams": "--streams"})
+    'wrist: a video; --option video=True reads it'
+    >>> in_options("gripper: not chosen; streams= reads it", {"streams": "--streams"})
+    'gripper: not chosen; --streams reads it'
+    """
+    of_source = sorted(option_names() - flags.keys() - {"format"})
+
+    def subject(found: re.Match[str]) -> str:  # "op: argument must ..."
+        name = found[0]
+        if message.startswith("open: ") and name in option_names():
+            return f"--option {name}"
+        return flags.get(name, name)
+
+    message = re.sub(r"(?<=: )\w+(?= (?:must|names|is|cannot|of)\b)", subject, message, count=1)
+    for name, flag in flags.items():  # "streams= renames it"
+        message = re.sub(rf"(?<![\w'\"./-]){name}=(?![\w'\"\[({{])", flag, message)
+        if "_" in name:  # "skip_incomplete skips it": no English word
+            message = re.sub(rf"(?<![\w'\"./=-]){name}\b(?!=)", flag, message)
+    for name in of_source:  # "video=True reads it"
+        message = re.sub(rf"(?<![\w'\"./-])(?<!--option ){name}=", f"--option {name}=", message)
+    return message
+
+
+def left_out_text(entries: Iterable[Mapping[str, Any]], flags: Mapping[str, str]) -> list[str]:
+    """Lines for the end of a table; none where nothing was left out."""
+    lines = []
+    for entry in entries:
+        told = LeftOut("", str(entry["reason"]), entry["option"])
+        lines.append(f"  {escaped(str(entry['name']))}{in_options(str(told), flags)}")
+    return ["left out:", *lines] if lines else []

@@ -1,0 +1,311 @@
+"""``export``: a cache, or any dataset, as a LeRobot v3.0 dataset. What is lost or left out is listed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core import FormatError
+from ..cache.episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
+from ..ops.types import Method
+from ..sources.lerobot.depth import UNITS
+from ..sources.lerobot.write import AUTOMATIC, Column, LeRobotWriter, Pictures
+from ..sources.reading.times import SECOND_NS
+from .grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
+from .ingest import Progress, Streams, all_left_out, check_episodes, choose_streams, nothing_to_read, open_source
+from .new_folder import new_folder
+
+MAX_RANK = 5
+TASK = "task_index"
+"""The stream that LeRobot sources have where a task changes within an episode."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What ``export`` wrote; ``lost``: what LeRobot cannot say of it; ``left_out``: what it did not write at all.
+
+    >>> import pathlib, robocache
+    >>> lidar = robocache.LeftOut("/lidar", "LeRobot has no point clouds")
+    >>> done = robocache.Exported(pathlib.Path("out"), 30.0, 2, 180, 4096, {"/arm": "arm"}, [], [lidar])
+    >>> done.features["/arm"], done.frames / done.fps, str(done.left_out[0])
+    ('arm', 6.0, '/lidar: LeRobot has no point clouds')
+    >>> done
+    Exported('out', 2 episodes, 180 frames at 30 Hz, 1 features, 0 lost, 1 left out)
+    """
+
+    path: Path
+    fps: float
+    episodes: int
+    frames: int
+    size_bytes: int
+    features: dict[str, str]
+    """{stream of the source: feature of the dataset}"""
+    lost: list[str]
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        size = f"{self.episodes} episodes, {self.frames} frames at {self.fps:g} Hz, {len(self.features)} features"
+        return f"Exported({str(self.path)!r}, {size}, {len(self.lost)} lost, {len(self.left_out)} left out)"
+
+
+def export(
+    source: str | os.PathLike[str] | Source,
+    out: str | os.PathLike[str],
+    *,
+    fps: float | None = None,
+    streams: Streams = None,
+    methods: Mapping[str, Method] | None = None,
+    episodes: Iterable[int] | None = None,
+    span: str = "overlap",
+    max_gap_s: float | None = None,
+    skip_incomplete: bool = False,
+    robot_type: str | None = None,
+    progress: Progress | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> Exported:
+    """Writes a LeRobot v3.0 dataset into the new folder ``out``: all of it, or nothing.
+
+    LeRobot has one rate. Frames are at multiples of 1 / ``fps`` from where all streams have rows to where the first one
+    ends (``span="all"``: from the first row of any to the last of any, held where there are none), and each stream is
+    read there by ``align``. ``methods``: ``{stream: method}``, else what the source says (quaternions, angles), else
+    ``previous`` for pictures, integers and bool and ``linear`` for floats. Rows that are at these times already stay as
+    they are, bit for bit. ``fps`` may be left out where all streams declare the same rate.
+
+    ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
+    are counted in ``lost``. ``skip_incomplete`` leaves out episodes without a frame instead of raising. Pictures are
+    PNG. ``format`` and ``options`` go to ``robocache.open`` where ``source`` is a path. See docs/formats.md.
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(30):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step, np.float64))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 29]]))
+    >>> robocache.export(folder, folder / "lerobot", fps=10).frames
+    10
+    """
+    opened = open_source(source, format, options, "export")
+    chosen = choose_streams(opened.specs, streams, "export", left_out_of(opened))
+    if not chosen or not len(opened):
+        raise FormatError(f"export: {nothing_to_read(opened)}")
+    texts = task_texts(opened) if chosen.get(TASK) == TASK else {}
+    features = {
+        old: new for old, new in chosen.items() if not (texts and old == TASK)
+    }  # LeRobot has its own task_index
+    homeless = [entry for old in features if (entry := without_feature(opened.specs[old])) is not None]
+    skipped = {entry.name for entry in homeless}
+    lost: list[str] = []
+    plan = {old: feature_spec(opened.specs[old], new, lost) for old, new in features.items() if old not in skipped}
+    check_names(plan, homeless)
+    used = {name: opened.specs[name] for name in plan}
+    ways = check_methods(methods, used, "export")
+    rate = checked_fps(fps, used)
+    if span not in SPANS:
+        raise ValueError(f"export: span must be one of {', '.join(SPANS)}, got {span!r}")
+    if max_gap_s is not None and not max_gap_s > 0:
+        raise ValueError(f"export: max_gap_s must be above 0, got {max_gap_s!r}")
+    gap_ns = None if max_gap_s is None or max_gap_s * SECOND_NS > MAX_SPAN_NS else round(max_gap_s * SECOND_NS)
+    positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
+    tally = Tally(opened, used)
+    with new_folder(Path(out), "export") as folder:
+        robot = robot_type or found_robot_type(opened)
+        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
+        for done, position in enumerate(positions, 1):
+            episode = opened.episode(position)
+            times, why = times_of(episode, position, used, rate, span)
+            if why and not skip_incomplete:
+                raise FormatError(
+                    f"export: episode {position}: {why}; streams= or episodes= leave it out, skip_incomplete skips it"
+                )
+            if not why:
+                columns: dict[str, Column] = {}
+                for name in used:
+                    stream = episode.streams[name]
+                    columns[plan[name].name], num_invalid = column_at(stream, plan[name], times, ways[name], gap_ns)
+                    tally.stream(stream, times, num_invalid)
+                tasks = tasks_at(episode, times, texts)
+                writer.add(len(times), columns, tasks or [episode.task or ""])
+            tally.episode(episode, times, bool(texts) and TASK in episode.streams)
+            if progress is not None:
+                progress(done, len(positions))
+        if not writer.episodes:
+            raise FormatError("export: there is no episode with a frame")
+        writer.finish()
+    size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
+    features = {old: spec.name for old, spec in plan.items()}
+    lost += tally.lines(rate, ways)
+    left_out = all_left_out(opened, chosen, len(positions), homeless + tally.left_out())
+    return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost, left_out)
+
+
+def times_of(
+    episode: Episode, position: int, specs: Iterable[str], rate_hz: float, span: str
+) -> tuple[NDArray[np.int64], str]:
+    """The times of the frames, and why there are none."""
+    nothing = np.empty(0, np.int64)
+    for name in specs:
+        if not len(episode.streams.get(name, ())):
+            return nothing, f"stream {name!r} has no rows"
+    times = frame_times([episode.streams[name] for name in specs], rate_hz, span, f"export: episode {position}")
+    return times, "" if len(times) else "its streams have no time in common"
+
+
+def column_at(
+    stream: EpisodeStream, spec: StreamSpec, times: NDArray[np.int64], method: Method, max_gap_ns: int | None
+) -> tuple[Column, int]:
+    """The stream at the times of the frames, and at how many of them it is not valid."""
+    if spec.kind == "vector":
+        values, valid = values_at(stream, times, method, max_gap_ns)
+        return values, int((~valid).sum())
+    rows, valid = rows_at(stream, times, method, max_gap_ns)
+    return Pictures(stream.values, rows), int((~valid).sum())
+
+
+def without_feature(spec: StreamSpec) -> LeftOut | None:
+    """A stream that LeRobot has no feature for."""
+    if spec.kind == "points":
+        return LeftOut(spec.name, "LeRobot has no point clouds")
+    if 0 in spec.shape or len(spec.shape) > MAX_RANK:
+        return LeftOut(spec.name, f"LeRobot has no rows of shape {spec.shape}")
+    return None
+
+
+def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
+    """What becomes of a stream, with lines for what does not come back."""
+    name = wanted.strip("/").replace("/", ".")
+    if name != wanted:
+        lost.append(f"{spec.name}: named {name}, LeRobot's names have no slash")
+    shape, dtype, kind = spec.shape or (1,), spec.dtype, spec.kind
+    if kind == "image" and not (dtype == "uint8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)))):
+        kind = "vector"
+    if kind == "depth" and (dtype != "uint16" or len(shape) != 2):
+        kind = "vector"
+    if kind != spec.kind:
+        lost.append(f"{spec.name}: numbers, since {dtype} {spec.kind} of shape {shape} has no PNG")
+    if kind == "image" and len(shape) == 2:
+        shape = (*shape, 1)
+    if dtype == "bfloat16":
+        dtype = "float32"
+        lost.append(f"{spec.name}: float32, LeRobot has no bfloat16; the values are the same")
+    if shape != spec.shape:
+        lost.append(f"{spec.name}: rows of shape {shape}, not {spec.shape}")
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
+    if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
+        beside.insert(0, "unit")
+    if beside:
+        lost.append(f"{spec.name}: {', '.join(beside)} of the stream")
+    names = spec.names if kind == "vector" else None
+    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
+
+
+def check_names(plan: Mapping[str, StreamSpec], homeless: Iterable[LeftOut]) -> None:
+    if not plan:
+        why = "; ".join(str(entry) for entry in homeless)
+        raise ValueError(f"export: there is no stream that LeRobot can hold: {why}")
+    seen: dict[str, str] = {}
+    for old, spec in plan.items():
+        if not spec.name or spec.name in AUTOMATIC:
+            raise ValueError(f"export: the feature of {old!r} must not be named {spec.name!r}; streams= renames it")
+        if spec.name in seen:
+            raise ValueError(
+                f"export: {seen[spec.name]!r} and {old!r} would both be named {spec.name!r}; streams= renames"
+            )
+        seen[spec.name] = old
+
+
+def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
+    if fps is None:
+        rates = sorted({spec.rate_hz for spec in specs.values()}, key=lambda rate: rate or 0.0)
+        if len(rates) != 1 or rates[0] is None:
+            told = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
+            raise ValueError(f"export: fps must be given where streams have no rate or several, got {told}")
+        return float(rates[0])
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
+        raise ValueError(f"export: fps must be a rate in Hz above 0, got {fps!r}")
+    return float(fps)
+
+
+def original_metadata(source: Source) -> Mapping[str, JSON]:
+    """What the dataset says that a cache was made of; of other sources their own."""
+    inner: Mapping[str, JSON] = source.metadata
+    while isinstance(inner.get("source"), dict) and isinstance(inner["source"].get("metadata"), dict):
+        inner = inner["source"]["metadata"]
+    return inner
+
+
+def found_robot_type(source: Source) -> str | None:
+    told = original_metadata(source).get("info")
+    robot = told.get("robot_type") if isinstance(told, dict) else None
+    return robot if isinstance(robot, str) else None
+
+
+def task_texts(source: Source) -> dict[int, str]:
+    """The texts of the numbers in a stream ``task_index``; empty where it is none of LeRobot's."""
+    told = original_metadata(source).get("tasks")
+    if not isinstance(told, dict) or source.specs[TASK].dtype != "int64":
+        return {}
+    return {int(number): str(text) for number, text in told.items() if str(number).isdecimal()}
+
+
+def tasks_at(episode: Episode, times: NDArray[np.int64], texts: Mapping[int, str]) -> list[str]:
+    """The task of each frame where it changes within the episode; empty where it does not."""
+    if not texts or TASK not in episode.streams:
+        return []
+    numbers, _ = values_at(episode.streams[TASK], times, "previous", None)
+    return [texts.get(int(number), str(number)) for number in numbers.reshape(-1)]
+
+
+class Tally:
+    """What an export loses while it goes over the episodes."""
+
+    def __init__(self, source: Source, specs: Mapping[str, StreamSpec]) -> None:
+        self.moved = dict.fromkeys(specs, 0)
+        self.invalid = dict.fromkeys(specs, 0)
+        self.skipped: list[int] = []
+        self.no_task = self.several_tasks = self.began = self.meta = 0
+        self.metadata = bool(source.metadata)
+
+    def stream(self, stream: EpisodeStream, times: Any, invalid: int) -> None:
+        self.moved[stream.spec.name] += not np.array_equal(stream.times, times)
+        self.invalid[stream.spec.name] += invalid
+
+    def episode(self, episode: Episode, times: Any, tasks_of_frames: bool) -> None:
+        if not len(times):
+            self.skipped.append(episode.index)
+            return
+        tasks = episode.meta.get("tasks")
+        self.no_task += episode.task is None and not tasks_of_frames
+        self.several_tasks += isinstance(tasks, list) and len(tasks) > 1 and not tasks_of_frames
+        self.began += int(times[0]) != 0
+        self.meta += bool(episode.meta)
+
+    def left_out(self) -> list[LeftOut]:
+        """Episodes that ``skip_incomplete`` skipped."""
+        some = f"{', '.join(map(str, self.skipped[:20]))}{', ...' if len(self.skipped) > 20 else ''}"
+        return [LeftOut(f"{len(self.skipped)} episodes", f"without a frame: {some}")] if self.skipped else []
+
+    def lines(self, rate: float, ways: Mapping[str, Method]) -> list[str]:
+        counts = {
+            f"{self.no_task} episodes have no task; LeRobot needs one, and has an empty text": self.no_task,
+            f"{self.several_tasks} episodes have several tasks; each has its first one now": self.several_tasks,
+            f"{self.began} episodes do not begin at 0; LeRobot's do, when they began is lost": self.began,
+            f"meta of {self.meta} episodes": self.meta,
+            "metadata of the dataset": self.metadata,
+        }
+        lines = [text for text, number in counts.items() if number]
+        for name, number in self.moved.items():
+            if number:
+                way = ways[name] or "align's default method"
+                lines.append(f"{name}: its own times in {number} episodes; read at {rate:g} Hz by {way}")
+        return lines + [
+            f"{name}: {number} frames are held or in gaps, LeRobot cannot mark them"
+            for name, number in self.invalid.items()
+            if number
+        ]

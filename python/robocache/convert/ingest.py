@@ -1,0 +1,347 @@
+"""``ingest``: from the logs people have to a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import operator
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._core import FormatError, remove_leftovers
+from ..cache.cache import JOURNAL, SHARD_BYTES, Cache, CacheWriter, to_json
+from ..cache.episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
+from ..cache.statistics import bfloat16_to_float32, float_to_bfloat16
+from ..text import did_you_mean
+from .resize import ImageSize, resize, resized_specs
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+WIDER: dict[str, tuple[str, ...]] = {
+    "float16": ("float32", "float64"),
+    "bfloat16": ("float32", "float64"),
+    "float32": ("float64",),
+    "float64": (),
+}
+"""The floats that hold every value of one."""
+MOST_REASONS = 5
+"""Entries of what was left out that an error message lists."""
+
+Streams = Iterable[str] | Mapping[str, str] | None
+Episodes = Iterable[int] | Callable[[Episode], bool] | None
+Dtype = str | Mapping[str, str] | None
+Progress = Callable[[int, int], None]
+
+
+def ingest(
+    source: str | os.PathLike[str] | Source,
+    out: str | os.PathLike[str],
+    *,
+    streams: Streams = None,
+    dtype: Dtype = None,
+    image_size: ImageSize = None,
+    episodes: Episodes = None,
+    shard_bytes: int = SHARD_BYTES,
+    resume: bool = False,
+    progress: Progress | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> Cache:
+    """Converts a dataset into a cache in the folder ``out``, and opens it.
+
+    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: how floating streams are
+    stored (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``image_size``:
+    (height, width) of the pictures, for all or as ``{name in the cache: size}``; images become the mean of what a pixel
+    covers (Pillow's box filter), depth the nearest pixel. ``episodes``: numbers of those to keep, or a function that is
+    asked for each. ``progress(done, total)`` is called after each episode. ``format`` and ``options`` go to
+    ``robocache.open`` where ``source`` is a path. ``Cache.left_out`` lists what the source has and the cache has not. A
+    cache without streams or without episodes, and an ``image_size`` that changes no stream, are errors.
+
+    ``out`` is a new or empty folder, or a cache, and not the source or a folder that holds it. It holds the old cache,
+    or none, until all is written. ``resume=True`` continues an ingest of the same source with the same options that was
+    stopped, and does nothing where it had come to its end; it needs a source with a fingerprint, and ``episodes`` as
+    numbers. A source that changes during the ingest is a ``FormatError``, and nothing is committed.
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(3):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step, np.float64))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    >>> cache = robocache.ingest(folder, folder / "cache", streams=["actions"], dtype="float32")
+    >>> cache.episode(0).streams["actions"].values[:, 0]
+    array([0., 1., 2.], dtype=float32)
+    """
+    if isinstance(source, str | os.PathLike):
+        require_apart(source, out)
+    opened = open_source(source, format, options)
+    require_apart(opened.path, out)
+    chosen = choose_streams(opened.specs, streams, left_out=left_out_of(opened))
+    if not chosen or not len(opened):
+        raise FormatError(f"ingest: {nothing_to_read(opened)}")
+    specs = {new: stored_spec(opened.specs[old], new, dtype) for old, new in chosen.items()}
+    for what, by_name in (("dtype", dtype), ("image_size", image_size)):
+        if isinstance(by_name, Mapping) and (unknown := [name for name in by_name if name not in specs]):
+            near = did_you_mean(unknown[0], specs)
+            raise ValueError(f"ingest: {what} names {unknown[0]!r}, which is no stream of the cache{near}")
+    if image_size is not None:
+        specs = resized_specs(specs, image_size)
+    positions = range(len(opened)) if episodes is None or callable(episodes) else check_episodes(episodes, len(opened))
+    asked = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
+    if image_size is not None:
+        asked["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
+    kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
+    identity = identity_of(opened)
+    if resume:
+        require_identity(identity, episodes)
+    decides = [identity, getattr(opened, "open_options", "{}"), asked, kept]
+    fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest() if identity else ""
+    if resume and (finished := finished_cache(out, fingerprint)) is not None:
+        return finished
+    try:
+        writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+    except ValueError as error:
+        problem = str(error).removeprefix("CacheWriter: ")
+        if isinstance(streams, Mapping) or not problem.startswith("stream "):
+            raise  # a name that the user chose, or an option
+        raise FormatError(f"ingest: {opened.path}: {problem}; streams= renames it, or leaves it out") from None
+    blamed = BlameSource(opened) if isinstance(source, str | os.PathLike) else contextlib.nullcontext()
+    changed = False
+    one_by_one = not callable(episodes)  # a function is given all of an episode
+    try:
+        begin = positions.index(writer.last_position) + 1 if len(writer) else 0
+        for done in range(begin, len(positions)):
+            episode = read_streams(opened, positions[done], chosen if streams is not None and one_by_one else None)
+            if not callable(episodes) or episodes(episode):
+                if streams is None:
+                    check_all_known(episode, chosen, opened)
+                with blamed:
+                    writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
+            if progress is not None:
+                progress(done + 1, len(positions))
+        if not len(writer):
+            raise ValueError(f"ingest: episodes must keep an episode at least, got none of {len(opened)}")
+        if identity_of(opened) != identity:
+            changed = True
+            raise FormatError(
+                f"ingest: {opened.path} changed during the ingest, so nothing was committed; run it again when nobody "
+                "writes to the source"
+            )
+        told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": identity}
+        left_out = [entry.to_json() for entry in all_left_out(opened, chosen, len(writer))]
+        with blamed:
+            return writer.commit({"source": told | {"metadata": opened.metadata}, "left_out": left_out})
+    finally:
+        writer._release()
+        if changed:  # some of its shards may be of either state
+            remove_leftovers(os.fspath(writer.path))
+
+
+class BlameSource(contextlib.AbstractContextManager[None]):
+    """Where files were opened, what the writer refuses is their fault: metadata of more levels than a manifest has."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ValueError):
+            raise FormatError(f"ingest: {self.source.path}: {error}") from error
+
+
+def open_source(
+    source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any], op: str = "ingest"
+) -> Source:
+    if not isinstance(source, str | os.PathLike):
+        if format is not None or options:
+            raise ValueError(f"{op}: format and options are for paths; this source is open already")
+        return source
+    from ..sources import open as open_path
+
+    return open_path(source, format, **options)
+
+
+def nothing_to_read(source: Source) -> str:
+    """Why there would be nothing in the result, with the first reasons that the source gives."""
+    if source.specs:
+        return f"{source.path} has no episodes"
+    reasons = left_out_of(source)
+    told = "".join(f"\n  {entry}" for entry in reasons[:MOST_REASONS])
+    more = f"\n  and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
+    return f"{source.path} has no stream that can be read" + (f"; left out:{told}{more}" if reasons else "")
+
+
+def all_left_out(
+    source: Source, chosen: Mapping[str, str], num_episodes: int, more: Iterable[LeftOut] = ()
+) -> list[LeftOut]:
+    """What the source leaves out, then ``more``, then the streams and the episodes that the caller did not choose."""
+    entries = [*left_out_of(source), *more]
+    entries += [LeftOut(name, "not chosen", "streams=") for name in source.specs if name not in chosen]
+    if num_episodes < len(source):
+        entries.append(LeftOut(f"{len(source) - num_episodes} of {len(source)} episodes", "not chosen", "episodes="))
+    return entries
+
+
+def require_apart(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Refuses to write into what is read: links and other ways to a folder do not hide it."""
+    if not os.path.exists(source) or not os.path.isdir(out):
+        return
+    real = Path(os.path.realpath(source))
+    for place in (real, *real.parents):
+        if os.path.samefile(place, out):
+            what = "be the source" if place == real else "hold the source"
+            raise ValueError(f"ingest: out must not {what}, got {os.fspath(out)} for {os.fspath(source)}")
+
+
+def identity_of(source: Source) -> str:
+    """What tells this dataset, as it is now, from every other; empty where nothing does."""
+    try:
+        return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
+    except OSError as error:
+        raise FormatError(f"ingest: {source.path}: cannot look at its files: {error}") from error
+
+
+def require_identity(identity: str, episodes: Episodes) -> None:
+    """Without it nothing tells whether the rows that are there are those of this source and of these options."""
+    if not identity:
+        raise ValueError(
+            "ingest: resume must have a source whose fingerprint() is not empty, since nothing else tells whether the "
+            "cache comes from it; give the source a fingerprint (a version, or sizes and times of its files), or take "
+            "resume=False to start over"
+        )
+    if callable(episodes):
+        raise ValueError(
+            "ingest: resume must have episodes as numbers, since nothing tells whether a function is the same one; "
+            "take episodes=[i for i, e in enumerate(source) if keep(e)], or resume=False to start over"
+        )
+
+
+def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | None:
+    """The cache that this ingest had written, without what it may have left behind it."""
+    if not (Path(out) / "manifest.json").exists():
+        return None
+    cache = Cache(out)
+    if cache.fingerprint() != fingerprint:
+        return None
+    if (cache.path / JOURNAL).exists():
+        remove_leftovers(os.fspath(cache.path))
+    return cache
+
+
+def read_streams(source: Source, index: int, names: Collection[str] | None) -> Episode:
+    """An episode with at least these streams: others are not read where the source can do without."""
+    if names is None or "streams" not in inspect.signature(source.episode).parameters:
+        return source.episode(index)
+    return source.episode(index, streams=names)  # type: ignore[call-arg]
+
+
+def choose_streams(
+    specs: Mapping[str, StreamSpec], streams: Streams, op: str = "ingest", left_out: Iterable[LeftOut] = ()
+) -> dict[str, str]:
+    """``{name in the source: name in the result}``, in the order of the source."""
+    if streams is None:
+        return {name: name for name in specs}
+    if isinstance(streams, str):
+        raise ValueError(f"{op}: streams must be a list of names or a dict, got {streams!r}")
+    wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
+    if not wanted:
+        raise ValueError(f"{op}: streams must name a stream at least, got none")
+    reasons = {left.name: left for left in left_out}
+    for name in wanted:
+        if name not in specs and name in reasons:
+            raise ValueError(f"{op}: the stream {name!r} was left out: {reasons[name]}")
+        if name not in specs:
+            near = did_you_mean(str(name), specs)
+            raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs) or 'none'}{near}")
+    if len(set(wanted.values())) < len(wanted):
+        raise ValueError(f"{op}: streams must give every stream a name of its own")
+    return {old: wanted[old] for old in specs if old in wanted}
+
+
+def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
+    """One by one: a range may be long, and wrong from its first number beyond the last episode on."""
+    numbers: list[int] = []
+    if not isinstance(episodes, Iterable):
+        raise ValueError(f"{op}: episodes must be numbers of episodes, got {episodes!r}")
+    for given in episodes:
+        try:
+            i = operator.index(given)
+        except TypeError:
+            i = None
+        if i is None or isinstance(given, bool | np.bool_):
+            raise ValueError(f"{op}: episodes must be numbers of episodes, got {given!r}")
+        if not 0 <= i < count:
+            raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
+        numbers.append(i)
+    if not numbers:
+        raise ValueError(f"{op}: episodes must name an episode at least, got none")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{op}: episodes must not name an episode twice")
+    return numbers
+
+
+def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source) -> None:
+    """The streams of a cache are set when an ingest begins: one that turns up later must not be lost in silence."""
+    for name in episode.streams:
+        if name not in chosen:
+            label = getattr(source, "label", None)
+            where = label(episode.index) if callable(label) else f"{source.path}: episode {episode.index}"
+            raise FormatError(
+                f"ingest: {where} has the stream {name!r}, which the source did not have when it was opened; "
+                "streams= that names the streams to keep leaves it out"
+            )
+
+
+def asked_dtype(spec: StreamSpec, name: str, dtype: Dtype) -> str | None:
+    return dtype.get(name) if isinstance(dtype, Mapping) else dtype if spec.dtype in FLOATS else None
+
+
+def stored_spec(spec: StreamSpec, name: str, dtype: Dtype) -> StreamSpec:
+    wanted = asked_dtype(spec, name, dtype)
+    if wanted is not None and (wanted not in FLOATS or spec.dtype not in FLOATS):
+        raise ValueError(f"ingest: dtype of {name!r} must stay {spec.dtype} or be one float of another, got {wanted!r}")
+    return dataclasses.replace(spec, name=name, dtype=wanted or spec.dtype)
+
+
+def convert(
+    episode: Episode,
+    chosen: Mapping[str, str],
+    had: Mapping[str, StreamSpec],
+    specs: Mapping[str, StreamSpec],
+    dtype: Dtype = None,
+) -> Episode:
+    """The chosen streams under their new names, in the dtypes and sizes they are stored in."""
+    streams = {}
+    for old, new in chosen.items():
+        stream = episode.streams.get(old)
+        if stream is None:
+            continue
+        spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
+        if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
+            raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
+        have, asked = stream.spec.dtype, asked_dtype(spec, new, dtype) is not None
+        if have != spec.dtype and (have not in FLOATS or not (asked or spec.dtype in WIDER[have])):
+            go_on = "; dtype= sets one for all" if have in FLOATS and spec.dtype in FLOATS else ""
+            raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {have}{go_on}")
+        values = cast(stream.values, have, spec.dtype, where)
+        if spec.shape != had[old].shape:
+            values = resize(values, spec)
+        streams[new] = EpisodeStream(spec, values, stream.times, stream.offsets)
+    return Episode(episode.index, streams, episode.task, episode.meta)
+
+
+def cast(values: Any, have: str, want: str, where: str) -> Any:
+    """One float as another. A number that is too large for it is an error: infinity is another number."""
+    if have == want:
+        return values
+    wide = bfloat16_to_float32(values) if have == "bfloat16" else values
+    with np.errstate(over="ignore"):
+        stored = float_to_bfloat16(wide) if want == "bfloat16" else wide.astype(want)
+    over = (stored & 0x7FFF) == 0x7F80 if want == "bfloat16" else np.isinf(stored)
+    if over.any() and (over := over & np.isfinite(wide)).any():
+        at = np.unravel_index(int(over.argmax()), over.shape)
+        raise FormatError(f"{where}, row {at[0]}: the value {wide[at]} is too large for {want}")
+    return stored

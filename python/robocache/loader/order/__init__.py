@@ -1,0 +1,1 @@
+"""Which samples are in a batch: episodes, anchors, epochs, ranks, and where a loader stopped."""

@@ -1,0 +1,200 @@
+"""Windows: which moments around an anchor a stream is read at, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..cache.episode import StreamSpec
+from ..ops.types import Method, Outside
+from ..text import did_you_mean
+from .numbers import number
+from .voxels import Voxels
+
+MOST_SECONDS = 4e9  # in nanoseconds that is below 2^62
+MOST_MOMENTS = 2**20
+TOLERANCE_NS = 1000
+"""Unless a window has another one. float64 counts seconds since 1970 in steps of 238 ns."""
+
+
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+@dataclass(frozen=True, repr=False)
+class Window:
+    """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
+
+    Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
+    ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
+    in seconds. ``voxels``: what becomes of point clouds.
+
+    ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
+    the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
+
+    >>> import robocache
+    >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns
+    (-40000000, -20000000, 0, 20000000)
+    >>> robocache.Window(deltas=[-0.1, 0]).deltas_ns
+    (-100000000, 0)
+    >>> robocache.Window(future=0.5, rate_hz=20)
+    Window(future=0.5, rate_hz=20)
+    """
+
+    past: float = 0.0
+    future: float = 0.0
+    rate_hz: float | None = None
+    deltas: Sequence[float] | None = None
+    method: Method = None
+    latency: float = 0.0
+    max_gap: float | None = None
+    outside: Outside = "hold"
+    outside_valid: bool = False
+    voxels: Voxels | None = None
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.deltas is not None:
+            if self.past or self.future or self.rate_hz is not None:
+                raise ValueError("Window: deltas take the place of past, future and rate_hz, got both")
+            try:
+                deltas = list(self.deltas)
+            except TypeError:
+                raise ValueError(f"Window: deltas must be a list of seconds, got {self.deltas!r}") from None
+            if not deltas:
+                raise ValueError("Window: deltas must not be empty, got []")
+            for delta in deltas:
+                _require_seconds("deltas", delta, -math.inf, "be finite")
+            if uses_windows(self.method) and deltas != sorted(deltas):
+                raise ValueError(f"Window: deltas must not decrease with method {self.method!r}, got {deltas}")
+        _require_seconds("past", self.past, 0, "be 0 or more seconds")
+        _require_seconds("future", self.future, 0, "be 0 or more seconds")
+        if self.rate_hz is not None:
+            _require("rate_hz", self.rate_hz, 0 < number("rate_hz", self.rate_hz, "Window") < math.inf, "be above 0")
+            moments = (self.past + self.future) * self.rate_hz
+            if moments > MOST_MOMENTS:
+                raise ValueError(
+                    f"Window: past and future must hold at most {MOST_MOMENTS} moments at rate_hz={self.rate_hz}, got "
+                    f"past={self.past} and future={self.future} seconds"
+                )
+        elif self.past or self.future:
+            raise ValueError(f"Window: rate_hz must be given with past={self.past} and future={self.future}, got None")
+        _require_seconds("latency", self.latency, -math.inf, "be finite")
+        if self.max_gap is not None:
+            _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
+        if self.tolerance is not None:
+            _require_seconds("tolerance", self.tolerance, 0, "be 0 or more seconds")
+
+    def __repr__(self) -> str:
+        """What is not as usual."""
+        given = ((f.name, f.default, getattr(self, f.name)) for f in fields(self))
+        return f"Window({', '.join(f'{name}={value!r}' for name, usual, value in given if value != usual)})"
+
+    @property
+    def deltas_ns(self) -> tuple[int, ...]:
+        """Nanoseconds from the anchor to each moment."""
+        if self.deltas is not None:
+            return tuple(nanoseconds(delta) for delta in self.deltas)
+        rate = self.rate_hz or 1.0
+        # 0.3 * 10 is 2.9999999999999996: a step that is missing by less than a millionth is there.
+        before, after = (math.floor(seconds * rate + 1e-6) for seconds in (self.past, self.future))
+        return tuple(round(k * 1e9 / rate) for k in range(-before, after + 1))
+
+    @property
+    def span_ns(self) -> int:
+        """From the first moment to the last."""
+        deltas = self.deltas_ns
+        return max(deltas) - min(deltas)
+
+
+def uses_windows(method: Method) -> bool:
+    """Whether what is written for a moment depends on its neighbours among the moments."""
+    names = [method] if isinstance(method, str) else [part[-1] for part in method or ()]
+    return any(name in ("mean", "min", "max") for name in names)
+
+
+def _require_seconds(name: str, value: Any, least: float, rule: str) -> None:
+    seconds = number(name, value, "Window")
+    _require(name, value, least <= seconds < math.inf and seconds > -math.inf, rule)
+    _require(name, value, abs(seconds) <= MOST_SECONDS, f"be at most {MOST_SECONDS:g} seconds")
+
+
+def _require(name: str, value: float, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"Window: {name} must {rule}, got {value}")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a batch: a stream, its window, and whether the dimension of time stays."""
+
+    name: str
+    window: Window
+    timed: bool = True
+    near_ns: tuple[int, ...] | None = None
+    """For each source, in the place of ``window.max_gap``."""
+    period: float = 2 * math.pi
+    """Of angles."""
+    tolerance_ns: int = 0
+
+
+def usual_tolerance_ns(interval_ns: float) -> int:
+    """For a stream whose rows are so far apart: rows that are no further apart than rounding stay apart."""
+    return int(min(TOLERANCE_NS, max(interval_ns, 0) / 4))
+
+
+def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, tolerance_ns: int) -> Key:
+    """``spec`` and ``tolerance_ns`` are for a window that says nothing itself."""
+    if window.method is None and spec.align_method is not None:
+        window = dataclasses.replace(window, method=spec.align_method)
+    if window.tolerance is not None:
+        tolerance_ns = nanoseconds(window.tolerance)
+    return Key(name, window, period=spec.align_period, tolerance_ns=tolerance_ns)
+
+
+def keys_of(
+    specs: Mapping[str, StreamSpec],
+    windows: Mapping[str, Window] | None,
+    delta_timestamps: Mapping[str, Sequence[float]] | None,
+    intervals_ns: Callable[[str], list[float]],
+    tolerance_ns: Callable[[str], int],
+) -> list[Key]:
+    """The keys of a batch. ``intervals_ns(name)``: the usual time between two rows of a stream, for each source.
+    ``tolerance_ns(name)``: of windows that do not say."""
+    if (windows is None) == (delta_timestamps is None):
+        given = "neither" if windows is None else "both"
+        raise ValueError(f"Loader: windows or delta_timestamps must be given, got {given}")
+    asked: Mapping[str, Any] = windows if windows is not None else delta_timestamps or {}
+    if not asked:
+        raise ValueError("Loader: windows must name at least one stream, got none")
+    for name in asked:
+        if name not in specs:
+            raise ValueError(
+                f"Loader: the cache has no stream {name!r}, only {', '.join(specs)}{did_you_mean(str(name), specs)}"
+            )
+        voxels = getattr(asked[name], "voxels", None)
+        if specs[name].kind == "points" and not isinstance(voxels, Voxels):
+            raise ValueError(
+                f"Loader: stream {name!r} is a point cloud: it needs Window(voxels=robocache.Voxels(...)), got {voxels}"
+            )
+        if specs[name].kind != "points" and voxels is not None:
+            raise ValueError(f"Loader: voxels are for point clouds, and stream {name!r} is of kind {specs[name].kind}")
+    if windows is not None:
+        for name, window in windows.items():
+            if not isinstance(window, Window):
+                raise ValueError(f"Loader: windows[{name!r}] must be a Window, got {type(window).__name__}")
+        return [
+            read_as_the_stream_says(name, window, specs[name], tolerance_ns(name)) for name, window in windows.items()
+        ]
+    # LeRobot's: the row next to each moment, where one is within half an interval; the other streams at the anchor.
+    keys = []
+    for name, spec in specs.items():
+        if spec.kind == "points" and name not in asked:
+            continue
+        window = Window(deltas=asked.get(name, (0.0,)), method="nearest", outside_valid=True)
+        near_ns = tuple(int(ns / 2) for ns in intervals_ns(name))
+        keys.append(Key(name, window, name in asked, near_ns, tolerance_ns=tolerance_ns(name)))
+    return keys

@@ -1,0 +1,169 @@
+"""Arrays of every framework: which kind they are, how to read them, how to make new ones."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import _core
+from .types import Array
+
+HUGE = 4 << 20
+"""Bytes from which large memory pages are worth asking for; NumPy does so by itself."""
+
+LEGACY_DEFAULT_STREAM = 1
+"""As DLPack and CUDA number it."""
+
+Kind = Literal["numpy", "torch", "jax", "cupy"]
+
+
+def kind_of(array: Array) -> Kind:
+    """The framework an array belongs to. Frameworks that were never imported are not imported here either."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.Array):
+        return "jax"
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return "cupy"
+    return "numpy"
+
+
+def device_type(array: Array) -> str:
+    """``"cpu"``, ``"cuda"``, ``"mps"`` ...: where an array lives."""
+    kind = kind_of(array)
+    if kind == "torch":
+        return str(array.device.type)
+    if kind == "jax":
+        platform = str(next(iter(array.devices())).platform)
+        return "cuda" if platform == "gpu" else platform
+    return "cuda" if kind == "cupy" else "cpu"
+
+
+def work_queue(kind: Kind, array: Array) -> tuple[int, type | None] | None:
+    """The CUDA stream to compute on, and the type of the arrays whose memory is reused in the order of that stream.
+
+    None: nothing to say. Torch is asked by ``_core``, and the CPU has no stream. JAX has none it would name, and reuses
+    memory in an order of its own; so ``_core`` waits for the work before it gives the arrays back.
+    """
+    if kind == "cupy":
+        import cupy
+
+        with array.device:
+            return int(cupy.cuda.get_current_stream().ptr), cupy.ndarray
+    if kind == "jax" and device_type(array) == "cuda":
+        return LEGACY_DEFAULT_STREAM, None
+    return None
+
+
+def native(array: Array) -> Any:
+    """What ``_core`` reads: the array itself, or a view of it where NumPy's dtype is one DLPack cannot name."""
+    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
+        if array.dtype.name == "bfloat16":
+            return array.view(np.uint16), "bfloat16"
+        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
+            return array.view(np.int64)
+    return array
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``. What is no dtype is named as
+    it is, for the contract to refuse."""
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        return dtype
+    if type(dtype).__module__.split(".")[0] == "torch":
+        return str(dtype).removeprefix("torch.")
+    try:
+        return str(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        return repr(dtype)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a name; bfloat16 is the one of ``ml_dtypes``, which those who ask for it by name may lack."""
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ImportError(
+                "robocache: dtype 'bfloat16' of NumPy and CuPy arrays needs the package ml_dtypes: pip install "
+                "ml_dtypes; or pass torch tensors, which have this dtype themselves",
+                name="ml_dtypes",
+            ) from error
+        name = ml_dtypes.bfloat16
+    return np.dtype(name)
+
+
+def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+    """Uninitialised memory in the framework of ``like`` and on its device, written by ``_core``."""
+    if kind == "torch":
+        import torch
+
+        made = torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+        if made.nbytes >= HUGE and made.device.type == "cpu":
+            _core.prefer_huge_pages(made.data_ptr(), made.nbytes)
+        return made
+    if kind == "jax":
+        return _core.empty(shape, dtype, like.__dlpack_device__()[1] if device_type(like) == "cuda" else None)
+    if kind == "cupy":
+        import cupy
+
+        with like.device:
+            return cupy.empty(shape, numpy_dtype(dtype))
+    return np.empty(shape, numpy_dtype(dtype))
+
+
+def finish(array: Array | None) -> Array | None:
+    """A JAX array over the memory that ``empty`` made for JAX; anything else unchanged."""
+    if array is None or hasattr(array, "shape"):
+        return array
+    import jax
+
+    return jax.dlpack.from_dlpack(array)
+
+
+def as_torch(array: Array) -> Array:
+    """The array as a torch tensor: the same memory wherever torch can read it."""
+    import torch
+
+    if isinstance(array, torch.Tensor):
+        return array
+    view = native(array)
+    if isinstance(view, tuple):
+        return as_torch(view[0]).view(torch.bfloat16)
+    if isinstance(view, np.ma.MaskedArray):
+        raise TypeError("a masked array")
+    if isinstance(view, np.ndarray):
+        # torch takes neither read-only arrays nor negative strides.
+        plain = view.flags.writeable and all(stride >= 0 for stride in view.strides)
+        return torch.from_numpy(view if plain else view.copy())
+    return torch.utils.dlpack.from_dlpack(view)
+
+
+def from_torch(kind: Kind, tensor: Array) -> Array:
+    """The same memory as an array of ``kind``."""
+    if kind == "jax":
+        import jax
+
+        return jax.dlpack.from_dlpack(tensor.contiguous())
+    if kind == "cupy":
+        import cupy
+
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
+
+            return cupy.from_dlpack(tensor.view(torch.int16)).view(numpy_dtype("bfloat16"))
+        return cupy.from_dlpack(tensor)
+    if kind == "numpy":
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
+
+            return tensor.view(torch.uint16).numpy().view(numpy_dtype("bfloat16"))
+        return tensor.numpy()
+    return tensor

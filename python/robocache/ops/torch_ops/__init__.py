@@ -1,0 +1,1 @@
+"""The ops as PyTorch operators: compiled, traced, differentiated."""

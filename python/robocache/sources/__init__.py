@@ -1,0 +1,129 @@
+"""Datasets people have, opened as episodes of streams: one module per format, found by looking at the files.
+
+A format's module has ``detect(path) -> bool``, cheap and never raising, and ``open(path, **options) -> Source``.
+What is read and what is lost: ``docs/formats.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .._core import FormatError
+from ..cache.episode import Source
+from ..text import did_you_mean
+from .reading.budget import BUDGET, Budget
+from .reading.guard import guarded
+from .reading.isolated import IsolatedSource
+from .reading.options import LIMITS, check_known, options_of
+from .reading.source import BaseSource
+
+FORMATS = {
+    "robocache": "a cache: a folder with manifest.json and shards",
+    "lerobot": "a folder with meta/info.json (LeRobot v2.1 or v3.0)",
+    "robomimic": "an HDF5 file with /data/demo_*",
+    "zarr": "a zarr folder or zip with data/ and meta/episode_ends (diffusion policy, UMI)",
+    "mcap": "an MCAP file, a ROS 2 bag folder, or a folder of these",
+    "calvin": "a folder with ep_start_end_ids.npy and one npz per step (CALVIN)",
+    "rlds": "a folder with features.json and *.tfrecord-* files (RLDS, Open X)",
+}
+
+ISOLATED = ("lerobot", "robomimic")
+"""Formats that are read in another process: their libraries crash or loop on malicious files."""
+
+SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
+"""Options that are True or False."""
+
+
+def detect(path: str | PathLike[str]) -> str | None:
+    """The name of the first format that recognises the path, or None."""
+    where = Path(path)
+    with BUDGET.call():
+        for name in FORMATS:
+            with suppress(Exception):  # of a zip file, for one, that is none
+                if _module(name).detect(where):
+                    return name
+    return None
+
+
+def open(path: str | PathLike[str], format: str | None = None, **options: Any) -> Source:
+    """Opens a dataset where it lies. ``format`` is found by looking, unless given; options are those of the format.
+
+    Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked) and ``follow_symlinks``
+    (out of the dataset's folder; False). What opening, or reading one episode, may take: ``max_bytes`` of memory (8
+    GiB), ``max_items`` records, chunks, files and values (200 million), and ``max_seconds`` of processor time (8 s and
+    1 s for each 256 KiB that the files store). A folder that ``ingest`` wrote is recognised too, and gives its
+    ``Cache``, which takes no options.
+
+    >>> import numpy as np, pathlib, robocache, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
+    >>> for step in range(3):
+    ...     np.savez(folder / f"episode_{step:07d}.npz", actions=np.full(7, step))
+    >>> np.save(folder / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    >>> robocache.open(folder).episode(0).streams["actions"].times
+    array([       0, 33333333, 66666667])
+    """
+    where = Path(path)
+    if not where.exists():
+        raise FileNotFoundError(f"open: {where} does not exist")
+    if format is not None and format not in FORMATS:
+        near = did_you_mean(str(format), FORMATS)
+        raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}{near}")
+    found = format or detect(where)
+    if found is None:
+        tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
+        raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
+    if options and found == "robocache":
+        raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
+    module = _module(found)
+    if found == "robocache":  # written here, and read natively: its errors are its own
+        return module.open(where)  # type: ignore[no-any-return]
+    _check_options(options)
+    check_known(found, module.open, options)
+    budget = Budget(**{name: options[name] for name in LIMITS if name in options})
+    given = {name: value for name, value in options.items() if name not in LIMITS}
+    isolated = found in ISOLATED
+    source: Source = IsolatedSource(where, found, budget, given) if isolated else open_here(where, found, budget, given)
+    if isinstance(source, BaseSource | IsolatedSource):
+        source.open_options = json.dumps(given, sort_keys=True, default=_plain)
+    return source
+
+
+def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Source:
+    """Opens a dataset in this process, whatever its format. Options have been checked."""
+    with budget.call() as meter, guarded(f"{format}: {path}", meter):
+        return _module(format).open(path, budget=budget, **options)  # type: ignore[no-any-return]
+
+
+def option_names() -> set[str]:
+    """The options of all formats."""
+    return {name for format in FORMATS for name in options_of(_module(format).open)}
+
+
+def _plain(option: Any) -> Any:
+    if isinstance(option, Mapping):
+        return dict(option)
+    return sorted(option) if isinstance(option, Set) else str(option)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Options whose wrong type would not be noticed further on: a text is as good as True where a switch is read."""
+    for name, value in options.items():
+        if name in SWITCHES and not isinstance(value, bool):
+            raise ValueError(f"open: {name} must be True or False, got {value!r}")
+        if name in LIMITS and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+            raise ValueError(f"open: {name} must be a number of {name[4:]} from 0, got {value!r}")
+        if name == "repair" and not isinstance(value, Mapping | None):
+            raise ValueError(f"open: repair must be a dict like {{'unsorted': 'sort'}}, got {value!r}")
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+__all__ = ["FORMATS", "detect", "open"]

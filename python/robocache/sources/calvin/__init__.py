@@ -1,0 +1,214 @@
+"""CALVIN: one npz per time step, episodes as ranges of step numbers, language as annotated ranges."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
+from ..reading.budget import BUDGET, Budget
+from ..reading.guard import OptionError
+from ..reading.paths import read_file
+from ..reading.repair import Repairer
+from ..reading.source import BaseSource, Rows
+from ..reading.times import checked_rate, index_to_ns
+from ..reading.zip_file import ERRORS, opened_zip
+from .language import Annotation, read_annotations
+from .npy import read_npy, read_npy_header
+
+RATE_HZ = 30.0
+MAX_INDEX_BYTES = 64 << 20
+ENDS = "ep_start_end_ids.npy"
+LANGUAGE = "lang_annotations/auto_lang_ann.npy"
+SPLITS = ("training", "validation")
+ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
+"""Euler angles, which wrap around: columns of these streams."""
+UNITS = "position in m, angles in rad, gripper"
+
+
+def detect(path: Path) -> bool:
+    try:
+        return any((path / folder / ENDS).is_file() for folder in ("", *SPLITS))
+    except OSError:
+        return False
+
+
+def open(
+    path: Path,
+    rate_hz: float = RATE_HZ,
+    split: str | None = None,
+    episodes: str = "recordings",
+    language: bool = True,
+    repair: Mapping[str, str] | None = None,
+    budget: Budget = BUDGET,
+    follow_symlinks: bool = False,
+) -> Calvin:
+    """``split``: training or validation, else both. ``episodes``: ``recordings``, or ``language`` for one episode per
+    annotated range. ``language``: read the annotations, with a reader that knows arrays, texts and numbers only."""
+    if episodes not in ("recordings", "language"):
+        raise OptionError(f"open: episodes must be recordings or language, got {episodes!r}")
+    if split is not None and split not in SPLITS:
+        raise OptionError(f"open: split must be one of {', '.join(SPLITS)}, got {split!r}")
+    chosen = SPLITS if split is None else (split,)
+    by_language = episodes == "language"
+    return Calvin(Path(path), checked_rate("rate_hz", rate_hz), chosen, by_language, language or by_language, (
+        repair, budget, follow_symlinks))  # fmt: skip
+
+
+class Calvin(BaseSource):
+    format = "calvin"
+
+    def __init__(
+        self,
+        path: Path,
+        rate_hz: float,
+        splits: tuple[str, ...],
+        by_language: bool,
+        language: bool,
+        shared: tuple[Any, ...],
+    ) -> None:
+        super().__init__(path, *shared)
+        self._rate_hz = rate_hz
+        self._ranges: list[tuple[str, int, int]] = []
+        self._annotations: dict[str, list[Annotation]] = {}
+        folders = [""] if (path / ENDS).is_file() else [s for s in splits if (path / s / ENDS).is_file()]
+        for folder in folders:
+            found = self._annotations[folder] = self._read_language(folder) if language else []
+            ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
+            self._ranges += [(folder, begin, end) for begin, end in ranges]
+        self._by_language = by_language
+        self.metadata = {
+            "splits": folders,
+            "annotations": {folder: len(found) for folder, found in self._annotations.items()},
+        }
+        if self._ranges:
+            folder, begin, _ = self._ranges[0]
+            self._add_specs(self.tree.file(_step(folder, begin)))
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def files(self) -> Iterable[Path]:
+        """The indices. Of the steps, which are millions, ``fingerprint`` keeps no list."""
+        names = [f"{folder}/{name}" for folder in self._annotations for name in (ENDS, LANGUAGE)]
+        return [path for name in names if (path := self.path / name.lstrip("/")).is_file()]
+
+    def fingerprint(self) -> str:
+        """Also of size and time of change of every step: steps are rewritten in place, which no folder shows."""
+        digest = hashlib.sha256(super().fingerprint().encode())
+        for folder in self._annotations:
+            total = 0  # of hashes: the same in whatever order the steps are listed
+            with os.scandir(self.path / folder) as steps:
+                for step in steps:
+                    if step.name.startswith("episode_") and step.name.endswith(".npz"):
+                        state = step.stat()
+                        text = f"{step.name}\0{state.st_size}\0{state.st_mtime_ns}"
+                        total += int.from_bytes(hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), "little")
+            digest.update(f"\0{folder}\0{total % 2**128}".encode())
+        return digest.hexdigest()
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        folder, begin, end = self._ranges[index]
+        num_rows = end - begin
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        present, stored, missing = [], 0, None
+        for row in range(num_rows):
+            self.budget.count(self.label(index))
+            try:
+                stored += os.stat(self.tree.root / _step(folder, begin + row)).st_size
+                present.append(row)
+            except FileNotFoundError:
+                missing = row if missing is None else missing
+                if self.policies["missing"] == "error":
+                    break
+        if missing is not None:
+            what = f"row {missing}: {_step(folder, begin + missing)} is missing"
+            for name in self.specs:
+                repairer.ask("missing", name, num_rows - len(present), what)
+        total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
+        self.budget.check(self.label(index), total, stored)
+        values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
+        for i, row in enumerate(present):
+            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
+        times = index_to_ns(np.array(present, np.int64), self._rate_hz)
+        inside = [a for a in self._annotations[folder] if begin <= a.begin and a.end <= end]
+        if self._by_language:
+            inside = [a for a in inside if (a.begin, a.end) == (begin, end)]
+        meta: dict[str, JSON] = {"split": folder, "first_step": begin, "last_step": end - 1}
+        meta["language"] = [
+            {"begin": a.begin - begin, "end": a.end - begin, "text": a.text, "task": a.task} for a in inside
+        ]
+        texts = list(dict.fromkeys(a.text for a in inside))
+        task = texts[0] if len(texts) == 1 or (texts and self._by_language) else None
+        return [Rows(spec, values[name], times.copy(), made=True) for name, spec in self.specs.items()], task, meta
+
+    def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
+        path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
+        data = read_file(path, MAX_INDEX_BYTES)
+        ranges = read_npy(io.BytesIO(data), len(data), f"calvin: {path}", self.budget)
+        if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
+            raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
+        self.budget.count(f"calvin: {path}", len(ranges))
+        for row, (begin, end) in enumerate(ranges.tolist()):
+            if begin < 0 or end < begin:
+                raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
+        return [(int(begin), int(end) + 1) for begin, end in ranges.tolist()]
+
+    def _read_language(self, folder: str) -> list[Annotation]:
+        name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
+        if not self.tree.has(name):
+            return []
+        annotations, others = read_annotations(self.tree.file(name), self.budget)
+        self.left_out += [LeftOut(f"{name}: {key}", "of the language, only texts and tasks are read") for key in others]
+        return annotations
+
+    def _add_specs(self, path: Path) -> None:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                with archive.open(member) as file:
+                    dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
+                if dtype.name not in DTYPES:
+                    raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numbers are read")
+                self.budget.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
+                meta = {"angles": list(ANGLES[name]), "units": UNITS} if name in ANGLES else {}
+                image = dtype == np.uint8 and len(shape) == 3
+                kind = "image" if image else "depth" if name.startswith("depth") and len(shape) == 2 else "vector"
+                self.specs[name] = StreamSpec(name, dtype.name, shape, kind, self._rate_hz, meta=meta)
+
+    def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
+        with opened_zip(path, f"calvin: {path}", self.budget) as archive:
+            members = {member.filename: member for member in archive.infolist()}
+            if new := [name for name in members if name.removesuffix(".npy") not in rows]:
+                raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
+            for name, row in rows.items():
+                member = members.get(f"{name}.npy")
+                where = f"calvin: {path}: {name}"
+                if member is None:
+                    raise FormatError(f"{where} is missing")
+                self.budget.check(where, member.file_size, member.compress_size)
+                try:
+                    with archive.open(member) as file:
+                        found = read_npy(file, member.file_size, where, self.budget)
+                except FormatError:
+                    raise
+                except ERRORS as error:
+                    raise FormatError(f"{where}: {error}") from error
+                if found.shape != row.shape or found.dtype != row.dtype:
+                    raise FormatError(
+                        f"{where} is {found.dtype} {found.shape}, in the first step {row.dtype} {row.shape}"
+                    )
+                row[...] = found
+
+
+def _step(folder: str, number: int) -> str:
+    name = f"episode_{number:07d}.npz"
+    return f"{folder}/{name}" if folder else name

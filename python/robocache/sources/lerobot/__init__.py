@@ -1,0 +1,294 @@
+"""LeRobot v3.0 and v2.1: Parquet tables of frames, pictures in them or in videos, all at one rate."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
+from ..reading.budget import BUDGET, Budget
+from ..reading.declared import as_declared, flat_values
+from ..reading.images import MAX_PICTURE_BYTES, decode_picture, picture_size
+from ..reading.paths import need, num_bytes, read_file
+from ..reading.repair import Repairer
+from ..reading.source import BaseSource, Rows
+from ..reading.times import checked_rate, index_to_ns
+from . import depth as depth_maps
+from . import meta as meta_files
+from .meta import Placed
+from .tables import Tables
+from .video import Frames, read_video
+
+AUTOMATIC = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+TASK = "task_index"
+"""A stream only where the task changes within an episode."""
+
+
+def detect(path: Path) -> bool:
+    try:
+        return (path / "meta" / "info.json").is_file()
+    except OSError:
+        return False
+
+
+def open(
+    path: Path,
+    video: bool = True,
+    rate_hz: float | None = None,
+    repair: Mapping[str, str] | None = None,
+    budget: Budget = BUDGET,
+    follow_symlinks: bool = False,
+) -> LeRobot:
+    """``video``: decode the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
+    the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``."""
+    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks))
+
+
+class LeRobot(BaseSource):
+    format = "lerobot"
+
+    def __init__(self, path: Path, video: bool, rate_hz: float | None, shared: tuple[Any, ...]) -> None:
+        super().__init__(path, *shared)
+        need("pyarrow.parquet", "lerobot")
+        info, problems = meta_files.read_info(self.tree, self.budget)
+        for problem in problems:
+            warnings.warn(f"open: {path}/meta/info.json: {problem}", stacklevel=4)
+        self._info = info
+        self._rate_hz = float(info["fps"]) if rate_hz is None else checked_rate("rate_hz", rate_hz)
+        self._given_rate = rate_hz is not None
+        self._tables = Tables(self.budget)
+        self._stats = meta_files.EpisodeStats(Tables(self.budget))
+        self._tasks = meta_files.read_tasks(self.tree, self._tables, self.budget)
+        self._episodes = meta_files.read_episodes(self.tree, self._tables, info, self.budget)
+        self._codes: dict[str, NDArray[Any]] = {}
+        """Of depth videos: the depth of each code."""
+        self.metadata = {
+            "info": info,
+            "tasks": {str(index): task for index, task in self._tasks.items()},
+            "stats": meta_files.read_stats(self.tree, self.budget),
+            "problems": problems,
+        }
+        self._add_specs(video)
+        self._list_columns()
+        if lost := [entry.name for entry in self.left_out if entry.option is None]:
+            self.metadata["left_out"] = lost
+
+    def _add_specs(self, video: bool) -> None:
+        for name, feature in self._info["features"].items():
+            where = f"lerobot: {self.path}/meta/info.json: feature {name}"
+            dtype, shape, names = meta_files.read_feature(where, feature)
+            spec: StreamSpec | LeftOut | None = None
+            if name in AUTOMATIC:
+                spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz) if self._is_task_stream(name) else None
+            elif dtype == "video" and not video:
+                spec = LeftOut(name, "videos are not decoded", "video=True")
+            elif dtype == "video" and depth_maps.is_depth_map(feature):
+                spec = self._depth_video(where, name, feature, shape, names)
+            elif dtype in ("image", "video"):
+                spec = self._pictures(name, feature, dtype, shape, names)
+            elif dtype in DTYPES:
+                spec = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
+            else:  # text, language, and what later versions add
+                spec = LeftOut(name, f"features of dtype {dtype} are not numbers")
+            if isinstance(spec, LeftOut):
+                self.left_out.append(spec)
+            elif spec is not None:
+                self.specs[spec.name] = spec
+        for name, spec in self.specs.items():
+            self.budget.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
+
+    def _is_task_stream(self, name: str) -> bool:
+        if name != TASK:
+            return False
+        told = any(placed.tasks for placed in self._episodes)
+        return any(len(placed.tasks) > 1 for placed in self._episodes) if told else len(self._tasks) > 1
+
+    def _list_columns(self) -> None:
+        """Columns that info.json does not declare are not read."""
+        if not self._episodes or not self.tree.has(self._episodes[0].data_file):
+            return
+        for name in self._tables.columns(self.tree.file(self._episodes[0].data_file)):
+            if name not in self._info["features"] and name not in AUTOMATIC:
+                self.left_out.append(LeftOut(name, "a column that meta/info.json does not declare"))
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def files(self) -> Iterable[Path]:
+        return [path for folder in ("meta", "data", "videos") for path in self.tree.glob(f"{folder}/**/*")]
+
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self.read(index, repairer, names)
+
+    def read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None = None
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        placed = self._episodes[index]
+        wanted = self.specs if names is None else names
+        specs = [spec for spec in self.specs.values() if spec.name in wanted and spec.name != TASK]
+        stored = [spec.name for spec in specs if spec.meta.get("stored") != "video"]
+        table = self._tables.episode(self.tree.file(placed.data_file), placed.index, [*AUTOMATIC, *stored])
+        num_rows = int(table.num_rows)
+        if placed.length is not None and placed.length != num_rows:
+            file = placed.data_file
+            what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
+            repairer.ask("missing", "timestamp", abs(placed.length - num_rows), what)
+        times = self._times(table)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs) * num_rows)
+        rows = []
+        for spec in specs:
+            if spec.meta.get("stored") == "video":
+                frames = Frames(spec, self._codes.get(spec.name))
+                clip, seconds = self._clip(placed, spec.name), self._video_seconds(table)
+                values, kept = read_video(clip, frames, seconds, self._info["fps"], repairer, self.budget)
+                rows.append(Rows(spec, values, times[kept]))
+            else:
+                where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
+                rows.append(Rows(spec, self._column(table, spec, where), times.copy()))
+        tasks = placed.tasks
+        if TASK in table.column_names:
+            numbers = self._numbers(table, TASK, repairer.where)
+            texts = {int(n): self._tasks.get(int(n), str(n)) for n in dict.fromkeys(numbers.tolist())}
+            tasks = list(texts.values()) or tasks
+            if TASK in wanted or (len(texts) > 1 and names is None):
+                shape = self.specs[TASK].shape if TASK in self.specs else (1,)
+                spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz)
+                rows.append(Rows(spec, numbers.reshape(num_rows, *shape), times.copy()))
+        meta: dict[str, JSON] = {"episode_index": placed.index, "tasks": tasks}
+        if placed.stats is not None:
+            meta["stats"] = self._stats.read(*placed.stats) if isinstance(placed.stats, tuple) else placed.stats
+        return rows, tasks[0] if len(tasks) == 1 else None, meta
+
+    def _times(self, table: Any) -> NDArray[Any]:
+        """Exact multiples of 1 / fps where the float32 timestamps say no more than that; else what they say."""
+        if "timestamp" not in table.column_names or self._given_rate:
+            return index_to_ns(self._frame_index(table), self._rate_hz)
+        stored = table.column("timestamp").to_numpy()
+        ideal = self._frame_index(table) / self._info["fps"]
+        if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
+            return index_to_ns(self._frame_index(table), self._rate_hz)
+        return np.asarray(stored, np.float64)
+
+    def _video_seconds(self, table: Any) -> NDArray[np.float64]:
+        """Where the rows are in their video: by the stored times, whatever rate the user gives."""
+        if "timestamp" in table.column_names:
+            return np.asarray(table.column("timestamp").to_numpy(), np.float64)
+        return np.asarray(self._frame_index(table) / self._info["fps"], np.float64)
+
+    def _frame_index(self, table: Any) -> NDArray[np.int64]:
+        if "frame_index" in table.column_names:
+            return np.asarray(table.column("frame_index").to_numpy(), np.int64)
+        return np.arange(table.num_rows, dtype=np.int64)
+
+    def _numbers(self, table: Any, name: str, where: str) -> NDArray[np.int64]:
+        values = flat_values(table.column(name).combine_chunks(), f"{where}, column {name}")
+        if values.dtype.kind not in "iu" or values.size != table.num_rows:
+            raise FormatError(f"{where}, column {name} must have one integer for each row, got {values.dtype}")
+        return values.astype(np.int64).reshape(-1)
+
+    def _column(self, table: Any, spec: StreamSpec, where: str) -> NDArray[Any]:
+        if spec.name not in table.column_names:
+            raise FormatError(f"{where}: there is no such column, which meta/info.json declares")
+        column = table.column(spec.name).combine_chunks()
+        if spec.meta.get("stored") == "image":
+            values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
+            for row in range(table.num_rows):
+                at = f"{where}, row {row}"
+                values[row] = self._decoded(self._picture(column[row].as_py(), at), spec, at)
+                self.budget.check_time(at)
+            return values
+        values = flat_values(column, where)
+        if values.dtype.name not in DTYPES:
+            raise FormatError(f"{where}: a column of {column.type} where {spec.dtype} is declared")
+        if values.size * spec.numpy_dtype.itemsize != num_bytes((table.num_rows,), spec.row_bytes):
+            raise FormatError(f"{where}: {values.size} values for {table.num_rows} rows of shape {spec.shape}")
+        values = values.reshape(int(table.num_rows), *spec.shape)
+        return as_declared(values, spec.dtype, where)
+
+    def _decoded(self, picture: bytes, spec: StreamSpec, where: str) -> NDArray[Any]:
+        if depth_maps.is_tiff(picture):
+            return depth_maps.decode_tiff(picture, spec.shape, spec.dtype, where, self.budget)
+        return decode_picture(picture, spec.shape, "lerobot", where, self.budget)
+
+    def _picture(self, cell: Any, where: str) -> bytes:
+        if isinstance(cell, dict):
+            if isinstance(data := cell.get("bytes"), bytes):
+                return data
+            if isinstance(cell.get("path"), str):
+                return read_file(self.tree.file(cell["path"]), MAX_PICTURE_BYTES)
+        if isinstance(cell, bytes):
+            return cell
+        raise FormatError(f"{where}: there is no picture")
+
+    def _pictures(
+        self, name: str, feature: Any, dtype: str, shape: tuple[int, ...], names: tuple[str, ...] | None
+    ) -> StreamSpec | LeftOut:
+        """Images, or depth where pictures have 16 bits or are floats. What is declared may be in another order, or
+        wrong; the first picture is not. One that is damaged is an error where the stream is read."""
+        found: tuple[tuple[int, ...], str | None] | None = None
+        if dtype == "image" and self._episodes:
+            try:
+                found = self._first_picture(name)
+            except FormatError:
+                found = None
+        size, pixel = found or (self._declared_size(name, shape, names), "uint8")
+        depth = depth_maps.is_depth_map(feature)
+        if pixel == "uint8" and not (depth and found):
+            return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta={"stored": dtype})
+        if pixel not in ("uint16", "float32"):
+            kind = "depth maps of 8 bits have no unit" if depth else "neither of 8 or 16 bits, nor floats"
+            return LeftOut(name, f"its pictures are {kind}")
+        unit = depth_maps.unit_of(feature) if depth else None
+        return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta={"stored": dtype})
+
+    def _first_picture(self, name: str) -> tuple[tuple[int, ...], str | None] | None:
+        first = self._episodes[0]
+        table = self._tables.episode(self.tree.file(first.data_file), first.index, [name])
+        if not table.num_rows or name not in table.column_names:
+            return None
+        where = f"lerobot: {self.path}: {first.data_file}, stream {name}, row 0"
+        picture = self._picture(table.column(name)[0].as_py(), where)
+        if depth_maps.is_tiff(picture):
+            return depth_maps.tiff_size(picture, where, self.budget)
+        return picture_size(picture, "lerobot", where, self.budget)
+
+    def _declared_size(self, name: str, shape: tuple[int, ...], names: tuple[str, ...] | None) -> tuple[int, ...]:
+        """(height, width, channels)"""
+        if len(shape) != 3:
+            raise FormatError(f"lerobot: {self.path}/meta/info.json: feature {name} must have 3 sizes, got {shape}")
+        first = names[0] if names else ""
+        channels_first = first.startswith("channel") or (not names and shape[0] in (1, 3) and shape[2] not in (1, 3))
+        return (shape[1], shape[2], shape[0]) if channels_first else shape
+
+    def _depth_video(
+        self, where: str, name: str, feature: dict[str, Any], shape: tuple[int, ...], names: tuple[str, ...] | None
+    ) -> StreamSpec | LeftOut:
+        info = feature.get("info")
+        pixels = info.get("video.pix_fmt") if isinstance(info, dict) else None
+        if pixels is not None and pixels != depth_maps.CODES:
+            return LeftOut(name, f"a depth map in a video of {str(pixels)[:40]}, read are those of {depth_maps.CODES}")
+        size = self._declared_size(name, (*shape, 1) if len(shape) == 2 else shape, names)[:2]
+        quantizer = depth_maps.quantizer_of(feature, where)
+        unit = depth_maps.unit_of(feature) or "mm"  # codes are in meters: the unit is a choice, and this LeRobot's
+        if quantizer.depth_max * depth_maps.MM_PER_M > np.iinfo(np.uint16).max:
+            unit = "m"
+        self._codes[name] = quantizer.table(unit)
+        meta = {"stored": "video", "quantizer": quantizer.to_json()}
+        return StreamSpec(name, self._codes[name].dtype.name, size, "depth", self._rate_hz, unit, meta=meta)
+
+    def _clip(self, placed: Placed, name: str) -> tuple[Path, float]:
+        """The video file of the episode and where in it the episode begins."""
+        if name not in placed.videos:
+            raise FormatError(
+                f"lerobot: {self.path}: meta/episodes names no video for {name} of episode {placed.index}"
+            )
+        file, begin_s = placed.videos[name]
+        return self.tree.file(file), begin_s

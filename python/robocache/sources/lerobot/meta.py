@@ -1,0 +1,214 @@
+"""The meta/ folder of a LeRobot dataset, v2.1 and v3.0: info, tasks, statistics, and where each episode lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..._core import FormatError
+from ...cache.episode import JSON
+from ..reading.budget import Budget
+from ..reading.json_file import load_json, load_json_lines
+from ..reading.paths import Tree, checked_shape
+from .tables import Tables
+
+DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+VIDEO_V21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+DATA_V30 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_V30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+KNOWN = {
+    *("codebase_version", "fps", "features", "total_episodes", "total_frames", "total_tasks", "total_videos"),
+    *("total_chunks", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb", "data_path", "video_path"),
+    *("robot_type", "splits", "tools"),
+}
+MAX_EPISODES = 50_000_000
+
+
+@dataclass
+class Placed:
+    """Where the frames of an episode are. ``videos``: file and the second at which the episode begins in it.
+    ``stats``: as v2.1 has them, or the file and the row of those of v3.0."""
+
+    index: int
+    data_file: str
+    length: int | None = None
+    tasks: list[str] = field(default_factory=list)
+    videos: dict[str, tuple[str, float]] = field(default_factory=dict)
+    stats: JSON | tuple[Path, int] = None
+
+
+def read_info(tree: Tree, budget: Budget) -> tuple[dict[str, Any], list[str]]:
+    """info.json with its usual faults mended, and what these were. Without features or a rate nothing can be read."""
+    path = tree.file("meta/info.json")
+    info = load_json(path, budget)
+    if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
+        raise FormatError(f"lerobot: {path} must be an object with features")
+    problems = [f"the key {key!r} is not known and left alone" for key in info if key not in KNOWN]
+    info["fps"] = _rate(path, info, problems)
+    version = str(info.get("codebase_version", ""))
+    split = not version.startswith("v2") and (tree.root / "meta/episodes").is_dir()
+    if not version.startswith(("v2", "v3")):
+        problems.append(f"codebase_version is {version!r}; the files are laid out as {'v3.0' if split else 'v2.1'}")
+    elif version.startswith("v3") and not split:
+        problems.append(f"codebase_version is {version!r}, but the files are laid out as v2.1")
+    info["layout"] = "v3.0" if split else "v2.1"
+    for key, default, marker in (
+        ("data_path", DATA_V30 if split else DATA_V21, "file_index" if split else "episode_index"),
+        ("video_path", VIDEO_V30 if split else VIDEO_V21, "file_index" if split else "episode_index"),
+    ):
+        given = info.get(key)
+        if given is not None and not (isinstance(given, str) and marker in given):
+            problems.append(f"{key} is {str(given)[:80]!r}, which is not of {info['layout']}; using {default!r}")
+        if not (isinstance(given, str) and marker in given):
+            info[key] = default
+    return info, problems
+
+
+def _rate(path: Path, info: dict[str, Any], problems: list[str]) -> float:
+    fps = info.get("fps")
+    if isinstance(fps, str):
+        problems.append(f"fps is the text {fps[:20]!r}")
+        try:
+            fps = float(fps)
+        except ValueError:
+            fps = None
+    if fps is None:
+        of_features = [f.get("fps") for f in info["features"].values() if isinstance(f, dict) and f.get("fps")]
+        fps = of_features[0] if of_features else None
+        if fps is not None:
+            problems.append(f"fps is missing; that of a feature is used, {fps}")
+    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps < 1e9:
+        raise FormatError(f"lerobot: {path}: fps must be a rate above 0, got {info.get('fps')!r}")
+    return float(fps)
+
+
+def read_feature(where: str, feature: Any) -> tuple[str, tuple[int, ...], tuple[str, ...] | None]:
+    """dtype, shape and channel names. Names come as a list, as {"motors": [...]}, or not at all."""
+    if not isinstance(feature, dict):
+        raise FormatError(f"{where} must be an object, got {str(feature)[:80]}")
+    shape = checked_shape(where, feature.get("shape", []))
+    names = feature.get("names")
+    if isinstance(names, dict):
+        lists = [value for value in names.values() if isinstance(value, list)]
+        names = lists[0] if len(lists) == 1 else list(names)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = None
+    return str(feature.get("dtype")), shape, tuple(names) if names else None
+
+
+def read_tasks(tree: Tree, tables: Tables, budget: Budget) -> dict[int, str]:
+    """Task texts by number: tasks.parquet (the text is pandas' index) or tasks.jsonl."""
+    if tree.has("meta/tasks.parquet"):
+        table = tables.whole(tree.file("meta/tasks.parquet"))
+        texts = [name for name in ("task", "__index_level_0__") if name in table.column_names]
+        if not texts or "task_index" not in table.column_names:
+            raise FormatError(f"lerobot: {tree.root}/meta/tasks.parquet must have a task and a task_index column")
+        numbers = table.column("task_index").to_pylist()
+        return {int(n): str(t) for n, t in zip(numbers, table.column(texts[0]).to_pylist(), strict=True)}
+    if tree.has("meta/tasks.jsonl"):
+        lines = load_json_lines(tree.file("meta/tasks.jsonl"), budget)
+        return {int(line["task_index"]): str(line["task"]) for line in lines if "task_index" in line and "task" in line}
+    return {}
+
+
+def read_stats(tree: Tree, budget: Budget) -> JSON:
+    """stats.json of the dataset; v2.1 has episodes_stats.jsonl, which goes to each episode instead."""
+    return load_json(tree.file("meta/stats.json"), budget) if tree.has("meta/stats.json") else None
+
+
+def read_episodes(tree: Tree, tables: Tables, info: dict[str, Any], budget: Budget) -> list[Placed]:
+    placed = _episodes_v30(tree, tables, info) if info["layout"] == "v3.0" else _episodes_v21(tree, info, budget)
+    return sorted(placed, key=lambda episode: episode.index)
+
+
+def _video_keys(info: dict[str, Any]) -> list[str]:
+    return [name for name, f in info["features"].items() if isinstance(f, dict) and f.get("dtype") == "video"]
+
+
+def _fill(template: str, **values: Any) -> str:
+    """A path template. Only the plain fields that LeRobot has: str.format would reach into attributes."""
+    filled = template
+    for name, value in values.items():
+        for form in ("", ":03d", ":06d"):
+            text = format(value, form[1:]) if not isinstance(value, str) else value
+            filled = filled.replace("{" + name + form + "}", text)
+    if "{" in filled or "}" in filled:
+        raise FormatError(f"lerobot: the path template {template[:200]!r} has a field that is not known")
+    return filled
+
+
+def _episodes_v21(tree: Tree, info: dict[str, Any], budget: Budget) -> list[Placed]:
+    lines = load_json_lines(tree.file("meta/episodes.jsonl"), budget)
+    stats = {}
+    if tree.has("meta/episodes_stats.jsonl"):
+        found = load_json_lines(tree.file("meta/episodes_stats.jsonl"), budget)
+        stats = {line["episode_index"]: line.get("stats") for line in found if "episode_index" in line}
+    size = info.get("chunks_size")
+    size = size if isinstance(size, int) and size > 0 else 1000
+    placed = []
+    for line in lines:
+        budget.count(f"lerobot: {tree.root}/meta/episodes.jsonl")
+        index = line.get("episode_index")
+        if not isinstance(index, int) or not 0 <= index < MAX_EPISODES:
+            raise FormatError(
+                f"lerobot: {tree.root}/meta/episodes.jsonl: episode_index must be a number, got {index!r}"
+            )
+        place = {"episode_chunk": index // size, "episode_index": index}
+        file = _fill(info["data_path"], **place)
+        videos = {key: (_fill(info["video_path"], video_key=key, **place), 0.0) for key in _video_keys(info)}
+        length = line.get("length")
+        tasks = [str(task) for task in line.get("tasks") or []]
+        length = length if isinstance(length, int) else None
+        placed.append(Placed(index, file, length, tasks, videos, stats.get(index)))
+    return placed
+
+
+def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Placed]:
+    keys = _video_keys(info)
+    numbers = ("chunk_index", "file_index", "from_timestamp")
+    wanted = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
+    wanted += [f"videos/{key}/{number}" for key in keys for number in numbers]
+    placed = []
+    for path in tree.glob("meta/episodes/**/*.parquet"):
+        names = tables.columns(path)
+        if "episode_index" not in names:
+            raise FormatError(f"lerobot: {path} has no column episode_index")
+        stats = any(name.startswith("stats/") for name in names)
+        for at, row in enumerate(tables.whole(path, wanted).to_pylist()):
+            tables.budget.count(f"lerobot: {path}")
+            place = {"chunk_index": row.get("data/chunk_index", 0), "file_index": row.get("data/file_index", 0)}
+            videos = {}
+            for key in keys:
+                chunk, file, begin_s = (row.get(f"videos/{key}/{number}") for number in numbers)
+                if file is not None:
+                    name = _fill(info["video_path"], video_key=key, chunk_index=chunk, file_index=file)
+                    videos[key] = (name, float(begin_s or 0.0))
+            tasks = [str(task) for task in row.get("tasks") or []]
+            length = row.get("length")
+            length = length if isinstance(length, int) else None
+            file = _fill(info["data_path"], **place)
+            placed.append(Placed(int(row["episode_index"]), file, length, tasks, videos, (path, at) if stats else None))
+    return placed
+
+
+class EpisodeStats:
+    """The statistics of episodes of v3.0: columns stats/<feature>/<statistic> of the tables in meta/episodes.
+
+    They are most of these tables, so they are read when an episode is. Those of the last file are kept.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._last: tuple[Path, Any] | None = None
+
+    def read(self, path: Path, row: int) -> dict[str, dict[str, JSON]]:
+        if self._last is None or self._last[0] != path:
+            names = [name for name in self.tables.columns(path) if name.startswith("stats/")]
+            self._last = (path, self.tables.whole(path, names))
+        stats: dict[str, dict[str, JSON]] = {}
+        for found in self._last[1].slice(row, 1).to_pylist():
+            for name, value in found.items():
+                feature, _, statistic = name[len("stats/") :].rpartition("/")
+                stats.setdefault(feature, {})[statistic] = value
+        return stats

@@ -1,0 +1,287 @@
+"""MCAP files and ROS 2 bag folders: every message of every topic at its own time, by a clock that the user chooses."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._core import FormatError
+from ...cache.episode import JSON, LeftOut
+from ..reading.budget import BUDGET, Budget
+from ..reading.guard import NeedsOption, OptionError
+from ..reading.paths import Tree, begins_with, read_file
+from ..reading.repair import Repairer
+from ..reading.source import BaseSource, Rows
+from .definitions import Definition, parse_definition
+from .messages import KNOWN, Collected, Part
+from .records import MAGIC, Channel, Data, Message, Schema, read_summary
+
+CLOCKS = ("log_time", "publish_time", "header.stamp")
+METADATA = "metadata.yaml"
+MAX_YAML_BYTES = 16 << 20
+SQLITE = b"SQLite format 3\0"
+
+
+def detect(path: Path) -> bool:
+    """Also bags of SQLite, so that open can say what to do with them."""
+    try:
+        if path.is_file():
+            return begins_with(path, MAGIC) or (path.suffix == ".db3" and begins_with(path, SQLITE))
+        return path.is_dir() and bool(_recordings(Tree(path, True), path))
+    except SqliteBagError:
+        return True
+    except (OSError, FormatError):
+        return False
+
+
+def open(
+    path: Path,
+    clock: str | None = None,
+    topics: Sequence[str] | None = None,
+    repair: Mapping[str, str] | None = None,
+    budget: Budget = BUDGET,
+    follow_symlinks: bool = False,
+) -> Mcap:
+    """``clock`` must be chosen: ``log_time`` (when it was recorded), ``publish_time`` (when it was sent) or
+    ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these."""
+    if topics is not None and (isinstance(topics, str) or not all(isinstance(name, str) for name in topics)):
+        raise OptionError(f"open: topics must be a list of names, got {topics!r}")
+    return Mcap(Path(path), clock, topics, (repair, budget, follow_symlinks))
+
+
+@dataclass(frozen=True)
+class Topic:
+    """``reason``: why it is left out; empty where it is read."""
+
+    name: str
+    schema: str
+    reason: str = ""
+
+
+class Mcap(BaseSource):
+    format = "mcap"
+
+    def __init__(self, path: Path, clock: str | None, topics: Sequence[str] | None, shared: tuple[Any, ...]) -> None:
+        super().__init__(path, *shared)
+        if path.is_file() and begins_with(path, SQLITE):
+            raise SqliteBagError(path)
+        self._recordings = [[path]] if path.is_file() else _recordings(self.tree, path)
+        if not self._recordings:
+            raise FormatError(f"mcap: {path} has no MCAP file")
+        if clock not in CLOCKS:
+            kind = NeedsOption if clock is None else OptionError
+            raise kind(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._silent: set[str] = set()
+        """Topics without messages, by the statistics of the files."""
+        for file in self.files():
+            self._add_topics(file)
+        if topics is not None and (unknown := [name for name in topics if name not in self._topics]):
+            raise OptionError(f"open: topics must be among {', '.join(self._topics)}, got {unknown[0]!r}")
+        chosen = {name: topic for name, topic in self._topics.items() if topics is None or name in topics}
+        self._wanted = {name: topic for name, topic in chosen.items() if not topic.reason}
+        self._add_specs()
+        self._add_left_out(chosen)
+        self.metadata = {
+            "clock": clock,
+            "topics": {name: topic.schema for name, topic in self._topics.items()},
+            "left_out": [left.name for left in self.left_out],
+        }
+
+    def _add_topics(self, file: Path) -> None:
+        """From the summary where it has a checksum, else from the data: all of it is read."""
+        summary = read_summary(file, self.budget)
+        data = Data(file, self.budget)
+        if not summary.checked or not summary.channels:
+            for _ in data.messages():
+                pass
+            schemas, channels, counts = data.schemas, data.channels, data.counts
+        else:
+            schemas, channels = summary.schemas, summary.channels
+            stated = summary.statistics
+            counts = stated.by_channel if stated is not None else {}
+            if stated is not None and (stated.num_attachments or stated.num_metadata):
+                what = f"{stated.num_attachments} attachments and {stated.num_metadata} metadata records"
+                self.left_out.append(LeftOut(file.name, f"{what} are not read"))
+        heard = {channel.topic for number, channel in channels.items() if counts.get(number, 0 if counts else 1)}
+        for channel in channels.values():
+            topic = _topic(channel, schemas.get(channel.schema_id))
+            known = self._topics.setdefault(channel.topic, topic)
+            if known.schema != topic.schema:
+                raise FormatError(f"mcap: {file}: topic {topic.name} is {topic.schema}, elsewhere {known.schema}")
+            if topic.reason and not known.reason:
+                self._topics[channel.topic] = topic
+            if channel.topic in heard:
+                self._silent.discard(channel.topic)
+            elif known is topic:
+                self._silent.add(channel.topic)
+
+    def _add_specs(self) -> None:
+        """Sizes are in the messages: the specs are those of the first message of each topic."""
+        left = {name: topic for name, topic in self._wanted.items() if name not in self._silent}
+        for recording in self._recordings:
+            if not left:
+                return
+            for name, collected in self._collect(recording, left, first=True).items():
+                self.specs.update({part.spec.name: part.spec for part in collected.parts()})
+                if collected.times:
+                    del left[name]
+
+    def _add_left_out(self, chosen: Mapping[str, Topic]) -> None:
+        for name, topic in chosen.items():
+            if topic.reason:
+                self.left_out.append(LeftOut(name, topic.reason))
+            elif name in self._silent:
+                self.left_out.append(LeftOut(name, "it has no messages"))
+        for recording in self._recordings if self.path.is_dir() else ():
+            bag = recording[0].parent
+            if (bag / METADATA).exists():
+                listed = {file.name for file in recording}
+                others = [file.name for file in sorted(bag.glob("*.mcap")) if file.name not in listed]
+                self.left_out += [LeftOut(name, f"{METADATA} does not list it") for name in others]
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def files(self) -> Iterable[Path]:
+        return list({file: None for recording in self._recordings for file in recording})
+
+    def label(self, index: int) -> str:
+        return f"mcap: {self._recordings[index][0]}: episode {index}"
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        collected = self._collect(self._recordings[index], self._wanted)
+        rows = []
+        for topic in collected.values():
+            if self._clock == "header.stamp" and topic.times and not any(topic.times):
+                raise FormatError(
+                    f"{repairer.where}, topic {topic.topic}: header.stamp is 0 in all {len(topic.times)} messages, so "
+                    "it was never set; clock='log_time' or clock='publish_time' reads it, topics= leaves it out"
+                )
+            for part in topic.parts():
+                self._check_same(part, repairer.where)
+                rows.append(Rows(part.spec, part.values, np.array(topic.times, np.int64), part.offsets))
+        present = {r.spec.name for r in rows}
+        for name, spec in self.specs.items():
+            if name not in present:
+                offsets = np.zeros(1, np.int64) if spec.kind == "points" else None
+                rows.append(Rows(spec, np.empty((0, *spec.shape), spec.numpy_dtype), np.empty(0, np.int64), offsets))
+        files = [file.name for file in self._recordings[index]]
+        return rows, None, {"files": files, "clock": self._clock}
+
+    def _check_same(self, part: Part, where: str) -> None:
+        spec = self.specs.setdefault(part.spec.name, part.spec)
+        if (spec.shape, spec.dtype, spec.names) != (part.spec.shape, part.spec.dtype, part.spec.names):
+            raise FormatError(
+                f"{where}, stream {spec.name}: rows are {part.spec.dtype} {part.spec.shape} of {part.spec.names}, "
+                f"in the dataset's first message {spec.dtype} {spec.shape} of {spec.names}"
+            )
+
+    def _collect(self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False) -> dict[str, Collected]:
+        """Decodes the messages of the topics; only the first one of each where ``first``."""
+        collected = {name: Collected(name, topic.schema, self.budget) for name, topic in topics.items()}
+        total = 0
+        for file in files:
+            data = Data(file, self.budget)
+            definitions: dict[int, Definition] = {}
+            for channel, message in data.messages():
+                topic = collected.get(channel.topic)
+                if topic is None:
+                    if channel.topic not in self._topics:
+                        raise FormatError(f"mcap: {file}: topic {channel.topic} is not in the summary of the file")
+                    continue
+                if first and topic.times:
+                    continue
+                where = f"mcap: {file}, topic {channel.topic}, message {len(topic.times)}"
+                total += len(message.data)
+                self.budget.check(f"mcap: {file}", total)
+                if (definition := definitions.get(channel.schema_id)) is None:
+                    definition = self._definition(data.schemas.get(channel.schema_id), topics[channel.topic], where)
+                    definitions[channel.schema_id] = definition
+                try:
+                    decoded = definition.read(message.data)
+                except (ValueError, struct.error) as error:
+                    raise FormatError(f"{where}: {error}") from error
+                topic.add(decoded, self._time(message, decoded, where), where)
+                if first and all(other.times for other in collected.values()):
+                    return collected
+        return collected
+
+    def _definition(self, schema: Schema | None, topic: Topic, where: str) -> Definition:
+        if schema is None or schema.name != topic.schema:
+            raise FormatError(f"{where}: its type is not defined before it")
+        try:
+            return parse_definition(schema.name, schema.data, self.budget)
+        except ValueError as error:
+            raise FormatError(f"{where}: the definition of {schema.name} cannot be read: {error}") from error
+
+    def _time(self, message: Message, decoded: Any, where: str) -> int:
+        if self._clock == "header.stamp":
+            header = getattr(decoded, "header", None)
+            if header is None:
+                raise FormatError(f"{where}: the message has no header.stamp; choose another clock, or other topics")
+            seconds = header.stamp.sec - (1 << 32 if header.stamp.sec >= 1 << 31 else 0)  # int32, in some definitions u
+            return int(seconds * 10**9 + header.stamp.nanosec)
+        time = message.log_time if self._clock == "log_time" else message.publish_time
+        if time >= 1 << 63:
+            raise FormatError(f"{where}: {self._clock} is {time}, which is after the year 2262")
+        return time
+
+
+def _topic(channel: Channel, schema: Schema | None) -> Topic:
+    name = "" if schema is None else schema.name
+    reason = ""
+    if name not in KNOWN:
+        reason = f"messages of type {name} are not read" if name else "its messages have no type"
+    elif channel.encoding != "cdr":
+        reason = f"messages are encoded as {channel.encoding or 'nothing'}, only cdr is read"
+    elif schema is not None and schema.encoding != "ros2msg":
+        reason = f"its type is defined in {schema.encoding or 'nothing'}, only ros2msg is read"
+    return Topic(channel.topic, name, reason)
+
+
+class SqliteBagError(FormatError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"mcap: {path} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
+            "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
+        )
+
+
+def _recordings(tree: Tree, path: Path) -> list[list[Path]]:
+    """The files of each episode: a bag folder is one, every other MCAP file is one; also of folders of these."""
+    if (path / METADATA).exists():
+        return [_bag_files(tree, path)]
+    found = [[file] for file in sorted(path.glob("*.mcap"))]
+    found += [_bag_files(tree, bag.parent) for bag in sorted(path.glob(f"*/{METADATA}"))]
+    for files in found:
+        for file in files:
+            tree.check(file)
+    return found
+
+
+def _bag_files(tree: Tree, bag: Path) -> list[Path]:
+    """The files that metadata.yaml lists, in their order. Only that list is read, so no YAML reader is needed."""
+    path = tree.file((bag / METADATA).relative_to(tree.root))
+    lines = iter(read_file(path, MAX_YAML_BYTES).decode("utf-8", "replace").splitlines())
+    names: list[str] = []
+    for line in lines:
+        if line.strip() == "relative_file_paths:":
+            for entry in lines:
+                if not entry.strip().startswith("-"):
+                    break
+                names.append(entry.strip()[1:].strip().strip("'\""))
+            break
+    if not names:
+        raise FormatError(f"mcap: {bag}/{METADATA} lists no files under relative_file_paths")
+    if other := [name for name in names if not name.endswith(".mcap")]:
+        if ".db3" in other[0]:  # .db3.zstd too
+            raise SqliteBagError(bag / other[0])
+        raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
+    return [Tree(bag, tree.follow_symlinks).file(name) for name in names]

@@ -1,0 +1,231 @@
+"""ROS 2 messages to rows: which streams a topic of each message type becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from ...cache.episode import StreamSpec
+from ..reading.budget import Budget
+from ..reading.images import decode_picture, picture_size
+
+
+@dataclass
+class Part:
+    """One stream of a topic: JointState, for one, has positions, velocities and efforts."""
+
+    spec: StreamSpec
+    values: NDArray[Any]
+    offsets: NDArray[np.int64] | None = None
+
+
+@dataclass
+class Row:
+    """What one message adds to a stream ``<topic>/<name>``, or ``<topic>`` where there is no name."""
+
+    name: str
+    values: NDArray[Any]
+    kind: str = "vector"
+    names: tuple[str, ...] | None = None
+    unit: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+XYZ = ("x", "y", "z")
+XYZW = ("x", "y", "z", "w")
+TURN = {"method": "slerp_xyzw"}
+"""How ``align`` must read a quaternion."""
+POINT_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
+PIXELS = {
+    **{"rgb8": ("u1", 3), "bgr8": ("u1", 3), "rgba8": ("u1", 4), "bgra8": ("u1", 4), "mono8": ("u1", 1)},
+    **{"8UC1": ("u1", 1), "8UC3": ("u1", 3), "mono16": ("u2", 0), "16UC1": ("u2", 0), "32FC1": ("f4", 0)},
+}
+"""Encoding: type and channels of a pixel; 0 channels: depth, (height, width)."""
+
+
+def _joint_state(message: Any, where: str, budget: Budget) -> list[Row]:
+    names = tuple(message.name) or None
+    fields = (("position", "rad"), ("velocity", "rad/s"), ("effort", "N m"))
+    rows = [Row(name, _floats(getattr(message, name)), names=names, unit=unit) for name, unit in fields]
+    return [row for row in rows if len(row.values)]
+
+
+def _imu(message: Any, where: str, budget: Budget) -> list[Row]:
+    return [
+        Row("orientation", _named(message.orientation, XYZW), names=XYZW, meta=dict(TURN)),
+        Row("angular_velocity", _named(message.angular_velocity, XYZ), names=XYZ, unit="rad/s"),
+        Row("linear_acceleration", _named(message.linear_acceleration, XYZ), names=XYZ, unit="m/s^2"),
+    ]
+
+
+def _wrench(message: Any, where: str, budget: Budget) -> list[Row]:
+    force, torque = message.wrench.force, message.wrench.torque
+    return [
+        Row("force", _named(force, XYZ), names=XYZ, unit="N"),
+        Row("torque", _named(torque, XYZ), names=XYZ, unit="N m"),
+    ]
+
+
+def _pose(message: Any, where: str, budget: Budget) -> list[Row]:
+    pose = message.pose
+    return [
+        Row("position", _named(pose.position, XYZ), names=XYZ, unit="m"),
+        Row("orientation", _named(pose.orientation, XYZW), names=XYZW, meta=dict(TURN)),
+    ]
+
+
+def _twist(message: Any, where: str, budget: Budget) -> list[Row]:
+    linear, angular = message.twist.linear, message.twist.angular
+    return [
+        Row("linear", _named(linear, XYZ), names=XYZ, unit="m/s"),
+        Row("angular", _named(angular, XYZ), names=XYZ, unit="rad/s"),
+    ]
+
+
+def _multi_array(message: Any, where: str, budget: Budget) -> list[Row]:
+    return [Row("", _floats(message.data))]
+
+
+def _image(message: Any, where: str, budget: Budget) -> list[Row]:
+    if message.encoding not in PIXELS:
+        raise FormatError(f"{where}: pixels are {message.encoding!r}; read are {', '.join(PIXELS)}")
+    dtype, channels = PIXELS[message.encoding]
+    pixel = np.dtype(dtype).newbyteorder(">" if message.is_bigendian else "<")
+    width = message.width * max(channels, 1) * pixel.itemsize
+    data = np.frombuffer(bytes(message.data), np.uint8)
+    if message.step < width or len(data) < message.step * message.height:
+        raise FormatError(
+            f"{where}: {message.height} x {message.width} {message.encoding} with step {message.step} "
+            f"does not fit into {len(data)} bytes"
+        )
+    rows = data[: message.step * message.height].reshape(message.height, message.step)[:, :width]
+    pixels = np.ascontiguousarray(rows).view(pixel).astype(np.dtype(dtype))
+    if channels == 0:
+        unit = "m" if dtype == "f4" else "mm"
+        return [Row("", pixels.reshape(message.height, message.width), "depth", unit=unit)]
+    pixels = pixels.reshape(message.height, message.width, channels)
+    if message.encoding.startswith("bgr"):
+        pixels = pixels[:, :, [2, 1, 0, *range(3, channels)]]
+    return [Row("", pixels, "image", meta={"encoding": message.encoding})]
+
+
+def _compressed_image(message: Any, where: str, budget: Budget) -> list[Row]:
+    data = bytes(message.data)
+    shape, _ = picture_size(data, "mcap", where, budget)
+    kind = "image" if len(shape) == 3 else "depth"
+    return [Row("", decode_picture(data, shape, "mcap", where, budget), kind, meta={"encoding": message.format})]
+
+
+def _point_cloud(message: Any, where: str, budget: Budget) -> list[Row]:
+    """Fields as float32, or float64 where one of the fields is."""
+    fields = [f for f in message.fields if f.count == 1 and f.datatype in POINT_TYPES]
+    if not fields:
+        raise FormatError(f"{where}: the point cloud has no field that is read")
+    order = ">" if message.is_bigendian else "<"
+    types = [np.dtype(order + POINT_TYPES[f.datatype]) for f in fields]
+    if any(f.offset + t.itemsize > message.point_step for f, t in zip(fields, types, strict=True)):
+        raise FormatError(f"{where}: a field of the points lies outside of point_step {message.point_step}")
+    row_bytes = message.width * message.point_step
+    data = np.frombuffer(bytes(message.data), np.uint8)
+    if message.row_step < row_bytes or len(data) < message.row_step * message.height:
+        raise FormatError(
+            f"{where}: {message.height} x {message.width} points of {message.point_step} bytes "
+            f"with row_step {message.row_step} do not fit into {len(data)} bytes"
+        )
+    record = np.dtype(
+        {
+            "names": [str(i) for i in range(len(fields))],
+            "formats": types,
+            "offsets": [f.offset for f in fields],
+            "itemsize": message.point_step,
+        }
+    )
+    rows = data[: message.row_step * message.height].reshape(message.height, message.row_step)[:, :row_bytes]
+    points = np.ascontiguousarray(rows).reshape(-1).view(record)
+    wide = any(t.itemsize == 8 or t.name in ("int32", "uint32") for t in types)
+    values = np.empty((len(points), len(fields)), np.float64 if wide else np.float32)
+    for i in range(len(fields)):
+        values[:, i] = points[str(i)]
+    return [Row("", values, "points", tuple(f.name for f in fields), "m")]
+
+
+KNOWN: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
+    "sensor_msgs/msg/JointState": _joint_state,
+    "sensor_msgs/msg/Imu": _imu,
+    "geometry_msgs/msg/WrenchStamped": _wrench,
+    "geometry_msgs/msg/PoseStamped": _pose,
+    "geometry_msgs/msg/TwistStamped": _twist,
+    "sensor_msgs/msg/PointCloud2": _point_cloud,
+    "sensor_msgs/msg/Image": _image,
+    "sensor_msgs/msg/CompressedImage": _compressed_image,
+    "std_msgs/msg/Float64MultiArray": _multi_array,
+}
+
+
+class Collected:
+    """The messages of one topic of an episode, turned into rows one by one."""
+
+    def __init__(self, topic: str, schema: str, budget: Budget) -> None:
+        self.topic = topic
+        self.times: list[int] = []
+        self._turn = KNOWN[schema]
+        self._rows: list[list[Row]] = []
+        self._budget = budget
+        self._bytes = 0
+
+    def add(self, message: Any, time_ns: int, where: str) -> None:
+        rows = self._turn(message, where, self._budget)
+        if self._rows:
+            self._check_like_the_first(rows, where)
+        self._bytes += sum(row.values.nbytes for row in rows)
+        self._budget.check(where, self._bytes)
+        self._rows.append(rows)
+        self.times.append(time_ns)
+
+    def _check_like_the_first(self, rows: list[Row], where: str) -> None:
+        first = self._rows[0]
+        if [row.name for row in rows] != [row.name for row in first]:
+            raise FormatError(f"{where}: it has {_listed(rows)}, the first message {_listed(first)}")
+        for row, other in zip(rows, first, strict=True):
+            skip = 1 if row.kind == "points" else 0
+            same = row.values.shape[skip:] == other.values.shape[skip:] and row.values.dtype == other.values.dtype
+            if not same or row.names != other.names:
+                raise FormatError(
+                    f"{where}: {row.name or 'rows'} {row.values.dtype} {row.values.shape} of {row.names}, in the first "
+                    f"message {other.values.dtype} {other.values.shape} of {other.names}"
+                )
+
+    def parts(self) -> list[Part]:
+        if not self._rows:
+            return []
+        return [self._part(i, row) for i, row in enumerate(self._rows[0])]
+
+    def _part(self, i: int, first: Row) -> Part:
+        name = f"{self.topic}/{first.name}" if first.name else self.topic
+        values = [rows[i].values for rows in self._rows]
+        points = first.kind == "points"
+        shape = first.values.shape[1:] if points else first.values.shape
+        spec = StreamSpec(
+            name, first.values.dtype.name, shape, first.kind, unit=first.unit, names=first.names, meta=first.meta
+        )
+        if not points:
+            return Part(spec, np.stack(values))
+        sizes = [len(v) for v in values]
+        return Part(spec, np.concatenate(values), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def _listed(rows: list[Row]) -> str:
+    return ", ".join(row.name for row in rows) or "nothing"
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    return np.asarray(values, np.float64).reshape(-1)
+
+
+def _named(value: Any, names: tuple[str, ...]) -> NDArray[np.float64]:
+    return np.array([getattr(value, name) for name in names], np.float64)

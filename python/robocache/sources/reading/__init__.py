@@ -1,0 +1,1 @@
+"""What every format reads with: limits, paths, checks, and a process of its own for libraries that crash."""

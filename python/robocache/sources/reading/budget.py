@@ -1,0 +1,131 @@
+"""What reading may cost: bytes, items and seconds. ``Budget`` is the setting; each open or episode has a meter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from ..._core import FormatError
+
+EXPANSION = 1000
+"""A file may declare this many times the bytes that it stores."""
+FREE_BYTES = 64 << 20
+"""Below this many bytes, expansion is not checked."""
+FREE_ITEMS = 1 << 18
+ITEMS_PER_BYTE = 8
+"""Items above ``FREE_ITEMS`` that each stored byte allows: a message of 100 bytes may be packed into a few."""
+BASE_SECONDS = 8.0
+BYTES_PER_SECOND = 256 << 10
+"""Stored bytes that allow one second more: a tenth of what the slowest reader handles."""
+ENTRY_BYTES = 4096
+"""What an entry of a folder counts as stored bytes."""
+LOOK_EVERY = 256
+"""Items between two looks at the clock."""
+
+
+@dataclass
+class Meter:
+    """What one call has used so far."""
+
+    items: int = 0
+    stored_bytes: int = 0
+    began_s: float = field(default_factory=time.thread_time)
+    thread: int = field(default_factory=threading.get_ident)
+    next_look: int = LOOK_EVERY
+
+
+_METER: ContextVar[Meter | None] = ContextVar("robocache_meter", default=None)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one call of ``open`` or ``episode`` may take. Has no state: several threads may share it.
+
+    ``max_seconds`` is processor time of the calling thread, so that a slow disk or a busy machine is no error. None:
+    8 s and 1 s for each 256 KiB that the files store.
+    """
+
+    max_bytes: int = 8 << 30
+    max_items: int = 200_000_000
+    max_seconds: float | None = None
+
+    @contextmanager
+    def call(self) -> Iterator[Meter]:
+        """A call begins: its items and seconds count from 0."""
+        meter = Meter()
+        token = _METER.set(meter)
+        try:
+            yield meter
+        finally:
+            _METER.reset(token)
+
+    def check(self, where: str, needed: int, stored: int | None = None) -> None:
+        """FormatError where ``needed`` bytes, declared by a file, are too many, or too many for ``stored`` bytes."""
+        if needed < 0 or needed > self.max_bytes:
+            raise FormatError(
+                f"{where} declares {needed} bytes, more than the limit of {self.max_bytes}; max_bytes sets it"
+            )
+        if stored is not None and needed > FREE_BYTES and needed > stored * EXPANSION:
+            raise FormatError(
+                f"{where} declares {needed} bytes in {stored} stored ones: "
+                f"more than {EXPANSION} times as many, refused as a decompression bomb"
+            )
+
+    def count(self, where: str, items: int = 1) -> None:
+        """Counts records, chunks, files, values, ... that a loop is about to go over. Call it before the work."""
+        meter = _METER.get()
+        if meter is None:
+            return
+        meter.items += items
+        if meter.items > self.max_items:
+            raise FormatError(
+                f"{where}: {meter.items} items, more than the limit of {self.max_items}; max_items sets it"
+            )
+        if meter.items > FREE_ITEMS + ITEMS_PER_BYTE * meter.stored_bytes:
+            raise FormatError(
+                f"{where}: {meter.items} items in {meter.stored_bytes} stored bytes, refused as a decompression bomb"
+            )
+        if meter.items >= meter.next_look:
+            meter.next_look = meter.items + LOOK_EVERY
+            self.check_time(where)
+
+    def check_time(self, where: str) -> None:
+        """FormatError where the call has taken too long. For loops whose turns are long; ``count`` looks too."""
+        meter = _METER.get()
+        if meter is None or meter.thread != threading.get_ident():
+            return
+        allowed = self.seconds_left(meter)
+        if allowed < 0:
+            total = self.max_seconds_of(meter)
+            raise FormatError(f"{where}: reading took more than {total:.0f} s of processor time; max_seconds sets it")
+
+    def max_seconds_of(self, meter: Meter) -> float:
+        if self.max_seconds is not None:
+            return self.max_seconds
+        return BASE_SECONDS + meter.stored_bytes / BYTES_PER_SECOND
+
+    def seconds_left(self, meter: Meter | None = None) -> float:
+        """Of the call that runs, or of a new one where none does. For the limits of a child process."""
+        meter = meter or _METER.get() or Meter()
+        return self.max_seconds_of(meter) - (time.thread_time() - meter.began_s)
+
+
+BUDGET = Budget()
+"""The default."""
+
+
+def add_stored(num_bytes: int) -> None:
+    """The call that runs reads a file of this size: it may take longer, and have more items."""
+    meter = _METER.get()
+    if meter is not None:
+        meter.stored_bytes += num_bytes
+
+
+def stored_bytes() -> int:
+    """What the files that the running call has read store."""
+    meter = _METER.get()
+    return meter.stored_bytes if meter is not None else 0

@@ -1,0 +1,136 @@
+"""Encoded pictures: PNG and JPEG to uint8 (height, width, channels), with the work checked before they are decoded."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from .budget import Budget
+from .paths import need
+
+MAX_PICTURE_BYTES = 256 << 20
+"""Of an encoded picture."""
+MODES = {"L": 1, "RGB": 3, "RGBA": 4}
+PNG = b"\x89PNG\r\n\x1a\n"
+PNG_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+"""The parts that decide what the pixels are. Texts and profiles may be bombs of their own, so they are left out."""
+JPEG = b"\xff\xd8"
+JPEG_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+"""The next marker in coded data: neither a stuffed byte nor a restart."""
+JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+SCAN, END = 0xDA, 0xD9
+MAX_SCANS = 16
+MAX_SCANNED_PIXELS = 1 << 29
+"""Of all scans of a progressive JPEG, where it has more than MAX_SCANS: each goes over the whole picture."""
+
+
+def picture_size(data: bytes, extra: str, where: str, budget: Budget) -> tuple[tuple[int, ...], str]:
+    """(height, width, channels) and dtype of an encoded picture, from its header."""
+    with _opened(data, extra, where, budget) as image:
+        wide = image.mode.startswith("I") or image.mode == "F"
+        if wide:
+            return (image.height, image.width), "uint16" if image.mode.startswith("I") else "float32"
+        return (image.height, image.width, MODES.get(image.mode, 3)), "uint8"
+
+
+def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, budget: Budget) -> NDArray[Any]:
+    """The picture, which must have that shape; 16-bit grey pictures (depth) give uint16 (height, width)."""
+    with _opened(data, extra, where, budget) as image:
+        size = (image.height, image.width)
+        if size != tuple(shape[:2]):
+            raise FormatError(
+                f"{where}: the picture is {size[0]} x {size[1]}, the stream's are {shape[0]} x {shape[1]}"
+            )
+        try:
+            if len(shape) == 2:
+                return np.asarray(image).astype(np.uint16 if image.mode.startswith("I") else np.float32)
+            mode = next((mode for mode, channels in MODES.items() if channels == shape[2]), "RGB")
+            pixels = np.asarray(image if image.mode == mode else image.convert(mode), np.uint8)
+        except (OSError, ValueError, SyntaxError) as error:
+            raise FormatError(f"{where}: the picture cannot be decoded: {error}") from error
+    return pixels.reshape(shape)
+
+
+def _opened(data: bytes, extra: str, where: str, budget: Budget) -> Any:
+    pillow = need("PIL.Image", extra)
+    budget.count(where)
+    budget.check_time(where)
+    try:
+        plain = checked_picture(data, where, budget)
+        return pillow.open(io.BytesIO(plain), formats=("PNG", "JPEG"))
+    except FormatError:
+        raise
+    except (OSError, ValueError, SyntaxError, struct.error, pillow.DecompressionBombError) as error:
+        raise FormatError(f"{where}: neither a PNG nor a JPEG picture: {error}") from error
+
+
+def checked_picture(data: bytes, where: str, budget: Budget) -> bytes:
+    """The picture without parts that its pixels do not need; FormatError where decoding would take too much.
+
+    Raises ValueError, IndexError or struct.error where the parts do not fit together.
+    """
+    if len(data) > MAX_PICTURE_BYTES:
+        raise FormatError(f"{where}: the picture has {len(data)} bytes, more than {MAX_PICTURE_BYTES}")
+    if data.startswith(PNG):
+        return _checked_png(data, where, budget)
+    if data.startswith(JPEG):
+        _check_jpeg(data, where, budget)
+        return data
+    raise ValueError("it begins as neither")
+
+
+def _checked_png(data: bytes, where: str, budget: Budget) -> bytes:
+    """Part: length u32 | name | content | checksum u32."""
+    width, height = struct.unpack_from(">II", data, 16)
+    budget.check(where, height * width * 4, len(data))
+    at, kept, dropped = len(PNG), [PNG], False
+    while at + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, at)
+        if length > len(data) - at - 12:
+            break  # cut off: the decoder says so
+        budget.count(where)
+        if name in PNG_PARTS:
+            kept.append(data[at : at + 12 + length])
+        else:
+            dropped = True
+        at += 12 + length
+        if name == b"IEND":
+            break
+    return b"".join([*kept, data[at:]]) if dropped else data
+
+
+def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
+    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data."""
+    at, pixels, scans = 2, 0, 0
+    while at + 4 <= len(data):
+        if data[at] != 0xFF:
+            raise ValueError(f"there is no marker at byte {at}")
+        marker = data[at + 1]
+        if marker in (0xFF, 0x01):  # padding, and a marker without content
+            at += 1 if marker == 0xFF else 2
+            continue
+        if marker == END:
+            return
+        budget.count(where)
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        if marker in JPEG_SIZES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            pixels = height * width
+            budget.check(where, pixels * 4, len(data))
+        at += 2 + length
+        if marker == SCAN:
+            scans += 1
+            if scans > MAX_SCANS and scans * pixels > MAX_SCANNED_PIXELS:
+                raise FormatError(
+                    f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, refused as a bomb"
+                )
+            found = JPEG_MARKER.search(data, at)
+            if found is None:
+                return
+            at = found.start()

@@ -1,0 +1,194 @@
+"""Dirty data: what counts as dirty, what may be done about it, and how much of it was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from ...cache.episode import EpisodeStream, StreamSpec
+from .guard import OptionError
+from .times import SECOND_NS, seconds_to_ns
+
+POLICIES: dict[str, tuple[str, ...]] = {
+    "nan_time": ("error", "drop"),
+    "negative": ("error", "drop", "keep"),
+    "unsorted": ("error", "sort", "drop"),
+    "clock_jump": ("error", "keep", "drop"),
+    "duplicate": ("keep", "last", "first", "error"),
+    "time_unit": ("error", "keep"),
+    "nan_value": ("keep", "drop", "error"),
+    "missing": ("error", "drop"),
+    "length": ("error", "trim"),
+}
+"""Each kind of dirt and what may be done about it; the first is the default."""
+
+KEEP = {
+    **{"nan_time": "drop", "negative": "keep", "unsorted": "keep", "clock_jump": "keep", "duplicate": "keep"},
+    **{"time_unit": "keep", "nan_value": "keep", "missing": "drop", "length": "trim"},
+}
+"""For ``robocache.check`` alone, which must see the dirt: what can be kept is kept, also times out of order."""
+
+JUMP_NS = 24 * 3600 * SECOND_NS
+UNIT_FACTOR = 100
+LATEST_S = 9.2e9
+"""The last second that int64 nanoseconds reach, about."""
+
+
+def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
+    """The policies in force: the defaults, and what the user gave."""
+    if repair == KEEP:  # equal, not the same: it may have come from another process
+        return dict(KEEP)
+    policies = {name: choices[0] for name, choices in POLICIES.items()}
+    for name, choice in (repair or {}).items():
+        if name not in POLICIES:
+            raise OptionError(f"open: repair must have keys among {', '.join(POLICIES)}, got {name!r}")
+        if choice not in POLICIES[name]:
+            raise OptionError(f"open: repair[{name!r}] must be one of {', '.join(POLICIES[name])}, got {choice!r}")
+        policies[name] = choice
+    return policies
+
+
+@dataclass
+class Repairer:
+    """Turns the raw rows of one episode into streams that keep the contract, and counts what it changed."""
+
+    policies: dict[str, str]
+    where: str
+    """Format, file and episode, as messages begin."""
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    places: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The first place of each, as it would stand in a message."""
+
+    def ask(self, kind: str, stream: str, count: int, what: str) -> str:
+        """The policy for ``count`` rows of one kind of dirt: raises where it is ``error``, counts where it acts."""
+        policy = self.policies[kind]
+        if policy == "error":
+            other = " or ".join(repr(choice) for choice in POLICIES[kind] if choice != "error")
+            raise FormatError(f"{self.where}, stream {stream}, {what}; repair={{{kind!r}: {other}}} goes on")
+        if policy != "keep":
+            self.places.setdefault(stream, {}).setdefault(kind, what)
+            self.note(kind, stream, count)
+        return policy
+
+    def note(self, kind: str, stream: str, count: int) -> None:
+        if count == 0:
+            return
+        of_stream = self.counts.setdefault(stream, {})
+        of_stream[kind] = of_stream.get(kind, 0) + count
+
+    def finish(
+        self,
+        spec: StreamSpec,
+        values: NDArray[Any],
+        times: NDArray[Any],
+        offsets: NDArray[np.int64] | None = None,
+        unit_ns: int | None = None,
+        made: bool = False,
+    ) -> EpisodeStream:
+        """``times``: of ``unit_ns`` nanoseconds, see ``Rows``; ``made`` here, so int64 nanoseconds in order."""
+        rows = _Rows(values, times, offsets)
+        if not made:
+            self._drop_unusable_times(spec.name, rows, unit_ns)
+            self._order(spec.name, rows)
+            self._check_unit(spec, rows)
+        self._drop_nan_values(spec, rows)
+        return EpisodeStream(spec, rows.values, rows.times, rows.offsets)
+
+    def _drop_unusable_times(self, name: str, rows: _Rows, unit_ns: int | None) -> None:
+        floats = rows.times.dtype.kind == "f"
+        unit_ns = unit_ns or (SECOND_NS if floats else 1)
+        if floats:
+            bad = ~(np.abs(rows.times.astype(np.float64) * (unit_ns / SECOND_NS)) < LATEST_S)
+        else:
+            bad = (rows.times > (2**63 - 1) // unit_ns) | (rows.times < -(2**63 // unit_ns))
+        if bad.any():
+            row = int(bad.argmax())
+            what = f"row {row}: the time is {rows.times[row]}" + ("" if floats else ", beyond int64 nanoseconds")
+            self.ask("nan_time", name, int(bad.sum()), what)
+            rows.keep(~bad)
+        rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
+        negative = rows.times < 0
+        if negative.any():
+            row = int(negative.argmax())
+            what = f"row {row}: the time is negative, {rows.times[row]} ns"
+            if self.ask("negative", name, int(negative.sum()), what) == "drop":
+                rows.keep(~negative)
+
+    def _order(self, name: str, rows: _Rows) -> None:
+        back = np.diff(rows.times) < 0
+        if back.any():
+            row = int(back.argmax()) + 1
+            what = f"row {row}: time goes back from {rows.times[row - 1]} to {rows.times[row]} ns"
+            late = rows.times < np.maximum.accumulate(rows.times)
+            policy = self.ask("unsorted", name, int(late.sum()), what)
+            if policy == "drop":
+                rows.keep(~late)
+            elif policy == "sort":
+                rows.keep(np.argsort(rows.times, kind="stable"))
+        jumps = np.flatnonzero(np.diff(rows.times) > JUMP_NS) + 1
+        if len(jumps):
+            row = int(jumps[0])
+            what = f"row {row}: the clock jumps from {rows.times[row - 1]} to {rows.times[row]} ns"
+            bounds = [0, *jumps.tolist(), len(rows.times)]
+            begin, end = max(pairwise(bounds), key=lambda run: run[1] - run[0])
+            if self.ask("clock_jump", name, len(rows.times) - (end - begin), what) == "drop":
+                rows.keep(np.arange(begin, end))
+        same = np.diff(rows.times) == 0
+        if same.any():
+            row = int(same.argmax()) + 1
+            policy = self.ask("duplicate", name, int(same.sum()), f"row {row}: the time {rows.times[row]} ns again")
+            if policy == "last":
+                rows.keep(np.append(~same, True))
+            elif policy == "first":
+                rows.keep(np.append(True, ~same))
+
+    def _drop_nan_values(self, spec: StreamSpec, rows: _Rows) -> None:
+        if rows.values.dtype.kind != "f" or self.policies["nan_value"] == "keep":
+            return
+        if rows.offsets is None:
+            bad = np.isnan(rows.values).any(axis=tuple(range(1, rows.values.ndim)))
+        else:
+            points = np.isnan(rows.values).any(axis=1)
+            before = np.concatenate([[0], np.cumsum(points)])
+            bad = before[rows.offsets[1:]] > before[rows.offsets[:-1]]
+        if bad.any():
+            self.ask("nan_value", spec.name, int(bad.sum()), f"row {int(bad.argmax())}: a value is NaN")
+            rows.keep(~bad)
+
+    def _check_unit(self, spec: StreamSpec, rows: _Rows) -> None:
+        if not spec.rate_hz or len(rows.times) < 3:
+            return
+        step_ns = float(np.median(np.diff(rows.times)))
+        ratio = step_ns * spec.rate_hz / SECOND_NS
+        if step_ns > 0 and not 1 / UNIT_FACTOR < ratio < UNIT_FACTOR:
+            what = (
+                f"row 1: rows are {step_ns:.0f} ns apart where {spec.rate_hz:g} Hz are declared: another unit of time"
+            )
+            self.ask("time_unit", spec.name, 0, what)
+
+
+@dataclass
+class _Rows:
+    """Rows before they are a stream: times may still be floats, and in any order."""
+
+    values: NDArray[Any]
+    times: NDArray[Any]
+    offsets: NDArray[np.int64] | None
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """Keeps the rows of a mask, or those of a list, in its order."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        self.times = self.times[index]
+        if self.offsets is None:
+            self.values = self.values[index]
+            return
+        begins, sizes = self.offsets[:-1][index], np.diff(self.offsets)[index]
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        places = np.arange(int(self.offsets[-1])) + np.repeat(begins - self.offsets[:-1], sizes)
+        self.values = self.values[places]

@@ -1,0 +1,113 @@
+"""What the sources of all formats share: options, episodes by number, repairs, the fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
+from .budget import BUDGET, Budget
+from .guard import guarded
+from .paths import Tree
+from .repair import Repairer, checked_policies
+
+
+@dataclass
+class Rows:
+    """The rows of a stream as a file has them. ``times``: of ``unit_ns`` nanoseconds; unless given integers are
+    nanoseconds and floats seconds."""
+
+    spec: StreamSpec
+    values: NDArray[Any]
+    times: NDArray[Any]
+    offsets: NDArray[np.int64] | None = None
+    unit_ns: int | None = None
+    made: bool = False
+    """The times were made here, from a rate: there is nothing to check in them."""
+
+
+class BaseSource(ABC):
+    """An opened dataset. A format gives the specs, the number of episodes, and the rows of each."""
+
+    format = ""
+    open_options = "{}"
+    """What the user gave to ``robocache.open``, as JSON with sorted keys: with the files, it decides what is read."""
+
+    def __init__(
+        self,
+        path: Path,
+        repair: Mapping[str, str] | None = None,
+        budget: Budget = BUDGET,
+        follow_symlinks: bool = False,
+    ) -> None:
+        self.path = path
+        self.metadata: dict[str, JSON] = {}
+        self.specs: dict[str, StreamSpec] = {}
+        self.left_out: list[LeftOut] = []
+        """What the files have and ``specs`` does not, filled in when the dataset is opened."""
+        self.policies = checked_policies(repair)
+        self.budget = budget
+        self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        """The rows, the task and the meta of one episode."""
+
+    @abstractmethod
+    def files(self) -> Iterable[Path]:
+        """The files that decide what is in the dataset."""
+
+    def label(self, index: int) -> str:
+        """Where an episode is, for messages."""
+        return f"{self.format}: {self.path}: episode {index}"
+
+    def read_only(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        """The same with the named streams only. Formats where others need not be read for that override it."""
+        rows, task, meta = self.read(index, repairer)
+        return [r for r in rows if r.spec.name in names], task, meta
+
+    def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
+        """``streams``: only these are read."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
+        repairer = Repairer(self.policies, self.label(index))
+        with self.budget.call() as meter, guarded(repairer.where, meter):
+            self.budget.count(repairer.where, len(self.specs))
+            if streams is None:
+                rows, task, meta = self.read(index, repairer)
+            else:
+                rows, task, meta = self.read_only(index, repairer, streams)
+            self.budget.check_time(repairer.where)
+            found: dict[str, EpisodeStream] = {
+                r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
+            }
+        if repairer.counts:
+            meta = {**meta, "repairs": repairer.counts, "repairs_at": repairer.places}
+        return Episode(index, found, task, meta)
+
+    def __repr__(self) -> str:
+        return f"<{self.format} source {str(self.path)!r}: {len(self)} episodes, {len(self.specs)} streams>"
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.format.encode())
+        root = self.tree.root
+        for path in sorted(self.files()):
+            state = path.stat()
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            digest.update(f"\0{name}\0{state.st_size}\0{state.st_mtime_ns}".encode())
+        return digest.hexdigest()

@@ -1,0 +1,261 @@
+"""RLDS and Open X: TFRecords with one tf.train.Example per episode, described by features.json. No TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._core import FormatError
+from ...cache.episode import JSON, LeftOut, StreamSpec
+from ..reading.budget import BUDGET, Budget
+from ..reading.declared import as_declared
+from ..reading.guard import NeedsOption, OptionError
+from ..reading.images import decode_picture, picture_size
+from ..reading.json_file import load_json
+from ..reading.repair import Repairer
+from ..reading.source import BaseSource, Rows
+from ..reading.times import checked_rate, times_at_rate
+from .features import Leaf, read_features
+from .rates import open_x_rate
+from .tfrecord import Feature, read_example, read_record, record_offsets
+
+SHARD = re.compile(r"(?P<name>.+)-(?P<split>[^-]+)\.tfrecord-(?P<number>\d{5,})-of-(?P<count>\d{5,})")
+INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction")
+
+
+@dataclass
+class Shard:
+    path: Path
+    split: str
+    number: int
+    num_episodes: int
+
+
+def detect(path: Path) -> bool:
+    try:
+        return _version_folder(path) is not None
+    except OSError:
+        return False
+
+
+def open(
+    path: Path,
+    rate_hz: float | None = None,
+    split: str | None = None,
+    repair: Mapping[str, str] | None = None,
+    budget: Budget = BUDGET,
+    follow_symlinks: bool = False,
+) -> Rlds:
+    """``rate_hz``: needed unless the dataset is in the table of Open X rates, which it overrides. ``split``: one."""
+    folder = _version_folder(Path(path))
+    if folder is None:
+        raise FormatError(f"rlds: {path} has no features.json with *.tfrecord-* files beside it")
+    return Rlds(folder, rate_hz, split, (repair, budget, follow_symlinks))
+
+
+class Rlds(BaseSource):
+    format = "rlds"
+
+    def __init__(self, path: Path, rate_hz: float | None, split: str | None, shared: tuple[Any, ...]) -> None:
+        super().__init__(path, *shared)
+        self._leaves = read_features(self.tree.file("features.json"), self.budget)
+        info = load_json(self.tree.file("dataset_info.json"), self.budget) if self.tree.has("dataset_info.json") else {}
+        if not isinstance(info, dict):
+            raise FormatError(f"rlds: {path}/dataset_info.json must be an object")
+        self._shards = self._find_shards(info)
+        splits = list(dict.fromkeys(shard.split for shard in self._shards))
+        if split is not None:
+            if split not in splits:
+                raise OptionError(f"open: split must be one of {', '.join(splits)}, got {split!r}")
+            self._shards = [shard for shard in self._shards if shard.split == split]
+        self._ends = np.cumsum([shard.num_episodes for shard in self._shards], dtype=np.int64).tolist()
+        self._scanned: tuple[Path, list[tuple[int, int]]] | None = None
+        name = str(info.get("name") or path.parent.name)
+        rate = open_x_rate(name) if rate_hz is None else checked_rate("rate_hz", rate_hz)
+        if rate is None:
+            raise NeedsOption(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
+        self._rate_hz = rate
+        self.metadata = {
+            "name": name,
+            "version": info.get("version"),
+            "description": info.get("description"),
+            "citation": info.get("citation"),
+            "splits": splits,
+            "rate_from": "user" if rate_hz is not None else "the table of Open X rates",
+        }
+        for leaf in self._leaves:
+            if leaf.in_steps and leaf.kind == "text":
+                self.left_out.append(LeftOut(leaf.name, "of a text, only the first step's is read, into the meta"))
+            elif leaf.in_steps and leaf.kind == "other":
+                self.left_out.append(LeftOut(leaf.name, "it is neither a tensor of numbers nor a picture"))
+        self._add_specs()
+        self.metadata["left_out"] = [left.name for left in self.left_out]
+
+    def _add_specs(self) -> None:
+        example, _ = self._example(0) if len(self) else ({}, 0)
+        for leaf in self._leaves:
+            if not leaf.in_steps or leaf.kind in ("text", "other"):
+                continue
+            shape, dtype = leaf.shape, leaf.dtype
+            if leaf.kind == "image":
+                encoded = example.get(leaf.key)
+                if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
+                    shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
+            if None in shape:
+                self.left_out.append(LeftOut(leaf.name, "its size is left open"))
+                continue
+            kind = "vector" if leaf.kind == "tensor" else "image" if len(shape) == 3 else "depth"
+            sizes = tuple(size for size in shape if size is not None)
+            spec = StreamSpec(leaf.name, dtype, sizes, kind, self._rate_hz)
+            self.budget.check(f"rlds: {self.path}/features.json: one row of {leaf.name}", spec.row_bytes)
+            self.specs[leaf.name] = spec
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._ends else 0
+
+    def files(self) -> Iterable[Path]:
+        names = ("features.json", "dataset_info.json")
+        return [*(path for name in names if (path := self.path / name).exists()), *(s.path for s in self._shards)]
+
+    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        example, stored = self._example(index)
+        num_rows = self._num_rows(example, repairer)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows, stored)
+        times = times_at_rate(num_rows, self._rate_hz)
+        rows = []
+        meta: dict[str, JSON] = {"split": self._shards[self._place(index)[0]].split}
+        texts: dict[str, str] = {}
+        for leaf in self._leaves:
+            value = example.get(leaf.key, [])
+            if leaf.in_steps and leaf.name in self.specs:
+                spec = self.specs[leaf.name]
+                values = self._values(leaf, spec, value, num_rows, repairer.where)
+                rows.append(Rows(spec, values, times.copy(), made=True))
+            elif leaf.kind == "text" and isinstance(value, list) and value and leaf.in_steps:
+                texts[leaf.name] = value[0].decode("utf-8", "replace")
+            elif not leaf.in_steps and len(value):
+                meta[leaf.name] = _plain(value)
+        if texts:
+            meta["first_step"] = texts
+        task = next((text for name, text in texts.items() if name.rpartition("/")[2] in INSTRUCTIONS), None)
+        return rows, task, meta
+
+    def _num_rows(self, example: dict[str, Feature], repairer: Repairer) -> int:
+        """Rows of each stream must agree; ``length: trim`` cuts to the shortest."""
+        counts = {}
+        for leaf in self._leaves:
+            if not leaf.in_steps or leaf.name not in self.specs:
+                continue
+            if leaf.key not in example:
+                raise FormatError(f"{repairer.where}: there is no {leaf.key}, which features.json declares")
+            size = len(example[leaf.key])
+            per_row = 1
+            if leaf.kind == "tensor" and not leaf.encoded:
+                per_row = int(np.prod(self.specs[leaf.name].shape, dtype=np.int64))
+            if per_row == 0 or size % per_row:
+                raise FormatError(f"{repairer.where}, stream {leaf.name}: {size} values, {per_row} to a row")
+            counts[leaf.name] = size // per_row
+        shortest, longest = min(counts.values(), default=0), max(counts.values(), default=0)
+        for name, count in counts.items():
+            if shortest != longest and (count > shortest or self.policies["length"] == "error"):
+                what = f"row {shortest}: it has {count} rows, another stream {longest if count < longest else shortest}"
+                repairer.ask("length", name, count - shortest, what)
+        return shortest
+
+    def _values(self, leaf: Leaf, spec: StreamSpec, value: Feature, num_rows: int, where: str) -> NDArray[Any]:
+        at = f"{where}, stream {leaf.name}"
+        if leaf.kind == "image" or leaf.encoded:
+            if not isinstance(value, list):
+                raise FormatError(f"{at}: numbers where encoded rows are declared")
+            values = np.empty((num_rows, *spec.shape), spec.numpy_dtype)
+            for row in range(num_rows):
+                if leaf.kind == "image":
+                    values[row] = decode_picture(value[row], spec.shape, "rlds", f"{at}, row {row}", self.budget)
+                else:
+                    values[row] = leaf.decode(value[row], spec.row_bytes, f"{at}, row {row}").reshape(spec.shape)
+            return values
+        if isinstance(value, list):
+            raise FormatError(f"{at}: bytes where numbers are declared")
+        size = num_rows * int(np.prod(spec.shape, dtype=np.int64))
+        return as_declared(value[:size].reshape(num_rows, *spec.shape), spec.dtype, at)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        shard = int(np.searchsorted(self._ends, index, side="right"))
+        return shard, index - (self._ends[shard - 1] if shard else 0)
+
+    def _example(self, index: int) -> tuple[dict[str, Feature], int]:
+        """The features of an episode, and the bytes of its record."""
+        number, place = self._place(index)
+        shard = self._shards[number]
+        if self._scanned is None or self._scanned[0] != shard.path:
+            self._scanned = (shard.path, record_offsets(shard.path, self.budget))
+        offsets = self._scanned[1]
+        if len(offsets) != shard.num_episodes:
+            raise FormatError(
+                f"rlds: {shard.path} has {len(offsets)} records, dataset_info.json declares {shard.num_episodes}"
+            )
+        where = f"rlds: {shard.path}: record {place}"
+        data = read_record(shard.path, *offsets[place], where)
+        return read_example(data, where, self.budget), len(data)
+
+    def _find_shards(self, info: dict[str, Any]) -> list[Shard]:
+        """The files by split and number. How many episodes each has stands in dataset_info.json, or in the file."""
+        lengths = {}
+        for split in info.get("splits") or []:
+            if isinstance(split, dict):
+                lengths[split.get("name")] = split.get("shardLengths")
+        order = list(lengths)
+        shards, counts = [], {}
+        for path in self.tree.glob("*.tfrecord-*"):
+            match = SHARD.fullmatch(path.name)
+            if match is None:
+                raise FormatError(f"rlds: {path} is not named <name>-<split>.tfrecord-<number>-of-<count>")
+            number, declared = int(match["number"]), lengths.get(match["split"])
+            if number >= int(match["count"]):
+                raise FormatError(f"rlds: {path} is shard {number} of {match['count']}")
+            if isinstance(declared, list) and len(declared) == int(match["count"]):
+                try:
+                    num_episodes = int(declared[number])
+                except (TypeError, ValueError):
+                    num_episodes = -1
+                if not 0 <= num_episodes <= path.stat().st_size // 16:
+                    raise FormatError(f"rlds: {path} cannot have the declared {declared[number]!r} episodes")
+            else:
+                num_episodes = len(record_offsets(path, self.budget))
+            shards.append(Shard(path, match["split"], number, num_episodes))
+            counts[match["split"]] = int(match["count"])
+            self.budget.count(f"rlds: {path}")
+            if match["split"] not in order:
+                order.append(match["split"])
+        shards.sort(key=lambda shard: (order.index(shard.split), shard.number))
+        for split in order:
+            numbers = [shard.number for shard in shards if shard.split == split]
+            if numbers != list(range(len(numbers))):
+                raise FormatError(f"rlds: {self.path}: shards of {split} are missing or there twice: {numbers[:20]}")
+            if numbers and len(numbers) < counts[split]:
+                what = f"{split}: shards {len(numbers)} to {counts[split] - 1} of {counts[split]}"
+                self.left_out.append(LeftOut(what, "they are not in the folder"))
+        return shards
+
+
+def _plain(value: Feature) -> JSON:
+    items = [v.decode("utf-8", "replace") for v in value] if isinstance(value, list) else value.tolist()
+    return items[0] if len(items) == 1 else items
+
+
+def _version_folder(path: Path) -> Path | None:
+    """The folder with features.json: the path, or the last version inside it."""
+    versions = sorted(
+        (p for p in path.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", p.name)),
+        key=lambda p: [int(n) for n in p.name.split(".")],
+    ) if path.is_dir() else []  # fmt: skip
+    for folder in (path, *reversed(versions)):
+        if (folder / "features.json").is_file() and any(folder.glob("*.tfrecord-*")):
+            return folder
+    return None

@@ -1,0 +1,124 @@
+"""Pictures made to harm: scans, texts and sizes are checked before a picture is decoded."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from robocache import FormatError
+from robocache.sources.reading import images
+from robocache.sources.reading.budget import Budget
+
+PIL = pytest.importorskip("PIL.Image", reason="pictures are decoded with Pillow")
+
+
+def encoded(pixels, kind, **options):
+    buffer = io.BytesIO()
+    PIL.fromarray(pixels).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def scans_of(data):
+    """The JPEG before its first scan, and its scans with the tables before each."""
+    first, at, parts = None, 2, []
+    while data[at + 1] != 0xD9:
+        begin = at
+        while data[at + 1] != 0xDA:
+            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+        first = first or at
+        found = images.JPEG_MARKER.search(data, at + 2)
+        parts.append(data[max(begin, first) : found.start()])
+        at = found.start()
+    return data[:first], parts
+
+
+def progressive_bomb(size, scans):
+    head, parts = scans_of(encoded(np.zeros((size, size, 3), np.uint8), "JPEG", progressive=True))
+    return head + b"".join(parts) + parts[-1] * (scans - len(parts)) + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(("size", "scans"), [(4096, 100), (2048, 1000), (64, 200_000)])
+def test_a_jpeg_with_many_scans_over_a_large_picture_is_refused(size, scans):
+    data = progressive_bomb(size, scans)
+    for call in (
+        lambda: images.picture_size(data, "rlds", "x", Budget()),
+        lambda: images.decode_picture(data, (size, size, 3), "rlds", "x", Budget()),
+    ):
+        with pytest.raises(FormatError, match=r"x: a JPEG of .* scans, refused as a bomb"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"progressive": True, "quality": 100}, {"restart_marker_rows": 1}]
+)
+def test_jpegs_that_cameras_write_are_read_as_pillow_reads_them(rng, options):
+    pixels = rng.integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    data = encoded(pixels, "JPEG", exif=b"Exif\0\0" + bytes(100), **options)
+    found = images.decode_picture(data, (96, 128, 3), "rlds", "x", Budget())
+    np.testing.assert_array_equal(found, np.asarray(PIL.open(io.BytesIO(data))))
+
+
+def part(name, content):
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+BOMB = zlib.compress(bytes(1 << 20))
+PARTS = {
+    "text": part(b"zTXt", b"a\0\0" + BOMB),
+    "international text": part(b"iTXt", b"a\0\1\0\0\0" + BOMB),
+    "profile": part(b"iCCP", b"a\0\0" + BOMB),
+    "animation": part(b"acTL", struct.pack(">II", 1 << 30, 0)),
+}
+
+
+@pytest.mark.parametrize("extra", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "I;16"])
+def test_texts_and_profiles_of_a_png_are_not_unpacked(rng, extra, mode):
+    pixels = rng.integers(0, 256, (16, 24, 3), dtype=np.uint8)
+    image = PIL.fromarray(pixels[..., 0].astype(np.uint16)) if mode == "I;16" else PIL.fromarray(pixels).convert(mode)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    plain = buffer.getvalue()
+    data = plain[:33] + extra * 50 + plain[33:]  # behind the header
+    assert images.checked_picture(data, "x", Budget()) == plain
+    assert images.checked_picture(plain, "x", Budget()) is plain
+    shape, _ = images.picture_size(data, "rlds", "x", Budget())
+    found = images.decode_picture(data, shape, "rlds", "x", Budget())
+    np.testing.assert_array_equal(found, images.decode_picture(plain, shape, "rlds", "x", Budget()))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xd8",
+        b"\xff\xd8\xff\xc0\0\x11\x08\xff\xff\xff\xff\x03" + bytes(9),
+        b"\xff\xd8" + b"\xff\xe0\0\0" * 10,
+        b"\xff\xd8\xff\xe0\xff",
+        b"\x89PNG\r\n\x1a\n",
+        b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 2, 0, 0, 0)),
+        b"GIF89a" + bytes(100),
+    ],
+)
+def test_what_is_no_whole_picture_is_refused(data):
+    with pytest.raises(FormatError, match="x"):
+        images.picture_size(data, "rlds", "x", Budget())
+
+
+def test_a_picture_that_was_changed_anywhere_is_refused_or_decoded(rng):
+    """Whatever the bytes are, nothing but FormatError leaves."""
+    pixels = rng.integers(0, 256, (16, 24, 3), dtype=np.uint8)
+    for kind, options in (("PNG", {}), ("JPEG", {}), ("JPEG", {"progressive": True})):
+        data = encoded(pixels, kind, **options)
+        for _ in range(200):
+            changed = bytearray(data)
+            for at in rng.integers(0, len(data), 3):
+                changed[at] = rng.integers(0, 256)
+            try:
+                shape, dtype = images.picture_size(bytes(changed), "rlds", "x", Budget(max_bytes=1 << 26))
+                found = images.decode_picture(bytes(changed), shape, "rlds", "x", Budget(max_bytes=1 << 26))
+                assert found.shape == shape
+                assert found.dtype == dtype
+            except FormatError:
+                pass
