@@ -102,6 +102,7 @@ lint: $(READY)
 	ruff check $(PYTHON_DIRS)
 	ruff format --check $(PYTHON_DIRS)
 	mypy
+	$(PYTHON) tools/check_layers.py
 
 format: $(READY)
 	clang-format -i $(CXX_FILES)

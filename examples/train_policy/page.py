@@ -20,11 +20,11 @@ import figures
 import numpy as np
 import robocache
 from picture import picture
-from progress import bar
 from record import arm as recording_arm
 from record import spread
 from rollout import run_episode
 from simulate import EPISODE_COMMANDS, Arm
+from terminal import bar
 from windows import GOAL, OPENING, SETPOINT, WINDOWS
 
 FRAMES = (0, 9, 18, 27, EPISODE_COMMANDS)  # commands given before each picture

@@ -18,9 +18,8 @@ from typing import Any
 import expert
 import numpy as np
 from mcap_ros2.writer import Writer
-from options import checked
-from progress import bar
 from simulate import EPISODE_COMMANDS, TASK, Arm, Message
+from terminal import bar, checked
 
 DISTURBANCE_M = 0.006
 """The arm is pushed while the expert shows what to do: so a policy learns to come back (DART, Laskey et al. 2017)."""

@@ -19,11 +19,10 @@ from typing import Any
 import expert
 import numpy as np
 import torch
-from options import checked
 from policy import Policy
-from progress import bar
 from record import processes, spread
 from simulate import EPISODE_COMMANDS, OPEN_M, REACH_M, Arm
+from terminal import bar, checked
 from windows import CAMERA, OBSERVED, Live
 
 FIRST_SEED = 1_000_000

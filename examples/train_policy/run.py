@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import robocache
-from options import checked
-from progress import show
 from record import DISTURBANCE_M, processes, record
 from rollout import EXECUTED, rollout
 from simulate import TASK
+from terminal import checked, show
 from train import train
 from windows import CHUNK, CLOCK
 

@@ -18,9 +18,8 @@ from typing import Any
 
 import robocache
 import torch
-from options import checked
 from policy import Policy
-from progress import show
+from terminal import checked, show
 from windows import SETPOINT, Batch, epochs, load
 
 AVERAGE = 0.998

@@ -15,7 +15,7 @@
 
 namespace robocache {
 
-class FileIo;  // src/cache/io.hpp: what tests put between the writer and the disk
+class FileIo;  // src/cache/files/io.hpp: what tests put between the writer and the disk
 
 /// What all episodes of a stream have in common.
 struct CacheStream {

@@ -15,12 +15,12 @@
 #include <tuple>
 #include <vector>
 
+#include "arrays/memory.hpp"
+#include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
-#include "cache/crc32c.hpp"
-#include "cache/mapped_file.hpp"
+#include "cache/files/mapped_file.hpp"
+#include "cache/format/crc32c.hpp"
 #include "cache/reader.hpp"
-#include "memory.hpp"
-#include "tensor_reader.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;

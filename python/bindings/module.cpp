@@ -59,8 +59,8 @@ nb::dict process_limits_dict(const std::string& root) {
 
 /// At shutdown nanobind lists the objects that are still alive. Python itself leaks some: those in frames of daemon
 /// threads, of threads of other libraries and of workers that are killed. The process frees that memory, and users take
-/// the list for a defect, so it is off by default. ROBOCACHE_LEAK_WARNINGS=1 turns it on; tests/core/test_exit.py uses it to
-/// find leaks of our own bindings.
+/// the list for a defect, so it is off by default. ROBOCACHE_LEAK_WARNINGS=1 turns it on; tests/core/test_exit.py uses
+/// it to find leaks of our own bindings.
 void set_leak_warnings() {
     const char* asked = std::getenv("ROBOCACHE_LEAK_WARNINGS");
     nb::set_leak_warnings(asked != nullptr && std::string_view(asked) == "1");

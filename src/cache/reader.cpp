@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "cache/crc32c.hpp"
-#include "cache/json.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/json.hpp"
 #include "core/interrupt.hpp"
 
 namespace robocache {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "cache/crc32c.hpp"
-#include "cache/json.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/json.hpp"
 #include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 

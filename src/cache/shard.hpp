@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/manifest.hpp"
-#include "cache/mapped_file.hpp"
-#include "cache/safetensors.hpp"
+#include "cache/files/mapped_file.hpp"
+#include "cache/format/manifest.hpp"
+#include "cache/format/safetensors.hpp"
 #include "robocache/cache.hpp"
 
 namespace robocache::cache_detail {

@@ -1,8 +1,8 @@
 // Checks episodes, gathers them, and writes them as a shard.
 #include <algorithm>
 
-#include "cache/crc32c.hpp"
-#include "cache/json.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/json.hpp"
 #include "cache/writer.hpp"
 
 namespace robocache::cache_detail {

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "cache/crc32c.hpp"
-#include "cache/journal.hpp"
-#include "cache/json.hpp"
+#include "cache/files/journal.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/json.hpp"
 #include "cache/reader.hpp"
 
 namespace robocache {

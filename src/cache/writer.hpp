@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/manifest.hpp"
+#include "cache/format/manifest.hpp"
 #include "cache/shard.hpp"
 #include "robocache/cache.hpp"
 

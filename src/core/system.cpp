@@ -1,7 +1,7 @@
 // Version, and what a build without CUDA code says about CUDA.
 #include "robocache/system.hpp"
 
-#include "core/cuda_memory.hpp"
+#include "core/cuda/memory.hpp"
 #include "robocache/errors.hpp"
 
 namespace robocache {

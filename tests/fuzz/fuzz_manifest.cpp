@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "cache/crc32c.hpp"
-#include "cache/journal.hpp"
-#include "cache/json.hpp"
-#include "cache/manifest.hpp"
+#include "cache/files/journal.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/json.hpp"
+#include "cache/format/manifest.hpp"
 
 using namespace robocache;
 using namespace robocache::cache_detail;

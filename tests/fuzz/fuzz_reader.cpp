@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "cache/crc32c.hpp"
-#include "cache/manifest.hpp"
+#include "cache/format/crc32c.hpp"
+#include "cache/format/manifest.hpp"
 #include "cache/shard.hpp"
 #include "robocache/cache.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "cache/safetensors.hpp"
+#include "cache/format/safetensors.hpp"
 #include "robocache/errors.hpp"
 
 using namespace robocache;

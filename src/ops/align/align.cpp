@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/contract.hpp"
-#include "ops/align/plan.hpp"
+#include "ops/align/contract/plan.hpp"
 
 namespace robocache {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/contract.hpp"
-#include "ops/voxelize/plan.hpp"
+#include "ops/voxelize/contract/plan.hpp"
 
 namespace robocache {
 namespace voxelize_detail {

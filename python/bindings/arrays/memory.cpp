@@ -1,0 +1,112 @@
+// Memory for outputs that no framework makes: on the host for JAX on the CPU, on a GPU for JAX there.
+#include "arrays/memory.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arrays/tensor_reader.hpp"
+#include "bindings.hpp"
+#include "core/cuda/memory.hpp"
+#include "core/limits.hpp"
+#include "robocache/errors.hpp"
+#include "unlocked.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+/// What this process may use at most: the machine's memory and swap, or what its control group grants.
+std::int64_t host_memory_bytes() {
+    struct sysinfo info{};
+    const std::int64_t granted = process_limits().most_memory_bytes;
+    if (sysinfo(&info) != 0) return granted;
+    return std::min(granted, static_cast<std::int64_t>((info.totalram + info.totalswap) * info.mem_unit));
+}
+
+std::string shape_text(const std::vector<std::size_t>& shape) {
+    std::string text = "(";
+    for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
+    return text + ")";
+}
+
+void free_host(void* data) noexcept {
+    std::free(data);
+}
+
+void free_on_gpu(void* data) noexcept {
+    const Unlocked unlocked;  // what the GPU is doing may itself wait for Python
+    free_cuda(data);
+}
+
+/// Memory aligned to 64 bytes (JAX: 64 needed) on the host or on a GPU, as an array that any DLPack consumer takes over
+/// without copying. Work that writes it must be done before it is handed on: it knows nothing of streams.
+nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const std::string& dtype_name,
+                                 std::optional<int> gpu) {
+    const DType dtype = dtype_from_name(dtype_name, {"empty", "dtype"});
+    std::size_t bytes = static_cast<std::size_t>(size_bytes(dtype));
+    bool too_large = false;
+    for (const std::size_t extent : shape) too_large = __builtin_mul_overflow(bytes, extent, &bytes) || too_large;
+    too_large = too_large || bytes > SIZE_MAX / 2;
+    void* data = nullptr;
+    if (!too_large) data = gpu ? allocate_cuda(bytes, *gpu) : std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (data == nullptr) throw OutOfMemory("no memory for an output of " + shape_text(shape) + " " + dtype_name);
+    if (!gpu) prefer_huge_pages(data, bytes);
+    const nb::capsule owner(data, gpu ? free_on_gpu : free_host);
+    const auto device = gpu ? nb::device::cuda::value : nb::device::cpu::value;
+    return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype), device, gpu.value_or(0)};
+}
+
+}  // namespace
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+    const auto bits = static_cast<std::uint8_t>(size_bytes(dtype) * 8);
+    std::uint8_t code = 2;
+    if (dtype == DType::boolean) code = 6;
+    if (dtype >= DType::u8 && dtype <= DType::u64) code = 1;
+    if (dtype >= DType::i8 && dtype <= DType::i64) code = 0;
+    if (dtype == DType::bf16) code = 4;
+    return {code, bits, 1};
+}
+
+void prefer_huge_pages(void* data, std::size_t bytes) {
+    constexpr std::uintptr_t page = 4096;
+    if (bytes < (std::size_t{4} << 20)) return;
+    const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+    const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // advice: it may be declined
+}
+
+void require_memory(std::string_view op, std::string_view what, const TensorView& view) {
+    static const std::int64_t limit = host_memory_bytes();
+    std::int64_t bytes = size_bytes(view.dtype);
+    bool too_large = false;
+    for (int d = 0; d < view.rank; ++d) too_large = __builtin_mul_overflow(bytes, view.shape[d], &bytes) || too_large;
+    if (!too_large && (view.device.type == DeviceType::cuda || bytes <= limit)) return;
+    throw OutOfMemory(std::string(op) + ": no memory for " + std::string(what) + " of " + robocache::shape_text(view) +
+                      " " + name(view.dtype) + ", " + (too_large ? "more than 2^63" : std::to_string(bytes)) +
+                      " bytes");
+}
+
+void bind_memory(nb::module_& m) {
+    m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
+    m.def(
+        "prefer_huge_pages",
+        [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },
+        nb::arg("address"), nb::arg("bytes"));
+}
+
+}  // namespace robocache::python

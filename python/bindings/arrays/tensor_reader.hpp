@@ -1,0 +1,66 @@
+// Python arrays as TensorViews, without copying, in the order of the stream that a call computes on.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arrays/dlpack.hpp"
+#include "core/contract.hpp"
+#include "robocache/tensor.hpp"
+
+namespace robocache::python {
+
+/// Who is asking, for error messages.
+struct Argument {
+    std::string_view op;
+    ArgumentName name;
+};
+
+enum class Access { read, write };
+
+/// Reads the arrays of one call. Views live as long as the reader and the Python objects do.
+///
+/// The call computes on the current stream of the framework of its first array. Torch says which that is through the
+/// DLPack C exchange table; for other frameworks `queue` does: (stream, type). Memory of arrays of that type is
+/// reused in the order of the stream; None: of no array. Every array of another framework is asked to be ready there.
+class TensorReader {
+public:
+    explicit TensorReader(nanobind::handle queue = nanobind::none());
+
+    /// Torch tensors through the exchange table, everything else through `__dlpack__` or the buffer protocol. A tuple
+    /// (array, "bfloat16") is a 16-bit array whose bits mean bfloat16: NumPy cannot say so itself.
+    TensorView read(nanobind::handle object, const Argument& argument, Access access = Access::read);
+
+    /// Where to compute; nothing on the CPU.
+    [[nodiscard]] Stream stream() const { return stream_.value_or(Stream{}); }
+    /// Some memory on the GPU may be reused as soon as the call returns: its work must be done by then.
+    [[nodiscard]] bool must_wait() const { return must_wait_; }
+
+private:
+    TensorView read_through_export(nanobind::handle object, const Argument& argument, Access access);
+    nanobind::object ready_on_stream(nanobind::handle object) const;
+
+    std::optional<Stream> stream_;              // where the first array is on a GPU
+    const dlpack::ExchangeApi* api_ = nullptr;  // whose stream that is, if a table told it
+    nanobind::handle type_;                     // ... or the type of the arrays it belongs to
+    bool must_wait_ = false;
+    std::vector<nanobind::ndarray<nanobind::ro>> exported_;
+};
+
+/// Whether the object is a torch tensor with nothing that DLPack cannot tell: no subclass, no gradient, no lazy
+/// negation.
+[[nodiscard]] bool is_plain_tensor(nanobind::handle object);
+
+[[nodiscard]] DType dtype_from_name(std::string_view name, const Argument& argument);
+
+/// The characters of a str, which live as long as it does.
+[[nodiscard]] std::string_view text(nanobind::handle object);
+/// repr(object), for error messages.
+[[nodiscard]] std::string repr_of(nanobind::handle object);
+
+}  // namespace robocache::python

@@ -1,0 +1,300 @@
+// BatchReader for Python: made once, then batches as new torch tensors, or into given ones.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "align/arguments.hpp"
+#include "arrays/outputs.hpp"
+#include "bindings.hpp"
+#include "core/cuda/memory.hpp"
+#include "loader/arguments.hpp"
+#include "robocache/loader.hpp"
+#include "unlocked.hpp"
+
+namespace robocache::python {
+namespace {
+
+constexpr std::string_view op = "BatchReader";
+
+/// (deltas, dtype, scaled, an empty tensor like the values, one like the padding) of each column.
+using ColumnFields = std::tuple<std::vector<std::int64_t>, std::string, bool, nb::object, nb::object>;
+
+nb::tuple stream_names() {
+    return nb::make_tuple("Loader", "times", nb::tuple());
+}
+
+/// A batch that is being read. Its tensors are kept alive.
+class Pending {
+public:
+    Pending(PendingBatch batch, nb::handle outputs) : outputs_(outputs), batch_(std::move(batch)) {}
+
+    void result() const {
+        const Unlocked unlocked;
+        batch_.wait();
+    }
+
+private:
+    nb::tuple outputs_;
+    PendingBatch batch_;  // waits before the tensors are let go
+};
+
+/// Tensors for the index of the next batches: rows of one allocation. Making three tensors for each batch would cost
+/// more than computing them.
+class IndexTensors {
+public:
+    IndexTensors() = default;
+    explicit IndexTensors(nb::object like) : like_(std::move(like)) {}
+
+    [[nodiscard]] bool is_wanted() const { return like_.is_valid(); }
+
+    /// Three tensors (batch_size,) appended to `made`, and views of them. `single`: an allocation for this batch alone,
+    /// for work that is captured in a graph.
+    BatchIndex take(TensorReader& reader, Device device, std::int64_t batch_size, bool single, nb::list& made) {
+        single = single || is_capturing(device, reader.stream());
+        if (single) {
+            IndexTensors own(like_);
+            own.allocate(reader, device, batch_size, 1);
+            return own.next(made);
+        }
+        const bool fits = batch_size == batch_size_ && reader.stream().handle == stream_.handle;
+        if (!fits || next_ == num_batches_) {
+            const std::int64_t bytes = 3 * batch_size * static_cast<std::int64_t>(sizeof(std::int64_t));
+            allocate(reader, device, batch_size,
+                     std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
+        }
+        return next(made);
+    }
+
+    int traverse(visitproc visit, void* arg) const {
+        Py_VISIT(like_.ptr());
+        Py_VISIT(tensors_.ptr());
+        return 0;
+    }
+    void clear() {
+        like_.reset();
+        tensors_.reset();
+        num_batches_ = next_ = 0;
+    }
+
+private:
+    static constexpr std::int64_t max_batches = 16;
+    static constexpr std::int64_t max_bytes = 1 << 20;  // what a caller who keeps one index keeps alive
+
+    void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
+        num_batches_ = next_ = 0;
+        all_ = TensorView(static_cast<const void*>(nullptr), DType::i64, {3 * num_batches, batch_size}, device);
+        tensors_ = new_tensor(like_, DType::i64, all_, reader, false).attr("unbind")(0);
+        batch_size_ = batch_size;
+        num_batches_ = num_batches;
+        stream_ = reader.stream();
+    }
+
+    BatchIndex next(nb::list& made) {
+        const auto row = [&](std::int64_t i) {
+            made.append(tensors_[static_cast<std::size_t>(i)]);
+            return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all_.data) + i * batch_size_),
+                              DType::i64, {batch_size_}, all_.device);
+        };
+        const std::int64_t first = 3 * next_++;
+        const TensorView source = row(first);
+        const TensorView episode = row(first + 1);
+        return {source, episode, row(first + 2)};
+    }
+
+    nb::object like_;  // an empty tensor; invalid where batches have no index
+    nb::object tensors_;
+    TensorView all_;
+    Stream stream_;
+    std::int64_t batch_size_ = -1;
+    std::int64_t num_batches_ = 0;
+    std::int64_t next_ = 0;
+};
+
+/// What a batch is written into.
+struct Outputs {
+    std::vector<BatchOutput> columns;
+    std::optional<BatchIndex> index;
+};
+
+class Batches {
+public:
+    /// rows: ((fields of a Stream), offset, scale) for each part and column. episodes: (source of each, number of each,
+    /// an empty tensor like the index), or None where no batch has an index. Everything is kept alive.
+    Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows,
+            nb::handle episodes)
+        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_(stream_names()) {
+        TensorReader reader;
+        const std::vector<AnchorTable> table_views = read_tables(reader, nb::borrow<nb::sequence>(tables), op);
+        nb::list streams;
+        for (nb::handle item : rows) streams.append(nb::borrow<nb::tuple>(item)[0]);
+        arguments_.emplace(names_, nb::borrow<nb::sequence>(streams),
+                           nb::make_tuple(nb::none(), nb::none(), nb::none(), nb::none()), nb::none());
+        std::vector<BatchRows> row_views;
+        for (std::size_t i = 0; i < nb::len(rows); ++i) {
+            const auto fields = nb::borrow<nb::tuple>(rows[i]);
+            row_views.push_back({arguments_->streams()[i],
+                                 arguments_->optional_tensor(fields[1], {"rows", i, "offset"}),
+                                 arguments_->optional_tensor(fields[2], {"rows", i, "scale"})});
+        }
+        std::vector<std::vector<std::int64_t>> deltas;
+        std::vector<BatchColumn> column_views;
+        for (nb::handle item : columns) {
+            auto [moments, dtype, scaled, values, padding] = nb::cast<ColumnFields>(item);
+            const Argument argument{op, {"columns", column_views.size(), "dtype"}};
+            column_views.push_back({{}, dtype_from_name(dtype, argument), scaled});
+            deltas.push_back(std::move(moments));
+            likes_.emplace_back(std::move(values), std::move(padding));
+        }
+        for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
+        BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
+                           column_views, row_views};
+        if (!episodes.is_none()) {
+            const auto [of_source, of_episode, like] =
+                nb::cast<std::tuple<nb::object, nb::object, nb::object>>(episodes);
+            source.names = EpisodeNames{arguments_->tensor(of_source, "names.source"),
+                                        arguments_->tensor(of_episode, "names.episode")};
+            index_ = IndexTensors(like);
+        }
+        const Unlocked unlocked;
+        reader_.emplace(source, reader.stream());
+    }
+
+    /// For the collector of reference cycles: what this keeps alive, and its end as part of a cycle.
+    int traverse(visitproc visit, void* arg) const {
+        Py_VISIT(kept_.ptr());
+        for (const auto& [values, padding] : likes_) {
+            Py_VISIT(values.ptr());
+            Py_VISIT(padding.ptr());
+        }
+        return index_.traverse(visit, arg);
+    }
+    void clear() {
+        reader_.reset();  // it reads what the others keep alive
+        likes_.clear();
+        index_.clear();
+        kept_.reset();
+    }
+
+    /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
+    nb::list read(const Order& order, std::int64_t first_position, std::int64_t batch_size) {
+        TensorReader reader;
+        nb::list made;
+        const Outputs outputs = make_outputs(reader, batch_size, false, made);
+        {
+            const BatchReader& batches = reader_of();
+            const Unlocked unlocked;
+            batches.read(order_of(order), first_position, outputs.columns, reader.stream(), outputs.index);
+        }
+        return made;
+    }
+
+    /// Into given tensors, while the caller goes on.
+    [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
+        TensorReader reader;
+        const Outputs outputs = read_outputs(reader, given);
+        return {reader_of().read_ahead(order_of(order), first_position, outputs.columns, outputs.index), given};
+    }
+
+    /// steps: (step, num_steps, stride, first).
+    nb::list read_step(const Order& order,
+                       const std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t>& steps,
+                       std::int64_t batch_size) {
+        TensorReader reader;
+        const auto& [step, num_steps, stride, first] = steps;
+        const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
+        nb::list made;
+        const Outputs outputs = make_outputs(reader, batch_size, true, made);
+        const BatchReader& batches = reader_of();
+        const Unlocked unlocked;
+        batches.read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
+        return made;
+    }
+
+private:
+    [[nodiscard]] const BatchReader& reader_of() const {
+        if (!reader_) throw std::logic_error("BatchReader: used after it was cleared");
+        return *reader_;
+    }
+
+    Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, bool single_index, nb::list& made) {
+        if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
+        Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
+        for (std::size_t c = 0; c < likes_.size(); ++c) {
+            TensorView& values = outputs.columns[c].values = reader_of().output(c, batch_size);
+            made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
+            TensorView& padding = outputs.columns[c].padding.emplace(values);
+            padding.rank = 2;
+            padding.dtype = DType::boolean;
+            made.append(new_tensor(likes_[c].second, DType::boolean, padding, reader, false));
+        }
+        if (index_.is_wanted()) {
+            outputs.index = index_.take(reader, reader_of().device(), batch_size, single_index, made);
+        }
+        return outputs;
+    }
+
+    Outputs read_outputs(TensorReader& reader, const nb::list& given) const {
+        Outputs outputs;
+        const auto read = [&](std::size_t i, const ArgumentName& name) {
+            return reader.read(given[i], {op, name}, Access::write);
+        };
+        const std::size_t count = likes_.size();
+        const std::size_t expected = 2 * count + (index_.is_wanted() ? 3 : 0);
+        if (nb::len(given) != expected) {
+            fail(op, "outputs", "be " + std::to_string(expected), std::to_string(nb::len(given)));
+        }
+        for (std::size_t c = 0; c < count; ++c) {
+            outputs.columns.push_back(
+                {read(2 * c, {"outputs", c, "values"}), read(2 * c + 1, {"outputs", c, "padding"})});
+        }
+        if (index_.is_wanted()) {
+            outputs.index = BatchIndex{read(2 * count, "index.source"), read(2 * count + 1, "index.episode"),
+                                       read(2 * count + 2, "index.anchor")};
+        }
+        return outputs;
+    }
+
+    nb::object kept_;
+    nb::tuple names_;  // what messages call the streams: views of these strings are kept
+    std::optional<AlignArguments> arguments_;
+    std::vector<std::pair<nb::object, nb::object>> likes_;
+    IndexTensors index_;
+    std::optional<BatchReader> reader_;
+};
+
+/// PendingBatch has none: threads may be writing what it keeps alive, which the collector must not take apart.
+PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+                                  Py_VISIT(Py_TYPE(self));
+                                  return nb::inst_ready(self) ? nb::inst_ptr<Batches>(self)->traverse(visit, arg) : 0;
+                              })},
+                             {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+                                  if (nb::inst_ready(self)) nb::inst_ptr<Batches>(self)->clear();
+                                  return 0;
+                              })},
+                             {0, nullptr}};
+
+}  // namespace
+
+void bind_batch(nb::module_& m) {
+    nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
+    nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
+        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
+             nb::arg("tables"), nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"),
+             nb::arg("episodes") = nb::none())
+        .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
+        .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
+             nb::keep_alive<0, 1>())
+        .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("steps"), nb::arg("batch_size"));
+}
+
+}  // namespace robocache::python

@@ -1,0 +1,47 @@
+// The loader's operations for Python.
+#include "robocache/loader.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <vector>
+
+#include "bindings.hpp"
+#include "core/cuda/memory.hpp"
+#include "loader/arguments.hpp"
+#include "unlocked.hpp"
+
+namespace robocache::python {
+namespace {
+
+void sample(const nb::sequence& tables, const Order& order, std::int64_t first_position, nb::handle episode,
+            nb::handle anchor) {
+    TensorReader reader;
+    const TensorView episode_view = reader.read(episode, {"sample_anchors", "episode"}, Access::write);
+    const TensorView anchor_view = reader.read(anchor, {"sample_anchors", "anchor"}, Access::write);
+    const std::vector<AnchorTable> views = read_tables(reader, tables, "sample_anchors");
+    const Unlocked unlocked;
+    sample_anchors(views, order_of(order), first_position, episode_view, anchor_view, reader.stream());
+    if (reader.must_wait()) wait_for_stream(episode_view.device.index, reader.stream());
+}
+
+void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::handle out) {
+    TensorReader reader;
+    const TensorView in = reader.read(values, {"normalise", "values"});
+    const TensorView offset_view = reader.read(offset, {"normalise", "offset"});
+    const TensorView scale_view = reader.read(scale, {"normalise", "scale"});
+    const TensorView out_view = reader.read(out, {"normalise", "out"}, Access::write);
+    const Unlocked unlocked;
+    normalise(in, offset_view, scale_view, out_view, reader.stream());
+    if (reader.must_wait()) wait_for_stream(in.device.index, reader.stream());
+}
+
+}  // namespace
+
+void bind_loader(nb::module_& m) {
+    m.def("sample_anchors", &sample, nb::arg("tables"), nb::arg("order"), nb::arg("first_position"), nb::arg("episode"),
+          nb::arg("anchor"));
+    m.def("normalise", &scale_channels, nb::arg("values"), nb::arg("offset"), nb::arg("scale"), nb::arg("out"));
+}
+
+}  // namespace robocache::python

@@ -1,0 +1,297 @@
+// Finding on the GPU: the anchor and the episode of a sample, and the rows of each of its targets.
+#pragma once
+
+#include "batch/cuda/table.cuh"
+#include "ops/align/cuda/place.cuh"
+
+namespace robocache::loader_detail {
+
+using align_detail::EpisodeTimes;
+
+/// The rows of a sample's episode.
+struct SampleRows {
+    std::int64_t anchor;
+    std::int64_t first_time;
+    const std::int64_t* times;
+    const char* values;
+    std::int64_t max_gap;
+    std::int64_t num_rows;
+    std::int64_t anchor_row;  // -1: the anchor is no row of this stream
+    double away;              // ns from the first row to the anchor, with latency
+    double last_row;          // -1: targets are not placed by the period
+    double period;
+    double rate;  // 1 / period
+    float rows_per_ns;
+    std::uint32_t part;
+
+    /// Of a row of an episode with a period.
+    __device__ std::int64_t time_of(std::int64_t row) const {
+        return static_cast<std::int64_t>(static_cast<std::uint64_t>(first_time) +
+                                         static_cast<std::uint64_t>(__double2ll_rn(static_cast<double>(row) * period)));
+    }
+};
+
+/// What is written for one target: a, or a and b by weight; a null: the weight, which is 0 or NaN.
+struct alignas(16) PlacedTarget {
+    const char* a;
+    const char* b;
+    std::uint64_t weight;  // the bits of what it is computed in
+    std::uint32_t row;     // of the output, from the task's first
+    std::uint32_t part_and_valid;
+
+    __device__ void set_weight(DType values, double w) {
+        weight = values == DType::f64 ? static_cast<std::uint64_t>(__double_as_longlong(w))
+                                      : __float_as_uint(static_cast<float>(w));
+    }
+    template <class Compute>
+    __device__ Compute weight_in() const {
+        if constexpr (sizeof(Compute) == 8) {
+            return __longlong_as_double(static_cast<long long>(weight));
+        } else {
+            return __uint_as_float(static_cast<std::uint32_t>(weight));
+        }
+    }
+    __device__ std::uint32_t part() const { return part_and_valid >> 1; }
+    __device__ bool valid() const { return (part_and_valid & 1) != 0; }
+};
+
+/// Sets `away` and `last_row` where place_by_period can count nanoseconds and rows.
+__device__ inline void count_from_first_row(const DeviceColumn& column, SampleRows& rows) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;   // from here on times may saturate
+    constexpr std::int64_t most = std::int64_t{1} << 50;  // twice that and `whole` is below 2^53
+    const auto within = [](std::int64_t t, std::int64_t limit) { return t <= limit && t >= -limit; };
+    rows.last_row = -1;
+    if (!(rows.period > 0) || rows.num_rows > INT32_MAX || !within(rows.anchor, far) || !within(rows.first_time, far))
+        return;
+    const std::int64_t away = rows.anchor + column.latency - rows.first_time;
+    if (static_cast<double>(rows.num_rows) * rows.period > static_cast<double>(most) || !within(away, most)) return;
+    rows.away = static_cast<double>(away);
+    rows.last_row = static_cast<double>(rows.num_rows - 1);
+}
+
+__device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
+    std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
+    OrderPlan order = table.order;
+    table.steps.apply(order, position);
+    const bool mixed = order.num_tables > 1;
+    Place place{0, position};
+    if (mixed) {
+        place = place_of_position(table.tables, order, position);
+    } else if (table.has_rounds) {
+        const auto count = static_cast<std::uint64_t>(table.table.num_anchors);
+        place.number = permute(position, count, table.table.bits, table.rounds);
+    } else {
+        place.number = number_at_position(table.table, order, position);
+    }
+    const TablePlan& anchors = mixed ? table.tables[place.table] : table.table;
+    const auto number = static_cast<std::int64_t>(place.number);
+    const std::int64_t e = episode_of_anchor(anchors, number);
+    const EpisodeIndex episode = column.episodes[anchors.first_episode + e];
+    PartRows rows = column.rows;
+    if (column.parts != nullptr) rows = column.parts[episode.part * column.parts_step];
+    SampleRows found{0,
+                     episode.first_time,
+                     rows.times + episode.first_row,
+                     rows.values + episode.first_row * column.value_row_bytes,
+                     rows.max_gap,
+                     episode.num_rows,
+                     column.row_steps == nullptr ? -1 : number - episode.first_row,
+                     0.0,
+                     -1.0,
+                     episode.period,
+                     episode.rate,
+                     episode.rows_per_ns,
+                     static_cast<std::uint32_t>(episode.part)};
+    const bool told = found.anchor_row >= 0 && episode.period > 0;
+    found.anchor = told ? found.time_of(found.anchor_row) : anchor_time(anchors, e, number);
+    count_from_first_row(column, found);
+    return found;
+}
+
+/// Whether the moments of a window are as far apart as the rows of its episode and on them, or would be if the episode
+/// went on at both ends; then `first` is the row of the first one. Every method takes a row at its own time as it is.
+__device__ inline bool find_first_row(const DeviceColumn& column, const SampleRows& rows, std::int64_t& first) {
+    constexpr std::int64_t far = std::int64_t{1} << 61;  // from here on times may saturate
+    constexpr double exact = 9007199254740992.0;         // up to here float64 counts nanoseconds
+    const auto is_far = [](std::int64_t t) { return t > far || t < -far; };
+    if (!(column.run_step > 0) || rows.period != column.run_step || is_far(rows.anchor) || is_far(rows.first_time)) {
+        return false;
+    }
+    if (static_cast<double>(rows.num_rows) * rows.period >= exact) return false;
+    const std::int64_t away = rows.anchor + column.run_first - rows.first_time;
+    first = __double2ll_rn(static_cast<double>(away) * rows.rate);
+    return first * static_cast<std::int64_t>(column.run_step) == away;
+}
+
+/// The first row of a window that is one piece of memory; else null.
+__device__ inline const char* find_run(const DeviceColumn& column, const SampleRows& rows) {
+    std::int64_t first = 0;
+    if (!find_first_row(column, rows, first)) return nullptr;
+    if (first < 0 || first > rows.num_rows - column.num_targets) return nullptr;
+    return rows.values + first * column.value_row_bytes;
+}
+
+/// A window on the rows of an episode, of which the first and the last stand for what is before and after them.
+struct Window {
+    std::int64_t first;   // row; below 0 before the episode
+    std::uint32_t head;   // moments before the first row that is read
+    std::uint32_t count;  // rows that are read; 0: it is no such window
+
+    /// The first row that is read.
+    __device__ std::int64_t first_inside(std::int64_t num_rows) const {
+        return first < 0 ? 0 : (first < num_rows ? first : num_rows - 1);
+    }
+};
+
+__device__ inline Window find_window(const DeviceColumn& column, const SampleRows& rows) {
+    Window window{};
+    if (!find_first_row(column, rows, window.first)) return window;
+    const std::int64_t last_row = rows.num_rows - 1;
+    const std::int64_t last = window.first + column.num_targets - 1;
+    if ((window.first < 0 && column.rules.before != Outside::hold) ||
+        (last > last_row && column.rules.after != Outside::hold)) {
+        return window;
+    }
+    const std::int64_t last_inside = last < 0 ? 0 : (last < last_row ? last : last_row);
+    const std::int64_t before = window.first < 0 ? -window.first : 0;
+    window.head = before < column.num_targets ? static_cast<std::uint32_t>(before) : column.num_targets - 1;
+    window.count = static_cast<std::uint32_t>(last_inside - window.first_inside(rows.num_rows)) + 1;
+    return window;
+}
+
+/// Where a moment would be among evenly spaced rows.
+__device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std::int64_t t) {
+    if (t <= rows.first_time) return 0;
+    // A little more, so that rounding does not put a row's own time before it.
+    const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns + 0.01F;
+    return static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
+}
+
+/// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
+__device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
+                                           std::int64_t guess) {
+    const std::int64_t end = times.count - 1;
+    const std::int64_t probe = guess < 0 ? 0 : (guess > end ? end : guess);
+    const std::int64_t before = probe > 0 ? probe - 1 : 0;
+    const std::int64_t after = probe + 1 < end ? probe + 1 : end;
+    const std::int64_t beyond = probe + 2 < end ? probe + 2 : end;
+    const std::int64_t t_before = times[before];
+    const std::int64_t t_probe = times[probe];
+    const std::int64_t t_after = times[after];
+    const std::int64_t t_beyond = times[beyond];
+    if (t_before <= t) {
+        if (t < t_beyond) return t < t_probe ? before : (t < t_after ? probe : after);
+        std::int64_t low = beyond;  // times[low] <= t
+        std::int64_t step = 2;
+        for (; low + step <= end && times[low + step] <= t; step *= 4) low += step;
+        return align_detail::first_after(times, low + 1, low + step <= end ? low + step : end + 1, t) - 1;
+    }
+    std::int64_t high = before;  // times[high] > t
+    std::int64_t step = 2;
+    for (; high - step >= 0 && !(times[high - step] <= t); step *= 4) high -= step;
+    return align_detail::first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
+}
+
+/// What to write for a target among the (at least one) rows of an episode: search, neighbours and sample of kernel.hpp.
+/// Nearly always the rows are where the guess says and inside the episode; then four times, read at once, tell it all.
+__device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
+                                                   std::int64_t guess, Method method, const align_detail::Rules& rules,
+                                                   std::uint64_t tolerance) {
+    const std::int64_t last = times.count - 1;
+    if (guess > 0 && guess + 2 <= last) {
+        const std::int64_t t0 = times[guess - 1];
+        const std::int64_t t1 = times[guess];
+        const std::int64_t t2 = times[guess + 1];
+        const std::int64_t t3 = times[guess + 2];
+        if (t0 <= t && t < t2) {
+            // left is guess - 1 or guess; the row after it stands for its time where the next one is later.
+            const bool second = t1 <= t;
+            const std::int64_t left = second ? guess : guess - 1;
+            const std::int64_t t_left = second ? t1 : t0;
+            const std::int64_t t_right = second ? t2 : t1;
+            const bool exact = t_left == t;
+            if (exact || t_right < (second ? t3 : t2)) {
+                const auto near = align_detail::snapped({left, left + 1, exact}, align_detail::distance(t_left, t),
+                                                        align_detail::distance(t, t_right), tolerance);
+                return align_detail::sample_inside(t, near, t_left, t_right, method, rules);
+            }
+        }
+    }
+    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess), tolerance);
+    return align_detail::sample_at(times, t, near, method, rules);
+}
+
+__device__ inline align_detail::Sample sample_target(const DeviceColumn& column, const SampleRows& rows,
+                                                     std::uint32_t j, std::int64_t t) {
+    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
+    if (rows.anchor_row >= 0) {
+        // Windows on the rows themselves: the last row with just this time.
+        const std::int64_t row = rows.anchor_row + __ldg(column.row_steps + j);
+        if (row >= 0 && row + 1 < rows.num_rows) {
+            const bool exact = rows.period > 0 ? rows.time_of(row) == t : times[row] == t && times[row + 1] > t;
+            if (exact) return align_detail::row_sample(row, true);
+        }
+    }
+    align_detail::Rules rules = column.rules;
+    rules.max_gap.ns = rows.max_gap;
+    return sample_near(times, t, guessed_row(rows, t), column.method, rules, column.tolerance);
+}
+
+/// Float64 has no fractions from here on (1.5 * 2^52), so that adding it rounds: conversions are eight times as slow.
+constexpr double whole = 6755399441055744.0;
+
+/// The usual target of an episode with a period: inside, and where multiplying says. Its rows' times are computed, not
+/// read; they are ns from the first row, with `whole` added.
+__device__ __forceinline__ bool place_by_period(const DeviceColumn& column, const SampleRows& rows, std::uint32_t j,
+                                                PlacedTarget& placed) {
+    using align_detail::Kind;
+    if (rows.last_row < 0) return false;
+    const double away = rows.away + __ldg(column.near_deltas + j);
+    const double t = away + whole;
+    // A little later, so that rounding does not put a row's own time before it.
+    double left_and_whole = __dadd_rd((away + 0.75) * rows.rate, whole);
+    double left = left_and_whole - whole;
+    double t_left = left * rows.period + whole;
+    double t_right = (left + 1) * rows.period + whole;
+    if (t_left > t) {
+        left_and_whole -= 1;
+        left -= 1;
+        t_right = t_left;
+        t_left = left * rows.period + whole;
+    }
+    if (!(left >= 0 && left < rows.last_row && t_left <= t && t < t_right)) return false;
+    align_detail::Rules rules = column.rules;
+    if (rules.has_max_gap) rules.max_gap.seconds = static_cast<double>(rows.max_gap);  // ns, as the times are
+    const auto row = static_cast<std::uint32_t>(__double2loint(left_and_whole));
+    const align_detail::Neighbours near =
+        align_detail::snapped({0, 1, t_left == t}, t - t_left, t_right - t, column.near_tolerance);
+    const align_detail::Sample sample = align_detail::sample_inside(t, near, t_left, t_right, column.method, rules);
+    const auto row_bytes = static_cast<std::uint32_t>(column.value_row_bytes);
+    placed.a = rows.values + static_cast<std::uint64_t>(row) * row_bytes + (sample.rows[0] != 0 ? row_bytes : 0);
+    if (sample.kind == Kind::blend) placed.b = placed.a + row_bytes;
+    placed.set_weight(column.format.in, sample.weight);
+    placed.part_and_valid |= sample.valid ? 1U : 0U;
+    return true;
+}
+
+/// `row`: where it is written.
+__device__ __forceinline__ PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows,
+                                                     std::uint32_t j, std::uint32_t row) {
+    using align_detail::Kind;
+    PlacedTarget placed{nullptr, nullptr, 0, row, rows.part << 1};
+    if (place_by_period(column, rows, j, placed) || rows.num_rows == 0) return placed;
+    const std::int64_t t =
+        align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
+    const align_detail::Sample sample = sample_target(column, rows, j, t);
+    if (sample.kind == Kind::nan) {
+        placed.set_weight(column.format.in, __longlong_as_double(0x7ff8000000000000LL));
+        return placed;
+    }
+    placed.a = rows.values + sample.rows[0] * column.value_row_bytes;
+    if (sample.kind == Kind::blend) placed.b = rows.values + sample.rows[1] * column.value_row_bytes;
+    placed.set_weight(column.format.in, sample.weight);
+    placed.part_and_valid |= sample.valid ? 1U : 0U;
+    return placed;
+}
+
+}  // namespace robocache::loader_detail

@@ -1,0 +1,48 @@
+// Kernels that take their places while the work before them on the stream still runs out (programmatic dependent
+// launch, compute capability 9.0 on): launching costs about a microsecond, which is a large part of a small call.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "core/cuda/check.hpp"
+#include "core/cuda/device.hpp"
+
+namespace robocache {
+
+/// Says that the next kernel of the stream may take its places.
+__device__ __forceinline__ void allow_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// To be called by every thread of such a kernel before it writes global memory, or reads what work before it may have
+/// written (what is read too early must decide nothing): returns when all of that is done and visible. Allows the next
+/// kernel, which waits in the same way.
+__device__ __forceinline__ void wait_for_earlier_work() {
+    allow_next_kernel();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Launches a kernel that calls wait_for_earlier_work. `what` names it in errors.
+template <class Argument>
+void launch_overlapped(void (*kernel)(Argument), unsigned blocks, unsigned threads, std::size_t shared_bytes,
+                       cudaStream_t stream, const Argument& argument, const char* what) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = compute_capability() >= 90 ? 1U : 0U;
+    check_cuda(cudaLaunchKernelEx(&config, kernel, argument), what);
+}
+
+}  // namespace robocache

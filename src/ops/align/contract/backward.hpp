@@ -1,0 +1,95 @@
+// The gradient of align, what CPU and CUDA share: which rows a target read, and how much of each.
+#pragma once
+
+#include "ops/align/contract/kernel.hpp"
+#include "ops/align/contract/plan.hpp"
+
+namespace robocache::align_detail {
+
+// A plan of the gradient is a plan of align with the roles turned round: `values` of a stream is the gradient that is
+// added to, `out` the gradient that is read. It has only the streams whose gradient is wanted.
+
+/// One target of an episode that has rows, before a method has spoken. All times with the stream's latency.
+template <class Time>
+struct Target {
+    EpisodeTimes<Time> times;
+    Neighbours near;
+    Time t;
+    Time earlier;  // the neighbouring targets; t itself where there is none
+    Time later;
+    bool has_earlier;
+    bool has_later;
+};
+
+/// The sample that align wrote for this target.
+template <class Time>
+ROBOCACHE_HD Sample sample_of(const Target<Time>& target, Method method, const Rules& rules, OuterRows& outer) {
+    if (method == Method::mean) {
+        return sample_window(target.times, target.t, target.earlier, target.later, target.has_earlier, target.has_later,
+                             target.near, rules);
+    }
+    Sample sample = sample_at(target.times, target.t, target.near, method, rules);
+    if (method == Method::cubic && sample.kind == Kind::blend && !target.near.outside()) {
+        outer = widen_to_cubic(target.times, target.t, sample);
+    }
+    return sample;
+}
+
+/// Of rows with one time the last stands for all: whether a window passes over this one.
+template <class Time>
+ROBOCACHE_HD bool is_passed_over(const EpisodeTimes<Time>& times, std::int64_t row) {
+    return row + 1 < times.count && times[row + 1] == times[row];
+}
+
+/// The rows an output element was made of. In a window they are [rows[0], rows[1]), all with weights[0].
+template <class Sum>
+struct Shares {
+    std::int64_t rows[4];
+    Sum weights[4];
+    std::int32_t count;  // 0: it depends on no row
+    bool window;
+};
+
+template <class Sum, class Time>
+ROBOCACHE_HD Shares<Sum> shares_of(const Target<Time>& target, Method method, const Rules& rules) {
+    OuterRows outer{};
+    const Sample sample = sample_of(target, method, rules, outer);
+    const std::int64_t left = sample.rows[0];
+    const std::int64_t right = sample.rows[1];
+    const auto w = static_cast<Sum>(sample.weight);
+    if (sample.kind == Kind::row) return {{left}, {1}, 1, false};
+    if (sample.kind == Kind::blend) return {{left, right}, {1 - w, w}, 2, false};
+    if (sample.kind == Kind::cubic) {
+        const auto w_before = static_cast<Sum>(outer.weight_before);
+        const auto w_after = static_cast<Sum>(outer.weight_after);
+        const Sum w_left = 1 - w - w_before - w_after;
+        Shares<Sum> shares{};  // in the order of time: see RowSums in backward_cuda.cu
+        const auto add = [&](std::int64_t row, Sum weight) {
+            shares.rows[shares.count] = row;
+            shares.weights[shares.count++] = weight;
+        };
+        if (outer.before != left) add(outer.before, w_before);
+        add(left, w_left);
+        add(right, w);
+        if (outer.after != left) add(outer.after, w_after);
+        return shares;
+    }
+    if (sample.kind == Kind::window) {
+        std::int64_t used = 0;
+        for (std::int64_t row = left; row < right; ++row) used += is_passed_over(target.times, row) ? 0 : 1;
+        return {{left, right}, {static_cast<Sum>(1.0 / static_cast<double>(used))}, used > 0 ? 1 : 0, true};
+    }
+    return {{}, {}, 0, false};
+}
+
+/// Throws Unsupported if a method of the stream has no gradient here.
+void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names);
+/// align_backward, with names for its messages.
+void run_backward(std::span<const StreamView> streams, const Query& query,
+                  std::span<const std::optional<AlignGradient>> gradients, const Names& names, Stream stream);
+
+/// One per backend; a missing one is a link error.
+void align_backward_cpu(const AlignPlan& plan);
+void align_backward_cuda(const AlignPlan& plan, Stream stream);
+
+}  // namespace robocache::align_detail

@@ -1,0 +1,325 @@
+// The gradient of align: its contract, and the CPU. Row groups that share no episode run in parallel.
+#include "ops/align/contract/backward.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/contract.hpp"
+#include "core/interrupt.hpp"
+#include "core/thread_pool.hpp"
+#include "ops/align/contract/episodes.hpp"
+#include "ops/align/contract/values.hpp"
+#include "robocache/threads.hpp"
+
+namespace robocache {
+namespace align_detail {
+namespace {
+
+// ---- contract -------------------------------------------------------------------------------------------------------
+
+bool has_gradient(Method method) {
+    switch (method) {
+        case Method::linear:
+        case Method::previous:
+        case Method::next:
+        case Method::nearest:
+        case Method::cubic:
+        case Method::mean: return true;
+        default: return false;
+    }
+}
+
+bool same_shape(const TensorView& a, const TensorView& b) {
+    return a.rank == b.rank && std::equal(a.shape.begin(), a.shape.begin() + a.rank, b.shape.begin());
+}
+
+void require_shape(const Names& names, const std::string& argument, const TensorView& given,
+                   const TensorView& expected) {
+    if (same_shape(given, expected)) return;
+    fail(names.op, argument, "have shape " + shape_text(expected), shape_text(given));
+}
+
+/// What the gradient of the values must be, so that it can stand in their place in a plan.
+void require_values(const StreamView& stream, const TensorView& gradient, std::size_t i, const Names& names) {
+    const TensorView& values = stream.values;
+    const std::string argument = "gradients[" + std::to_string(i) + "].values";
+    if (!is_floating(values.dtype)) {
+        fail(names.op, names.values(i), "be floating to have a gradient", name(values.dtype));
+    }
+    require_shape(names, argument, gradient, values);
+    require_dtype(names.op, argument, gradient, values.dtype == DType::f64 ? DType::f64 : DType::f32);
+    require_device(names.op, argument, gradient, values.device);
+    for (int d = 0; d < gradient.rank; ++d) {
+        if (gradient.shape[d] > 1 && gradient.strides[d] == 0 && gradient.num_elements() > 0) {
+            fail(names.op, argument, "not overlap itself", "stride 0 in dimension " + std::to_string(d));
+        }
+    }
+}
+
+void bind_gradient(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const TensorView& output,
+                   std::size_t i, const Names& names) {
+    const std::string argument = "gradients[" + std::to_string(i) + "].output";
+    require_shape(names, argument, output, output_view(plan, view));
+    require_device(names.op, argument, output, plan.device);
+    if (!is_floating(output.dtype)) fail(names.op, argument, "have a floating dtype", name(output.dtype));
+    bind_rows(stream, output);
+}
+
+/// Validates, and leaves only the streams whose gradient is wanted.
+AlignPlan make_backward_plan(std::span<const StreamView> streams, const Query& query,
+                             std::span<const std::optional<AlignGradient>> gradients, const Names& names) {
+    if (gradients.size() != streams.size()) {
+        fail(names.op, "gradients", "have one entry for each of the " + std::to_string(streams.size()) + " streams",
+             std::to_string(gradients.size()));
+    }
+    std::vector<StreamView> views(streams.begin(), streams.end());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+        if (!gradients[i]) continue;
+        require_values(streams[i], gradients[i]->values, i, names);
+        views[i].values = gradients[i]->values;
+    }
+    AlignPlan plan = make_plan(views, query, names);
+    std::vector<StreamPlan> wanted;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+        if (!gradients[i]) continue;
+        require_gradient(plan.streams[i], i, names);
+        bind_gradient(plan, plan.streams[i], views[i], gradients[i]->output, i, names);
+        wanted.push_back(std::move(plan.streams[i]));
+    }
+    plan.streams = std::move(wanted);
+    return plan;
+}
+
+// ---- CPU ------------------------------------------------------------------------------------------------------------
+
+constexpr std::int64_t parallel_elements = 1 << 17;  // fewer are not worth waking a thread for
+constexpr std::int64_t least_channels = 64;          // of one part of a row
+
+/// to[i] += weight * from[i].
+template <class Sum, class Grad>
+void add_scaled(Sum* __restrict to, std::int64_t to_stride, const Grad* __restrict from, std::int64_t from_stride,
+                std::int64_t count, Sum weight) {
+    if (to_stride == 1 && from_stride == 1) {
+        for (std::int64_t i = 0; i < count; ++i) to[i] += weight * static_cast<Sum>(widen(from[i]));
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+        to[i * to_stride] += weight * static_cast<Sum>(widen(from[i * from_stride]));
+    }
+}
+
+/// Takes the gradient of one stream back, for channels [begin, end) of its inner dimension, one query row at a time.
+template <class Time, class Sum, class Grad>
+class RowAdder {
+public:
+    RowAdder(const AlignPlan& plan, const StreamPlan& stream, std::int64_t begin, std::int64_t end)
+        : plan_(plan),
+          stream_(stream),
+          begin_(begin),
+          end_(end),
+          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
+
+    void add(std::int64_t b) {
+        const EpisodeRows<Time> episode = episode_rows<Time>(stream_, episode_of(plan_, stream_, b));
+        if (episode.times.count == 0) return;
+        std::int64_t hint = -1;
+        for (std::int64_t j = 0; j < plan_.num_targets; ++j) {
+            const Target<Time> target = place(episode.times, b, j, hint);
+            hint = target.near.left;
+            if (j % 256 == 255) detail::poll_interrupt();
+            for (const RangePlan& range : stream_.ranges) {
+                const std::int64_t from = std::max(begin_, range.begin);
+                const std::int64_t to = std::min(end_, range.begin + range.width);
+                if (from >= to) continue;
+                const Shares<Sum> shares = shares_of<Sum>(target, range.method, rules_);
+                spread(shares, target.times, const_cast<char*>(episode.values), gradient(b, j), from, to);
+            }
+        }
+    }
+
+private:
+    Time target_at(std::int64_t b, std::int64_t j) const {
+        return add_time(target_time<Time>(plan_, b, j), duration_as<Time>(stream_.latency));
+    }
+
+    const Grad* gradient(std::int64_t b, std::int64_t j) const {
+        return reinterpret_cast<const Grad*>(stream_.out + b * stream_.out_row_stride + j * stream_.out_target_stride);
+    }
+
+    Target<Time> place(const EpisodeTimes<Time>& times, std::int64_t b, std::int64_t j, std::int64_t hint) const {
+        const Time t = target_at(b, j);
+        const bool has_earlier = j > 0;
+        const bool has_later = j + 1 < plan_.num_targets;
+        return {times,
+                neighbours_of(times, t, last_at_or_before(times, t, hint), gap_as<Time>(stream_.tolerance)),
+                t,
+                has_earlier ? target_at(b, j - 1) : t,
+                has_later ? target_at(b, j + 1) : t,
+                has_earlier,
+                has_later};
+    }
+
+    void spread(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, char* values, const Grad* from,
+                std::int64_t begin, std::int64_t end) const {
+        if (!shares.window) {
+            for (std::int32_t i = 0; i < shares.count; ++i) {
+                add_row(values, shares.rows[i], from, shares.weights[i], begin, end);
+            }
+            return;
+        }
+        for (std::int64_t row = shares.rows[0]; row < shares.rows[1]; ++row) {
+            if (!is_passed_over(times, row)) add_row(values, row, from, shares.weights[0], begin, end);
+        }
+    }
+
+    void add_row(char* values, std::int64_t row, const Grad* from, Sum weight, std::int64_t begin,
+                 std::int64_t end) const {
+        Sum* to = reinterpret_cast<Sum*>(values + row * stream_.value_row_stride);
+        add_channels(to + begin * stream_.inner.value_stride, from + begin * stream_.inner.out_stride, weight,
+                     end - begin, 0);
+    }
+
+    void add_channels(Sum* to, const Grad* from, Sum weight, std::int64_t count, std::size_t depth) const {
+        if (depth == stream_.outer.size()) {
+            return add_scaled(to, stream_.inner.value_stride, from, stream_.inner.out_stride, count, weight);
+        }
+        const ChannelDim& dim = stream_.outer[depth];
+        for (std::int64_t i = 0; i < dim.size; ++i) {
+            add_channels(to + i * dim.value_stride, from + i * dim.out_stride, weight, count, depth + 1);
+        }
+    }
+
+    const AlignPlan& plan_;
+    const StreamPlan& stream_;
+    std::int64_t begin_;
+    std::int64_t end_;
+    Rules rules_;
+};
+
+/// Query rows, sorted so that those that may read the same rows of a stream are together and in ascending order.
+/// Group g is rows[begins[g]] ... rows[begins[g + 1] - 1].
+struct RowGroups {
+    std::vector<std::int64_t> rows;
+    std::vector<std::int64_t> begins;
+
+    [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(begins.size()) - 1; }
+};
+
+/// Offsets that nobody checked may let episodes overlap.
+bool episodes_are_disjoint(const StreamPlan& stream) {
+    if (stream.offsets == nullptr) return true;
+    for (std::int64_t e = 0; e < stream.num_episodes; ++e) {
+        if (stream.offsets[(e + 1) * stream.offsets_stride] < stream.offsets[e * stream.offsets_stride]) return false;
+    }
+    return true;
+}
+
+RowGroups group_rows(const AlignPlan& plan, const StreamPlan& stream) {
+    RowGroups groups;
+    groups.rows.resize(static_cast<std::size_t>(plan.num_rows));
+    std::iota(groups.rows.begin(), groups.rows.end(), std::int64_t{0});
+    groups.begins.push_back(0);
+    if (stream.num_episodes != 1 && episodes_are_disjoint(stream)) {
+        const auto episode = [&](std::int64_t b) { return episode_of(plan, stream, b); };
+        if (plan.episode != nullptr) {
+            std::stable_sort(groups.rows.begin(), groups.rows.end(),
+                             [&](std::int64_t a, std::int64_t b) { return episode(a) < episode(b); });
+        }
+        for (std::size_t i = 1; i < groups.rows.size(); ++i) {
+            if (episode(groups.rows[i]) != episode(groups.rows[i - 1])) {
+                groups.begins.push_back(static_cast<std::int64_t>(i));
+            }
+        }
+    }
+    groups.begins.push_back(plan.num_rows);
+    return groups;
+}
+
+/// Every element of the gradient is summed by one thread in the order (b, j), whatever the number of threads: a thread
+/// takes a group of query rows, and a part of the channels where there are too few groups.
+template <class Time, class Sum, class Grad>
+void add_stream(const AlignPlan& plan, const StreamPlan& stream) {
+    const RowGroups groups = group_rows(plan, stream);
+    const std::int64_t width = stream.inner.size;
+    std::int64_t elements = plan.num_rows * plan.num_targets * std::max<std::int64_t>(width, 1);
+    for (const ChannelDim& dim : stream.outer) elements *= dim.size;
+    const bool alone = elements < parallel_elements;
+    std::int64_t parts = 1;
+    if (!alone && groups.count() < num_threads()) {
+        parts = std::clamp<std::int64_t>(width / least_channels, 1, num_threads());
+    }
+    const std::int64_t items = groups.count() * parts;
+    const std::int64_t grain = alone ? items : items / (8 * num_threads()) + 1;
+    parallel_for(items, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t item = begin; item < end; ++item) {
+            const std::int64_t part = item % parts;
+            const auto group = static_cast<std::size_t>(item / parts);
+            RowAdder<Time, Sum, Grad> adder(plan, stream, width * part / parts, width * (part + 1) / parts);
+            for (std::int64_t i = groups.begins[group]; i < groups.begins[group + 1]; ++i) {
+                adder.add(groups.rows[static_cast<std::size_t>(i)]);
+                detail::poll_interrupt();
+            }
+        }
+    });
+}
+
+template <class Time, class Sum>
+void add_stream_of(const AlignPlan& plan, const StreamPlan& stream) {
+    switch (stream.out_dtype) {
+        case DType::f16: return add_stream<Time, Sum, Half>(plan, stream);
+        case DType::bf16: return add_stream<Time, Sum, BFloat16>(plan, stream);
+        case DType::f64: return add_stream<Time, Sum, double>(plan, stream);
+        default: return add_stream<Time, Sum, float>(plan, stream);
+    }
+}
+
+}  // namespace
+
+void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names) {
+    for (const RangePlan& range : stream.ranges) {
+        if (has_gradient(range.method)) continue;
+        throw Unsupported(std::string(names.op) + ": " + names.field(i, "method").text() +
+                          " must be linear, previous, next, nearest, cubic or mean to have a native gradient (Python: "
+                          "pass backend='torch', which has one for every method), got " +
+                          std::string(method_name(range.method)));
+    }
+}
+
+void align_backward_cpu(const AlignPlan& plan) {
+    if (plan.num_rows == 0 || plan.num_targets == 0) return;
+    with_time_type(plan, [&]<class Time>() {
+        for (const StreamPlan& stream : plan.streams) {
+            if (stream.values_dtype == DType::f64) {
+                add_stream_of<Time, double>(plan, stream);
+            } else {
+                add_stream_of<Time, float>(plan, stream);
+            }
+        }
+    });
+}
+
+void run_backward(std::span<const StreamView> streams, const Query& query,
+                  std::span<const std::optional<AlignGradient>> gradients, const Names& names,
+                  [[maybe_unused]] Stream stream) {
+    const AlignPlan plan = make_backward_plan(streams, query, gradients, names);
+    if (plan.device.type != DeviceType::cuda) return align_backward_cpu(plan);
+#ifdef ROBOCACHE_HAS_CUDA
+    align_backward_cuda(plan, stream);
+#else
+    throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
+                      name(plan.device));
+#endif
+}
+
+}  // namespace align_detail
+
+void align_backward(std::span<const StreamView> streams, const Query& query,
+                    std::span<const std::optional<AlignGradient>> gradients, Stream stream) {
+    align_detail::Names names;
+    names.op = "align_backward";
+    align_detail::run_backward(streams, query, gradients, names, stream);
+}
+
+}  // namespace robocache

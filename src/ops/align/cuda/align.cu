@@ -1,0 +1,91 @@
+// align on CUDA: the face of it, and the check of data that lies on a GPU. Allocates nothing on the device; waits only
+// where check asks for it.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/cuda/check.hpp"
+#include "ops/align/contract/plan.hpp"
+
+namespace robocache::align_detail {
+
+// One source file each.
+void align_cuda_f32(const AlignPlan& plan, cudaStream_t stream);
+void align_cuda_f64(const AlignPlan& plan, cudaStream_t stream);
+void align_cuda_i64(const AlignPlan& plan, cudaStream_t stream);
+
+namespace {
+
+/// A strided array of a plan, brought to the host: the whole stretch of memory it spans.
+class HostCopy {
+public:
+    /// Extents and strides (elements) of up to two dimensions; returns where element (0, 0) is on the host.
+    template <class T>
+    const T* fetch(const void* data, std::int64_t rows, std::int64_t row_stride, std::int64_t columns,
+                   std::int64_t column_stride, cudaStream_t stream) {
+        if (data == nullptr || rows <= 0 || columns <= 0) return static_cast<const T*>(data);
+        const std::int64_t along_rows = (rows - 1) * row_stride;
+        const std::int64_t along_columns = (columns - 1) * column_stride;
+        const std::int64_t low = std::min<std::int64_t>(along_rows, 0) + std::min<std::int64_t>(along_columns, 0);
+        const std::int64_t high = std::max<std::int64_t>(along_rows, 0) + std::max<std::int64_t>(along_columns, 0);
+        std::vector<char>& memory = kept_.emplace_back(static_cast<std::size_t>(high - low + 1) * sizeof(T));
+        check_cuda(cudaMemcpyAsync(memory.data(), static_cast<const T*>(data) + low, memory.size(),
+                                   cudaMemcpyDeviceToHost, stream),
+                   "align: reading times for check=True");
+        return reinterpret_cast<const T*>(memory.data()) - low;
+    }
+
+private:
+    std::vector<std::vector<char>> kept_;
+};
+
+template <class Time>
+void check_on_host(AlignPlan plan, const Names& names, bool check, cudaStream_t stream) {
+    HostCopy host;
+    const std::int64_t query_rows = plan.num_rows;
+    plan.times = reinterpret_cast<const char*>(host.fetch<Time>(plan.times, query_rows, plan.time_row_stride,
+                                                                plan.deltas == nullptr ? plan.num_targets : 1,
+                                                                plan.time_target_stride, stream));
+    plan.deltas =
+        reinterpret_cast<const char*>(host.fetch<Time>(plan.deltas, 1, 0, plan.num_targets, plan.delta_stride, stream));
+    plan.episode = host.fetch<std::int64_t>(plan.episode, query_rows, plan.episode_stride, 1, 0, stream);
+    for (StreamPlan& s : plan.streams) {
+        const std::int64_t episodes = s.offsets == nullptr ? s.num_episodes : 1;
+        s.times = reinterpret_cast<const char*>(
+            host.fetch<Time>(s.times, episodes, s.time_episode_stride, s.num_rows, s.time_row_stride, stream));
+        s.offsets = host.fetch<std::int64_t>(s.offsets, 1, 0, s.num_episodes + 1, s.offsets_stride, stream);
+    }
+    check_cuda(cudaStreamSynchronize(stream), "align: reading times for check=True");
+    check_data(plan, names, check);
+}
+
+bool must_look(const AlignPlan& plan, bool check) {
+    for (const StreamPlan& s : plan.streams) check = check || s.before == Outside::error || s.after == Outside::error;
+    return check;
+}
+
+}  // namespace
+
+void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream) {
+    if (!must_look(plan, check)) return;
+    const DeviceGuard guard(plan.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    switch (plan.time_dtype) {
+        case DType::f32: return check_on_host<float>(plan, names, check, handle);
+        case DType::f64: return check_on_host<double>(plan, names, check, handle);
+        default: return check_on_host<std::int64_t>(plan, names, check, handle);
+    }
+}
+
+void align_cuda(const AlignPlan& plan, Stream stream) {
+    if (plan.num_rows == 0 || plan.num_targets == 0) return;
+    const DeviceGuard guard(plan.device.index);
+    const auto handle = static_cast<cudaStream_t>(stream.handle);
+    switch (plan.time_dtype) {
+        case DType::f32: return align_cuda_f32(plan, handle);
+        case DType::f64: return align_cuda_f64(plan, handle);
+        default: return align_cuda_i64(plan, handle);
+    }
+}
+
+}  // namespace robocache::align_detail

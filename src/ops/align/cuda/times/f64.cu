@@ -1,0 +1,9 @@
+#include "ops/align/cuda/launch.cuh"
+
+namespace robocache::align_detail {
+
+void align_cuda_f64(const AlignPlan& plan, cudaStream_t stream) {
+    launch_all<double>(plan, stream);
+}
+
+}  // namespace robocache::align_detail

@@ -1,9 +1,0 @@
-#include "ops/align/cuda_launch.cuh"
-
-namespace robocache::align_detail {
-
-void align_cuda_i64(const AlignPlan& plan, cudaStream_t stream) {
-    launch_all<std::int64_t>(plan, stream);
-}
-
-}  // namespace robocache::align_detail

@@ -1,0 +1,329 @@
+// The contract of voxelize, spoken once: what each argument must be, and the message when it is not.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "ops/voxelize/contract/source_rules.hpp"
+
+namespace robocache::voxelize_detail {
+namespace {
+
+/// a * b, or -1 where that is 2^63 or more; -1 stays -1.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+    std::int64_t result = 0;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? -1 : result;
+}
+
+// ---- the grid -------------------------------------------------------------------------------------------------------
+
+/// The smallest Scalar that is not below a whole number: below it is below the number, for every Scalar.
+template <class Scalar>
+Scalar not_below(std::int64_t n) {
+    const auto nearest = static_cast<Scalar>(n);
+    const bool below = nearest < Scalar(0x1p63) && static_cast<std::int64_t>(nearest) < n;
+    return below ? std::nextafter(nearest, std::numeric_limits<Scalar>::infinity()) : nearest;
+}
+
+template <class Scalar>
+CellGrid<Scalar> cell_grid(const VoxelGrid& grid, const GridPlan& plan) {
+    CellGrid<Scalar> cells{};
+    for (int a = 0; a < 3; ++a) {
+        cells.origin[a] = static_cast<Scalar>(grid.origin[a]);
+        cells.size[a] = static_cast<Scalar>(grid.size[a]);
+        if (plan.num_cells > 0) {
+            cells.limit[a] = not_below<Scalar>(plan.shape[a]);
+        } else {
+            cells.limit[a] = static_cast<Scalar>(std::int64_t{1} << (plan.key_bits.axis_bits - 1));
+            cells.low[a] = -cells.limit[a];
+        }
+    }
+    return cells;
+}
+
+void require_boxes(const VoxelGrid& grid, bool in_f64, const Names& names) {
+    const char* precision = in_f64 ? "" : " in float32";
+    for (int a = 0; a < 3; ++a) {
+        const double origin = in_f64 ? grid.origin[a] : static_cast<double>(static_cast<float>(grid.origin[a]));
+        const double size = in_f64 ? grid.size[a] : static_cast<double>(static_cast<float>(grid.size[a]));
+        if (!(grid.size[a] > 0) || !std::isfinite(grid.size[a])) {
+            fail(names.op, names.size, "be positive and finite", text(grid.size[a]));
+        }
+        if (!(size > 0) || !std::isfinite(size)) {
+            fail(names.op, names.size, std::string("be positive and finite") + precision, text(grid.size[a]));
+        }
+        if (!std::isfinite(grid.origin[a])) fail(names.op, names.origin, "be finite", text(grid.origin[a]));
+        if (!std::isfinite(origin)) {
+            fail(names.op, names.origin, std::string("be finite") + precision, text(grid.origin[a]));
+        }
+    }
+}
+
+std::string shape_of(const VoxelGrid& grid) {
+    return text_of({grid.shape[0], grid.shape[1], grid.shape[2]});
+}
+
+GridPlan plan_grid(const VoxelGrid& grid, std::int64_t num_clouds, bool in_f64, bool may_be_unbounded,
+                   const Names& names) {
+    require_boxes(grid, in_f64, names);
+    GridPlan plan;
+    plan.key_bits = key_bits(num_clouds);
+    const bool unbounded = grid.shape[0] == 0 && grid.shape[1] == 0 && grid.shape[2] == 0;
+    if (!unbounded || !may_be_unbounded) {
+        for (int a = 0; a < 3; ++a) {
+            if (grid.shape[a] < 1) fail(names.op, names.shape, "be positive", shape_of(grid));
+            plan.shape[a] = grid.shape[a];
+        }
+        plan.num_cells = product(product(grid.shape[0], grid.shape[1]), grid.shape[2]);
+        if (plan.num_cells < 0 || product(plan.num_cells, std::max<std::int64_t>(num_clouds, 1)) < 0) {
+            fail(names.op, names.shape, "have fewer than 2^63 cells for " + std::to_string(num_clouds) + " clouds",
+                 shape_of(grid));
+        }
+    }
+    plan.f32 = cell_grid<float>(grid, plan);
+    plan.f64 = cell_grid<double>(grid, plan);
+    return plan;
+}
+
+/// The largest array over all cells must have fewer than 2^63 bytes.
+void require_bytes(const GridPlan& grid, std::int64_t num_clouds, std::int64_t channels, DType dtype,
+                   const VoxelGrid& given, const Names& names) {
+    const std::int64_t cell = std::max<std::int64_t>(product(channels, size_bytes(dtype)), 4);
+    if (product(product(grid.num_cells, std::max<std::int64_t>(num_clouds, 1)), cell) >= 0) return;
+    fail(names.op, names.shape, "make a grid of fewer than 2^63 bytes", shape_of(given));
+}
+
+// ---- dense outputs --------------------------------------------------------------------------------------------------
+
+void require_grid_dtype(const DensePlan& plan, DType given, const Names& names) {
+    const std::string argument = names.dtype.empty() ? field(names.output, "grid") : std::string(names.dtype);
+    switch (plan.reduction) {
+        case Reduction::occupancy:
+            return require_one_of(names, argument, given, {DType::boolean, DType::u8, DType::i32, DType::f32});
+        case Reduction::count: return require_one_of(names, argument, given, {DType::u8, DType::i32, DType::i64});
+        default: return require_feature_output(names, argument, given, plan.features.dtype);
+    }
+}
+
+float plan_fill(const DensePlan& plan, double fill) {
+    return size_bytes(plan.out_dtype) == 2 ? to_float_odd(fill) : static_cast<float>(fill);
+}
+
+void plan_output(DensePlan& plan, const VoxelGrid& grid, const VoxelOutput& output, bool batched,
+                 const VoxelOptions& options, const Names& names) {
+    require_grid_dtype(plan, output.grid.dtype, names);
+    const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
+    require_bytes(plan.grid, plan.num_clouds, channels, output.grid.dtype, grid, names);
+    Shape clouds;
+    if (batched) clouds.push_back(plan.num_clouds);
+    Shape cells = clouds;
+    cells.insert(cells.end(), plan.grid.shape, plan.grid.shape + 3);
+    Shape values = cells;
+    if (plan.has_features()) values.push_back(channels);
+    require_output(names, field(names.output, "grid"), output.grid, values, plan.device);
+    plan.out = output.grid.data;
+    plan.out_dtype = output.grid.dtype;
+    plan.fill = plan_fill(plan, options.fill);
+    if (output.counts) {
+        require_dtype(names.op, field(names.output, "counts"), *output.counts, DType::i32);
+        require_output(names, field(names.output, "counts"), *output.counts, cells, plan.device);
+        plan.counts = static_cast<std::int32_t*>(output.counts->data);
+        plan.wants_counts = true;
+    }
+    if (output.dropped) {
+        require_dtype(names.op, field(names.output, "dropped"), *output.dropped, DType::i64);
+        require_output(names, field(names.output, "dropped"), *output.dropped, clouds, plan.device);
+        plan.dropped = static_cast<std::int64_t*>(output.dropped->data);
+    }
+}
+
+DensePlan begin_dense(Device device, const VoxelOptions& options) {
+    DensePlan plan;
+    plan.device = device;
+    plan.reduction = options.reduction;
+    plan.deterministic = options.deterministic;
+    plan.check = options.check;
+    return plan;
+}
+
+template <class Plan>
+void set_source(Plan& plan, const Source& source) {
+    plan.points = source.points;
+    plan.num_points = source.num_points;
+    plan.num_clouds = source.num_clouds;
+}
+
+}  // namespace
+
+// ---- the four plans -------------------------------------------------------------------------------------------------
+
+DensePlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
+                    const VoxelOptions& options, const Names& names) {
+    const Source source = plan_points(points, names);
+    require_features(points.features.has_value(), options.reduction, names);
+    DensePlan plan = begin_dense(points.points.device, options);
+    set_source(plan, source);
+    if (points.features) plan.features = plan_features_of_points(points, source, names);
+    plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, false, names);
+    plan_output(plan, grid, output, source.batched, options, names);
+    return plan;
+}
+
+DensePlan make_plan(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
+                    const VoxelOptions& options, const Names& names) {
+    DensePlan plan = begin_dense(images.depth.device, options);
+    plan.from_depth = true;
+    const bool batched = plan_depth(plan, images, names);
+    require_features(images.features.has_value(), options.reduction, names);
+    if (images.features) plan.features = plan_features_of_depth(images, names);
+    plan.grid = plan_grid(grid, plan.num_clouds, false, false, names);
+    plan_output(plan, grid, output, batched, options, names);
+    return plan;
+}
+
+SparsePlan make_plan(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
+                     const VoxelOptions& options, const Names& names) {
+    const Source source = plan_points(points, names);
+    SparsePlan plan;
+    plan.device = points.points.device;
+    plan.reduction = options.reduction;
+    plan.deterministic = options.deterministic;
+    plan.check = options.check;
+    set_source(plan, source);
+    constexpr std::int64_t i32_cells = std::int64_t{1} << 31;  // coordinates are i32
+    if (plan.num_clouds > i32_cells) {
+        fail(names.op, names.offsets, "have at most 2^31 clouds", std::to_string(plan.num_clouds));
+    }
+    plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, true, names);
+    if (*std::max_element(plan.grid.shape, plan.grid.shape + 3) > i32_cells) {
+        fail(names.op, names.shape, "be at most 2^31 along an axis", shape_of(grid));
+    }
+    const auto named = [&](std::string_view what) { return field(names.output, what); };
+    require_rank(names.op, named("coordinates"), output.coordinates, 2);
+    plan.capacity = output.coordinates.shape[0];
+    const auto bind = [&](std::string_view what, const TensorView& tensor, DType dtype, const Shape& shape) {
+        require_dtype(names.op, named(what), tensor, dtype);
+        require_output(names, named(what), tensor, shape, plan.device);
+        return tensor.data;
+    };
+    plan.coordinates =
+        static_cast<std::int32_t*>(bind("coordinates", output.coordinates, DType::i32, {plan.capacity, 4}));
+    if (output.features) {
+        require_features(points.features.has_value(), options.reduction, names);
+        if (!points.features) fail(names.op, named("features"), "be absent where no features are given", "one");
+        plan.features = plan_features_of_points(points, source, names);
+        require_feature_output(names, named("features"), output.features->dtype, plan.features.dtype);
+        plan.out_dtype = output.features->dtype;
+        plan.out = bind("features", *output.features, plan.out_dtype, {plan.capacity, plan.features.num_channels});
+    } else if (points.features) {
+        fail(names.op, named("features"), "be given where features are", "none");
+    }
+    if (output.counts) {
+        plan.counts = static_cast<std::int32_t*>(bind("counts", *output.counts, DType::i32, {plan.capacity}));
+    }
+    if (output.voxel) {
+        plan.voxel = static_cast<std::int64_t*>(bind("voxel", *output.voxel, DType::i64, {plan.num_points}));
+    }
+    if (output.first_points) {
+        require_rank(names.op, named("first_points"), *output.first_points, 2);
+        plan.max_points = output.first_points->shape[1];
+        plan.first_points = static_cast<std::int64_t*>(
+            bind("first_points", *output.first_points, DType::i64, {plan.capacity, plan.max_points}));
+    }
+    plan.found = static_cast<std::int64_t*>(bind("found", output.found, DType::i64, {2}));
+    return plan;
+}
+
+BackwardPlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
+                       const VoxelOptions& options, const Names& names) {
+    if (!reduces_features(options.reduction)) {
+        fail(names.op, names.reduction, "be sum, mean, min or max to have a gradient",
+             "'" + std::string(reduction_name(options.reduction)) + "'");
+    }
+    const bool reads_features = options.reduction == Reduction::min || options.reduction == Reduction::max;
+    const Source source = plan_points(points, names);
+    BackwardPlan plan;
+    plan.device = points.points.device;
+    plan.reduction = options.reduction;
+    plan.check = options.check;
+    set_source(plan, source);
+    plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, false, names);
+    const auto named = [&](std::string_view what) { return field(names.gradient, what); };
+    const TensorView& to = gradient.features;
+    require_rank(names.op, named("features"), to, 2);
+    require_shape(names, named("features"), to, {plan.num_points, to.shape[1]});
+    require_dtype(names.op, named("features"), to, DType::f32);
+    require_device(names.op, named("features"), to, plan.device);
+    for (int d = 0; d < 2; ++d) {
+        if (to.shape[d] > 1 && to.strides[d] == 0 && to.num_elements() > 0) {
+            fail(names.op, named("features"), "not overlap itself", "stride 0 in dimension " + std::to_string(d));
+        }
+    }
+    plan.features.num_channels = to.shape[1];
+    if (reads_features) require_features(points.features.has_value(), options.reduction, names);
+    if (points.features) {
+        plan.features = plan_features_of_points(points, source, names);
+        require_shape(names, names.features, *points.features, {plan.num_points, to.shape[1]});
+    }
+    require_bytes(plan.grid, plan.num_clouds, to.shape[1], DType::f64, grid, names);
+    Shape values;
+    if (source.batched) values.push_back(plan.num_clouds);
+    values.insert(values.end(), plan.grid.shape, plan.grid.shape + 3);
+    values.push_back(to.shape[1]);
+    if (!is_floating(gradient.grid.dtype)) {
+        fail(names.op, named("grid"), "have a floating dtype", name(gradient.grid.dtype));
+    }
+    require_output(names, named("grid"), gradient.grid, values, plan.device);
+    plan.out_gradient = gradient.grid.data;
+    plan.out_gradient_dtype = gradient.grid.dtype;
+    if (reads_features) {
+        if (!gradient.values) fail(names.op, named("values"), "be given for min and max", "none");
+        require_feature_output(names, named("values"), gradient.values->dtype, plan.features.dtype);
+        require_output(names, named("values"), *gradient.values, values, plan.device);
+        plan.values = gradient.values->data;
+        plan.values_dtype = gradient.values->dtype;
+    }
+    plan.gradient = static_cast<float*>(to.data);
+    plan.gradient_row_stride = to.strides[0];
+    plan.gradient_channel_stride = to.strides[1];
+    return plan;
+}
+
+// ---- workspace and offsets ------------------------------------------------------------------------------------------
+
+Workspace bind_workspace(const TensorView& workspace, Device device, std::int64_t required, const Names& names) {
+    if (required == 0) return {};
+    const std::int64_t bytes = workspace.data == nullptr ? 0 : workspace.num_elements();
+    if (workspace.data != nullptr) {
+        require_dtype(names.op, names.workspace, workspace, DType::u8);
+        require_device(names.op, names.workspace, workspace, device);
+        require_contiguous(names, names.workspace, workspace);
+    }
+    if (bytes < required) {
+        fail(names.op, names.workspace, "have at least " + std::to_string(required) + " bytes", std::to_string(bytes));
+    }
+    if (reinterpret_cast<std::uintptr_t>(workspace.data) % 16 != 0) {
+        fail(names.op, names.workspace, "be aligned to 16 bytes",
+             std::to_string(reinterpret_cast<std::uintptr_t>(workspace.data)));
+    }
+    return {static_cast<char*>(workspace.data), bytes};
+}
+
+void check_offsets(const std::int64_t* offsets, std::int64_t stride, std::int64_t num_clouds, std::int64_t num_points,
+                   const Names& names) {
+    const auto at = [&](std::int64_t b) { return offsets[b * stride]; };
+    if (at(0) != 0) fail(names.op, names.offsets, "begin with 0", std::to_string(at(0)));
+    for (std::int64_t b = 0; b < num_clouds; ++b) {
+        if (at(b + 1) < at(b)) {
+            fail(names.op, names.offsets, "not decrease",
+                 std::to_string(at(b + 1)) + " after " + std::to_string(at(b)) + " at position " +
+                     std::to_string(b + 1));
+        }
+    }
+    if (at(num_clouds) != num_points) {
+        fail(names.op, names.offsets, "end with the number of points " + std::to_string(num_points),
+             std::to_string(at(num_clouds)));
+    }
+}
+
+}  // namespace robocache::voxelize_detail

@@ -1,0 +1,346 @@
+// Dense grids by bins. A bin is a stretch of cells whose counters fit the shared memory of a block. One kernel reads
+// tiles of points and sorts each by bin, in shared memory; a second one has a block per bin, which collects its points
+// from all tiles, counts or reduces them in shared memory, and writes its cells once. No global atomics on cells, no
+// clearing, and the result does not depend on the order in which anything happens (but for sums of floats).
+#pragma once
+
+#include "ops/voxelize/cuda/places.cuh"
+#include "ops/voxelize/cuda/stream.cuh"
+
+namespace robocache::voxelize_detail {
+
+constexpr int max_bins = 8192;      // of one pass; larger grids take several
+constexpr int wide_bins = 1024;     // up to so many, keys are read 16 bytes at a time
+constexpr int least_bin_bits = 12;  // a bin has 2^bin_bits cells
+constexpr int most_bin_bits = 15;   // of counters; their keys have 16 bits
+constexpr int sort_threads = 512;
+constexpr int warp_threads = 32;
+constexpr std::uint32_t no_key = 0xffffffffU;
+
+/// The tiles of points after sorting. A bin's keys in a tile begin at a multiple of `unit`.
+struct SortedTiles {
+    std::int64_t num_tiles;
+    std::int32_t tile;   // points, at most 8192
+    std::int32_t pitch;  // keys of a tile, those between the bins included; less than 2^16
+    std::int32_t unit;   // keys of 16 bytes, or 1
+    std::int32_t num_bins;
+    std::int32_t bin_bits;
+    std::int32_t bin_keys;  // of a bin in a tile, if points are spread evenly
+    std::uint32_t* spans;   // [num_bins][num_tiles]: the first of a bin's keys, and above 16 bits how many
+    void* keys;             // [num_tiles][pitch]: u16 cell in the bin, or u32 with the point in the tile above it
+};
+
+template <class Source>
+struct SortArguments {
+    Places<Source> places;
+    SortedTiles tiles;
+    std::int64_t num_points;
+    std::int64_t first_cell;  // of this pass
+    std::int64_t* dropped;    // null: not asked for, or counted by an earlier pass
+    PointStream stream;
+    std::uint32_t* listed;  // to be cleared for the next kernel; null: there is none
+};
+
+/// The sum over all threads of a block before this one; `total` is that over all. `sums`: one for each warp.
+__device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uint32_t* sums, std::uint32_t& total) {
+    const unsigned lane = threadIdx.x % warp_threads;
+    const unsigned warp = threadIdx.x / warp_threads;
+    __syncthreads();  // whoever still reads the sums of the scan before this one
+    std::uint32_t upto = mine;
+#pragma unroll
+    for (int step = 1; step < warp_threads; step *= 2) {
+        const std::uint32_t other = __shfl_up_sync(all_lanes, upto, step);
+        if (lane >= static_cast<unsigned>(step)) upto += other;
+    }
+    if (lane == warp_threads - 1) sums[warp] = upto;
+    __syncthreads();
+    if (warp == 0) {
+        const unsigned warps = blockDim.x / warp_threads;
+        std::uint32_t sum = lane < warps ? sums[lane] : 0;
+#pragma unroll
+        for (int step = 1; step < warp_threads; step *= 2) {
+            const std::uint32_t other = __shfl_up_sync(all_lanes, sum, step);
+            if (lane >= static_cast<unsigned>(step)) sum += other;
+        }
+        if (lane < warps) sums[lane] = sum;
+    }
+    __syncthreads();
+    total = sums[blockDim.x / warp_threads - 1];
+    return upto - mine + (warp == 0 ? 0 : sums[warp - 1]);
+}
+
+/// Where a thread's points are in their tile: 4 l ... 4 l + 3 of 128 that its warp takes at a time.
+template <int per_thread>
+__device__ __forceinline__ std::int32_t place_in_tile(int p) {
+    const auto warp = static_cast<std::int32_t>(threadIdx.x / warp_threads);
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % warp_threads);
+    return warp * per_thread * warp_threads + p / 4 * 4 * warp_threads + 4 * lane + p % 4;
+}
+
+/// Sizes of bins become starts, at multiples of the unit, and are written down; returns the keys of the tile.
+__device__ __forceinline__ std::uint32_t place_bins(const SortedTiles& tiles, std::int64_t tile, std::uint32_t* sizes,
+                                                    std::uint32_t* warp_sums) {
+    const std::int32_t share = (tiles.num_bins + sort_threads - 1) / sort_threads;
+    const std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * share;
+    const std::int32_t end = first + share < tiles.num_bins ? first + share : tiles.num_bins;
+    const auto more = static_cast<std::uint32_t>(tiles.unit - 1);
+    std::uint32_t mine = 0;
+    for (std::int32_t b = first; b < end; ++b) mine += (sizes[b] + more) & ~more;
+    std::uint32_t total = 0;
+    std::uint32_t start = block_scan(mine, warp_sums, total);
+    for (std::int32_t b = first; b < end; ++b) {
+        const std::uint32_t size = sizes[b];
+        sizes[b] = start;
+        tiles.spans[b * tiles.num_tiles + tile] = start | size << 16;
+        start += (size + more) & ~more;
+    }
+    return total;
+}
+
+/// Blocks sort tiles in turn.
+template <class Source, int per_thread, class Stored>
+__global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
+    extern __shared__ __align__(16) char shared_memory[];
+    __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
+    __shared__ std::uint64_t barriers[sort_threads / warp_threads][2 * ring_parts];  // arrived, free
+    constexpr int tile = per_thread * sort_threads;
+    constexpr bool has_ring = per_thread == 16;  // where blocks have several tiles
+    const Places<Source>& places = args.places;
+    const std::int32_t num_bins = args.tiles.num_bins;
+    auto* sorted = reinterpret_cast<Stored*>(shared_memory);
+    auto* sizes = reinterpret_cast<std::uint32_t*>(shared_memory + args.tiles.pitch * sizeof(Stored));
+    const auto thread = static_cast<std::int32_t>(threadIdx.x);
+    const std::int32_t warp = thread / warp_threads;
+    for (std::int32_t b = thread; b < num_bins; b += sort_threads) sizes[b] = 0;
+    Ring ring(
+        args.stream,
+        shared_memory + args.tiles.pitch * sizeof(Stored) + (num_bins + 3) / 4 * 16 + warp * ring_parts * part_bytes,
+        barriers[warp], per_thread / 4, warp);
+    if constexpr (has_ring) ring.set_up();
+    __syncthreads();
+    if constexpr (!has_ring) ring.ask_ahead();
+    wait_for_earlier_work();
+    if constexpr (has_ring) ring.begin();
+    if (args.listed != nullptr && blockIdx.x == 0 && thread == 0) *args.listed = 0;
+
+    const std::int32_t bin_bits = args.tiles.bin_bits;
+    const std::uint32_t cells = static_cast<std::uint32_t>(num_bins) << bin_bits;
+    std::uint32_t dropped = 0;
+    for (std::int64_t t = blockIdx.x; t < args.tiles.num_tiles; t += gridDim.x) {
+        const std::int64_t first = t * tile;
+        std::uint32_t key[per_thread];
+        std::uint32_t ranks[per_thread / 2];  // in its bin, two of 16 bits
+        const auto take = [&](int p, bool inside, std::uint32_t at) {
+            key[p] = no_key;
+            if (p % 2 == 0) ranks[p / 2] = 0;
+            if (inside) {
+                key[p] = at;
+                ranks[p / 2] |= atomicAdd(&sizes[at >> bin_bits], 1U) << (16 * (p % 2));
+            }
+        };
+        bool streamed = false;
+        if constexpr (__is_same(Source, PointReader<float>)) {
+            streamed = t < args.stream.num_tiles;
+            if (streamed) {
+                const auto first_cell = static_cast<std::uint32_t>(args.first_cell);
+                constexpr int some = has_ring ? 4 : per_thread;  // at once
+#pragma unroll
+                for (int g = 0; g < per_thread; g += some) {
+                    float p[some][3];
+                    std::int32_t cell[some];
+#pragma unroll
+                    for (int f = 0; f < some; f += 4) {
+                        if constexpr (has_ring) {
+                            ring.take(p + f);
+                        } else {
+                            read_four(args.stream.data + (first + place_in_tile<per_thread>(g + f)) * 12, p + f);
+                        }
+                    }
+                    places.grid.quick_indices(p, cell);
+                    if constexpr (has_ring) ring.refill();
+#pragma unroll
+                    for (int u = 0; u < some; ++u) {
+                        const std::uint32_t at = static_cast<std::uint32_t>(cell[u]) - first_cell;
+                        dropped += cell[u] < 0 ? 1 : 0;
+                        take(g + u, at < cells, at);  // a dropped point's number is larger than any cell's
+                    }
+                }
+            }
+        }
+        if (!streamed) {
+#pragma unroll
+            for (int p = 0; p < per_thread; ++p) {
+                const std::int64_t i = first + place_in_tile<per_thread>(p);
+                const std::int64_t cell = i < args.num_points ? places.key(i) : no_point;
+                if (cell == dropped_point) {
+                    ++dropped;
+                    if (args.dropped != nullptr && places.source.num_clouds > 1) {
+                        const std::int64_t cloud = OnDevice<Source>::cloud_of(places.source, i);
+                        atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud, 1ULL);
+                    }
+                }
+                const auto at = static_cast<std::uint64_t>(cell - args.first_cell);
+                take(p, cell >= 0 && at < cells, static_cast<std::uint32_t>(at));
+            }
+        }
+        __syncthreads();
+        const std::uint32_t total = place_bins(args.tiles, t, sizes, warp_sums);
+        __syncthreads();
+#pragma unroll
+        for (int p = 0; p < per_thread; ++p) {
+            if (key[p] == no_key) continue;
+            const std::uint32_t at = sizes[key[p] >> bin_bits] + (ranks[p / 2] >> (16 * (p % 2)) & 0xffffU);
+            const std::uint32_t cell = key[p] & ((1U << bin_bits) - 1);
+            if constexpr (sizeof(Stored) == 2) {
+                sorted[at] = static_cast<std::uint16_t>(cell);
+            } else {
+                sorted[at] = cell | static_cast<std::uint32_t>(place_in_tile<per_thread>(p)) << 16;
+            }
+        }
+        __syncthreads();
+        for (std::int32_t b = thread; b < num_bins; b += sort_threads) sizes[b] = 0;
+        char* keys =
+            static_cast<char*>(args.tiles.keys) + t * args.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored));
+        const auto bytes = static_cast<std::int32_t>(total * sizeof(Stored));
+        for (std::int32_t at = 16 * thread; at < bytes; at += 16 * sort_threads) {
+            *reinterpret_cast<uint4*>(keys + at) = *reinterpret_cast<const uint4*>(shared_memory + at);
+        }
+        __syncthreads();
+    }
+    if (args.dropped != nullptr && places.source.num_clouds == 1) {
+        dropped = __reduce_add_sync(all_lanes, dropped);
+        if (thread % warp_threads == 0 && dropped != 0) {
+            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped), static_cast<unsigned long long>(dropped));
+        }
+    }
+}
+
+/// The lanes of a warp that belong to this thread's group of so many.
+template <int lanes>
+__device__ __forceinline__ unsigned group_mask() {
+    constexpr unsigned group = (1U << lanes) - 1;
+    return group << (threadIdx.x % warp_threads / lanes * lanes);
+}
+
+template <class Stored, int unit>
+struct KeyUnit {
+    Stored only;
+
+    __device__ __forceinline__ std::uint32_t key(int) const { return only; }
+};
+
+template <class Stored, int unit>
+    requires(unit > 1)
+struct alignas(16) KeyUnit<Stored, unit> {
+    std::uint32_t words[4];
+
+    __device__ __forceinline__ std::uint32_t key(int k) const {
+        if constexpr (sizeof(Stored) == 4) return words[k];
+        return words[k / 2] >> (16 * (k % 2)) & 0xffffU;
+    }
+};
+
+/// Of a bin's spans, those that take a warp; in shared memory.
+struct LongSpans {
+    static constexpr std::int32_t most = 512;
+    uint2 spans[most];  // tile, span
+    std::int32_t num;   // may be more than there is room for
+};
+
+/// Calls body(key, tile) for every key of a bin, by all threads of the block. So many lanes take a tile's keys, of
+/// several tiles at once. Spans that are too long for them wait until all warps are free to take one each: points that
+/// come in the order of a scan have few and very long ones. Where there is no room left to wait, most tiles have long
+/// spans, so that every group of lanes has one.
+template <class Stored, int lanes, int unit, class Body>
+__device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32_t bin, LongSpans& longer,
+                                            Body&& body) {
+    using Unit = KeyUnit<Stored, unit>;
+    constexpr int rounds = 2;                 // of so many units
+    constexpr int batch = unit == 1 ? 4 : 2;  // tiles
+    const auto thread = static_cast<std::int32_t>(threadIdx.x);
+    const std::int32_t lane = thread % lanes;
+    const auto groups = static_cast<std::int32_t>(blockDim.x / lanes);
+    const auto* keys = static_cast<const Stored*>(tiles.keys);
+    const std::uint32_t* spans = tiles.spans + bin * tiles.num_tiles;
+    const auto keys_of = [&](std::int32_t tile, std::uint32_t span) {
+        return keys + static_cast<std::int64_t>(tile) * tiles.pitch + (span & 0xffffU);
+    };
+    const auto read = [](const Stored* from) { return *reinterpret_cast<const Unit*>(from); };
+    const auto take = [&](const Unit& some, std::int32_t left, std::int64_t tile) {
+#pragma unroll
+        for (int k = 0; k < unit; ++k) {
+            if (k < left) body(some.key(k), tile);
+        }
+    };
+    if (thread == 0) longer.num = 0;
+    __syncthreads();
+    const auto num_tiles = static_cast<std::int32_t>(tiles.num_tiles);
+    for (std::int32_t first = 0; first < num_tiles; first += batch * groups) {
+        const std::int32_t tile = first + thread / lanes;
+        std::uint32_t span[batch];
+        std::int32_t size[batch];
+        Unit units[batch][rounds];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
+            span[u] = tile + u * groups < num_tiles ? spans[tile + u * groups] : 0;
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            size[u] = static_cast<std::int32_t>(span[u] >> 16);
+#pragma unroll
+            for (int r = 0; r < rounds; ++r) {
+                const std::int32_t at = (lane + r * lanes) * unit;
+                if (at < size[u]) units[u][r] = read(keys_of(tile + u * groups, span[u]) + at);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (first + u * groups >= num_tiles) break;
+#pragma unroll
+            for (int r = 0; r < rounds; ++r) {
+                take(units[u][r], size[u] - (lane + r * lanes) * unit, tile + u * groups);
+            }
+            if (size[u] <= rounds * lanes * unit) continue;
+            std::int32_t place = 0;
+            if (lane == 0) place = atomicAdd(&longer.num, 1);
+            place = __shfl_sync(group_mask<lanes>(), place, 0, lanes);
+            if (place < LongSpans::most) {
+                if (lane == 0) longer.spans[place] = make_uint2(static_cast<std::uint32_t>(tile + u * groups), span[u]);
+                continue;
+            }
+            for (std::int32_t at = (lane + rounds * lanes) * unit; at < size[u]; at += lanes * unit) {
+                take(read(keys_of(tile + u * groups, span[u]) + at), size[u] - at, tile + u * groups);
+            }
+        }
+    }
+    __syncthreads();
+    constexpr int more = 4;
+    constexpr std::int32_t step = warp_threads * unit;
+    const std::int32_t num = longer.num < LongSpans::most ? longer.num : LongSpans::most;
+    for (std::int32_t e = thread / warp_threads; e < num; e += static_cast<std::int32_t>(blockDim.x) / warp_threads) {
+        const auto tile = static_cast<std::int32_t>(longer.spans[e].x);
+        const std::uint32_t span = longer.spans[e].y;
+        const auto size = static_cast<std::int32_t>(span >> 16);
+        for (std::int32_t k = (rounds * lanes + thread % warp_threads) * unit; k < size; k += more * step) {
+            Unit units[more];
+#pragma unroll
+            for (int v = 0; v < more; ++v) {
+                if (k + v * step < size) units[v] = read(keys_of(tile, span) + k + v * step);
+            }
+#pragma unroll
+            for (int v = 0; v < more; ++v) take(units[v], size - (k + v * step), tile);
+        }
+    }
+}
+
+template <class Stored, class Body>
+__device__ __forceinline__ void for_keys_of_bin(const SortedTiles& tiles, std::int32_t bin, LongSpans& longer,
+                                                Body&& body) {
+    constexpr int wide = 16 / sizeof(Stored);
+    if (tiles.unit == 1) return for_keys_by<Stored, 8, 1>(tiles, bin, longer, body);
+    if (tiles.bin_keys > 6 * wide) return for_keys_by<Stored, 8, wide>(tiles, bin, longer, body);
+    if (tiles.bin_keys > 2 * wide) return for_keys_by<Stored, 4, wide>(tiles, bin, longer, body);
+    for_keys_by<Stored, 2, wide>(tiles, bin, longer, body);
+}
+
+}  // namespace robocache::voxelize_detail

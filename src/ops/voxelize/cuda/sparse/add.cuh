@@ -1,0 +1,156 @@
+// Points add their features to the rows of their cells, and the first points of each row.
+#pragma once
+
+#include "ops/voxelize/cuda/sparse/rows.cuh"
+
+namespace robocache::voxelize_detail {
+
+struct AddArguments {
+    FeaturesPlan features;
+    Reduction reduction;
+    bool deterministic;
+    std::int64_t num_points;
+    std::int64_t num_rows;  // that may be written
+    const std::uint32_t* rows;
+    std::uint32_t* counts;
+    std::uint32_t* sums;
+    std::uint32_t* specials;
+    std::int64_t* fixed;
+    std::int64_t* voxel;
+    const std::int64_t* found;
+    void* out;
+    DType out_dtype;
+    std::int32_t* out_counts;
+    std::int64_t* first_points;
+    std::int64_t max_points;
+    std::uint32_t* points;
+    const std::uint32_t* sorted_points;
+    std::uint32_t* sorted_rows;
+    const std::uint32_t* starts;
+};
+
+template <class In>
+__device__ __forceinline__ float feature(const AddArguments& args, std::int64_t i, std::int64_t c) {
+    return widen(*reinterpret_cast<const In*>(args.features.data + i * args.features.strides[3] +
+                                              c * args.features.channel_stride));
+}
+
+template <class In>
+__global__ __launch_bounds__(sparse_threads) void add_points(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t i = this_thread();
+    if (i >= args.num_points) return;
+    const std::uint32_t row = args.rows[i];
+    const bool fits = row < args.num_rows;
+    if (args.voxel != nullptr) args.voxel[i] = fits ? static_cast<std::int64_t>(row) : -1;
+    if (!fits) return;
+    atomicAdd(args.counts + row, 1U);
+    if (args.out == nullptr) return;
+    const std::int64_t channels = args.features.num_channels;
+    const std::int64_t first = static_cast<std::int64_t>(row) * channels;
+    const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (!extreme && !args.deterministic && channels % 4 == 0) {
+        for (std::int64_t c = 0; c < channels; c += 4) {
+            const float4 four = make_float4(feature<In>(args, i, c), feature<In>(args, i, c + 1),
+                                            feature<In>(args, i, c + 2), feature<In>(args, i, c + 3));
+            atomicAdd(reinterpret_cast<float4*>(args.sums + first + c), four);
+        }
+        return;
+    }
+#endif
+    for (std::int64_t c = 0; c < channels; ++c) {
+        const float x = feature<In>(args, i, c);
+        if (extreme) {
+            atomicMax(args.sums + first + c, extreme_key(x, args.reduction == Reduction::max));
+        } else if (args.deterministic) {
+            atomicMax(args.sums + first + c, magnitude_of(x));
+            const std::uint32_t specials = special_of(x);
+            if (specials != 0) atomicOr(args.specials + first + c, specials);
+        } else {
+            atomicAdd(reinterpret_cast<float*>(args.sums) + first + c, x);
+        }
+    }
+}
+
+/// The second round of deterministic sums.
+template <class In>
+__global__ __launch_bounds__(sparse_threads) void add_fixed(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t i = this_thread();
+    if (i >= args.num_points) return;
+    const std::uint32_t row = args.rows[i];
+    if (row >= args.num_rows) return;
+    const std::int64_t channels = args.features.num_channels;
+    const std::uint32_t n = args.counts[row];
+    for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t at = static_cast<std::int64_t>(row) * channels + c;
+        const std::uint32_t magnitude = args.sums[at];
+        if (magnitude == 0 || args.specials[at] != 0) continue;
+        const std::int64_t fixed = to_fixed(feature<In>(args, i, c), power_of_two(fixed_shift(magnitude, n)));
+        atomicAdd(reinterpret_cast<unsigned long long*>(args.fixed + at), static_cast<unsigned long long>(fixed));
+    }
+}
+
+__device__ __forceinline__ float row_result(const AddArguments& args, std::int64_t at, std::uint32_t n) {
+    if (args.reduction == Reduction::min || args.reduction == Reduction::max) {
+        return extreme_value(args.sums[at], args.reduction == Reduction::max);
+    }
+    const bool mean = args.reduction == Reduction::mean;
+    if (!args.deterministic) {
+        const float sum = reinterpret_cast<const float*>(args.sums)[at];
+        return mean ? sum / static_cast<float>(n) : sum;
+    }
+    if (args.specials[at] != 0) return special_sum(args.specials[at]);
+    if (args.sums[at] == 0) return 0.0F;
+    const int shift = fixed_shift(args.sums[at], n);
+    return mean ? fixed_mean(args.fixed[at], shift, n) : fixed_sum(args.fixed[at], shift);
+}
+
+/// A thread for each row and channel, or for each row where there are no features.
+static __global__ __launch_bounds__(sparse_threads) void write_rows(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t channels = args.out == nullptr ? 1 : args.features.num_channels;
+    const std::int64_t at = this_thread();
+    const std::int64_t row =
+        at <= UINT32_MAX && channels <= UINT32_MAX
+            ? static_cast<std::int64_t>(static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(channels))
+            : at / channels;
+    if (row >= args.num_rows || row >= args.found[0]) return;
+    const std::uint32_t n = args.counts[row];
+    if (args.out_counts != nullptr && at == row * channels) args.out_counts[row] = static_cast<std::int32_t>(n);
+    if (args.out == nullptr) return;
+    const float x = row_result(args, at, n);
+    switch (args.out_dtype) {
+        case DType::f16: static_cast<Half*>(args.out)[at] = narrow<Half>(x); break;
+        case DType::bf16: static_cast<BFloat16*>(args.out)[at] = narrow<BFloat16>(x); break;
+        default: static_cast<float*>(args.out)[at] = x; break;
+    }
+}
+
+// ---- the first points of each row -----------------------------------------------------------------------------------
+
+static __global__ __launch_bounds__(sparse_threads) void number_points(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t i = this_thread();
+    if (i < args.num_points) args.points[i] = static_cast<std::uint32_t>(i);
+}
+
+static __global__ __launch_bounds__(sparse_threads) void clear_first_points(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t at = this_thread();
+    const std::int64_t row = at / args.max_points;
+    if (row < args.num_rows && row < args.found[0]) args.first_points[at] = -1;
+}
+
+static __global__ __launch_bounds__(sparse_threads) void take_first_points(const __grid_constant__ AddArguments args) {
+    wait_for_earlier_work();
+    const std::int64_t at = this_thread();
+    if (at >= args.num_points) return;
+    const std::uint32_t row = args.sorted_rows[at];
+    if (row >= args.num_rows) return;
+    const std::int64_t k = at - args.starts[row];
+    if (k < args.max_points) args.first_points[row * args.max_points + k] = args.sorted_points[at];
+}
+
+}  // namespace robocache::voxelize_detail
