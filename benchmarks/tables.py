@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/benchmarks.md from the committed results.
+"""Writes the table of README.md and those of docs/benchmarks.md from the committed results.
 
 python benchmarks/tables.py            writes
 python benchmarks/tables.py --check    ends with code 1 if they differ
@@ -47,20 +47,6 @@ def kinds(case: Result) -> str:
     return f"{axes['values']}, {axes['times']}"
 
 
-def by_order(cases: list[Result]) -> list[list[Result]]:
-    """Cases that differ in nothing but the order of their times, together."""
-    groups: dict[tuple[str, str, str], list[Result]] = {}
-    for case in cases:
-        groups.setdefault((case["name"], case["axes"]["B/S/T/D"], kinds(case)), []).append(case)
-    return list(groups.values())
-
-
-def slashed(values: Iterable[str]) -> str:
-    """ "4.8 / 5.1"; nothing where there is nothing."""
-    texts = list(values)
-    return " / ".join(text or "–" for text in texts) if any(texts) else ""
-
-
 # ---- CPU -------------------------------------------------------------------------------------------------------------
 
 
@@ -69,10 +55,6 @@ def cpu_source(result: Result) -> str:
         f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['threads']} threads, "
         f"commit `{result['commit'][:10]}`, {result['date'][:10]}."
     )
-
-
-def best_torch(case: Result) -> float | None:
-    return min((case["ratios"][name] for name in TORCH if name in case["ratios"]), default=None)
 
 
 def cpu_verdict(case: Result) -> str:
@@ -95,23 +77,6 @@ def cpu_full(result: Result) -> str:
         for c in result["cases"]
     ]  # fmt: skip
     return "\n".join([cpu_source(result), "", *grid(header, rows)])
-
-
-def cpu_short(result: Result) -> list[str]:
-    """The cases with bars; the orders of times in one row."""
-    rows = []
-    for group in by_order([case for case in result["cases"] if case["bars"]]):
-        first = group[0]
-        rows.append([
-            f"{first['name']} {first['axes']['B/S/T/D']}", kinds(first),
-            slashed(f"{c['median_s']['ours'] * 1e3:.2f}" for c in group),
-            slashed(number(c["ratios"].get("gather")) for c in group), slashed(number(best_torch(c)) for c in group),
-            slashed(number(c["ratios"].get("numpy")) for c in group),
-            slashed(f"{100 * c['ratios']['copy']:.0f} %" for c in group),
-        ])  # fmt: skip
-    header = ["case (B/S/T/D)", "values, times", "ours, ms", "x PyTorch gather", "x best PyTorch", "x numpy.interp",
-              "of copy"]  # fmt: skip
-    return grid(header, rows)
 
 
 # ---- CUDA ------------------------------------------------------------------------------------------------------------
@@ -166,24 +131,6 @@ def cuda_full(result: Result) -> str:
     return "\n".join([*lines, "", outcome(result)])
 
 
-def cuda_short(result: Result) -> list[str]:
-    rows = []
-    for group in by_order(result["cases"]):
-        first = group[0]
-        rows.append([
-            f"{first['name']} {first['axes']['B/S/T/D']}", kinds(first),
-            slashed(number(c["median_us"]["ours"]) for c in group), slashed(number(c["floor_us"]) for c in group),
-            slashed(number(best_of(c, ("gather", "rows"))) for c in group),
-            slashed(number(c["ratios"].get("compiled")) for c in group),
-        ])  # fmt: skip
-    header = ["case (B/S/T/D)", "values, times", "ours, µs", "floor, µs", "x PyTorch, best eager", "x torch.compile"]
-    return grid(header, rows)
-
-
-def best_of(case: Result, names: tuple[str, ...]) -> float | None:
-    return min((case["ratios"][name] for name in names if name in case["ratios"]), default=None)
-
-
 # ---- both ------------------------------------------------------------------------------------------------------------
 
 
@@ -205,22 +152,6 @@ def outcome(result: Result) -> str:
     return text
 
 
-def readme(cpu: Result, cuda: Result | None) -> str:
-    lines = ["On CUDA, kernel time in a graph over buffers larger than the L2 cache; evenly spaced / random times. "
-             "The floor is the bytes that must move over the copy bandwidth of the same run.", ""]  # fmt: skip
-    if cuda is None:
-        lines += [NOT_MEASURED]
-    else:
-        lines += [cuda_source(cuda), "", *cuda_short(cuda), "", outcome(cuda)]
-        eager = (f"`{c['name']}` {c['axes']['B/S/T/D']}: {number(c['median_us']['ours'])} µs (torch.addcmul with a "
-                 f"result of that size: {number(c['median_us']['addcmul'])})" for c in cuda["eager"])  # fmt: skip
-        lines += ["", f"Eager calls: {'; '.join(eager)}."]
-    lines += ["", f"On the CPU. {cpu_source(cpu)}", "", *cpu_short(cpu), "", outcome(cpu)]
-    lines += ["", "x = their time / ours; below 1 we lose. Every case, every rival and the method are in "
-              "[docs/benchmarks.md](docs/benchmarks.md)."]  # fmt: skip
-    return "\n".join(lines)
-
-
 def fill(text: str, block: str, content: str) -> str:
     """The text with what is between the marks of the block replaced."""
     begin, end = f"<!-- {block}:begin -->", f"<!-- {block}:end -->"
@@ -234,14 +165,14 @@ def documents(cpu: Result, cuda: Result | None) -> dict[pathlib.Path, str]:
     docs = fill(docs, "bench:cpu", f"{cpu_full(cpu)}\n\n{outcome(cpu)}")
     import ingest_tables  # these are made of the functions above
     import loader_tables
+    import readme_table
     import training_tables
     import voxelize_tables
 
     blocks = voxelize_tables.blocks() | ingest_tables.blocks() | loader_tables.blocks() | training_tables.blocks()
     for block, content in blocks.items():
         docs = fill(docs, block, content)
-    front = fill(README.read_text(), "bench", readme(cpu, cuda))
-    return {README: fill(front, "bench:voxelize", voxelize_tables.committed_readme()), DOCS: docs}
+    return {README: fill(README.read_text(), "bench", readme_table.table()), DOCS: docs}
 
 
 def main() -> int:

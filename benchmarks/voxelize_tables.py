@@ -1,4 +1,4 @@
-"""The tables of voxelize in README.md and docs/benchmarks.md; benchmarks/tables.py writes them."""
+"""The tables of voxelize in docs/benchmarks.md; benchmarks/tables.py writes them."""
 
 from __future__ import annotations
 
@@ -58,32 +58,6 @@ def outcome(result: Result, rivals: tuple[str, ...]) -> str:
     return text + (f" A rival is faster in: {'; '.join(lost)}." if lost else "")
 
 
-def readme(cpu: Result | None, cuda: Result | None) -> str:
-    """The cases with bars, on both devices."""
-    lines = ["Voxelization on CUDA, the clear of the grid included.", ""]
-    if cuda is None:
-        lines += [not_measured("cuda")]
-    else:
-        rows = [
-            [*label(c)[:3], number(c["median_us"]["ours"]), number(c["floor_us"]),
-             number(min((c["ratios"][n] for n in CUDA_RIVALS[:-1] if n in c["ratios"]), default=None)),
-             number(c["ratios"].get("compiled"))]
-            for c in cuda["cases"] if c["bars"]
-        ]  # fmt: skip
-        header = [*LABELS[:3], "ours, µs", "floor, µs", "x PyTorch, best eager", "x torch.compile"]
-        lines += [cuda_source(cuda), "", *grid(header, rows), "", outcome(cuda, CUDA_RIVALS)]
-    if cpu is None:
-        return "\n".join([*lines, "", "On the CPU. " + not_measured("cpu")])
-    rows = [
-        [*label(c)[:3], f"{c['median_s']['ours'] * 1e3:.2f}",
-         *(number(c["ratios"].get(n)) for n in ("scatter_reduce", "index_add", "small_gicp"))]
-        for c in cpu["cases"] if c["bars"]
-    ]  # fmt: skip
-    header = [*LABELS[:3], "ours, ms", "x scatter_reduce", "x index_add", "x small_gicp"]
-    return "\n".join([*lines, "", f"On the CPU. {cpu_source(cpu)}", "", *grid(header, rows), "",
-                      outcome(cpu, CPU_RIVALS)])  # fmt: skip
-
-
 def blocks() -> dict[str, str]:
     """What is between the marks of docs/benchmarks.md."""
     cpu, cuda = load("cpu", "voxelize"), load("cuda", "voxelize")
@@ -91,7 +65,3 @@ def blocks() -> dict[str, str]:
         "bench:voxelize:cuda": not_measured("cuda") if cuda is None else cuda_full(cuda),
         "bench:voxelize:cpu": not_measured("cpu") if cpu is None else cpu_full(cpu),
     }
-
-
-def committed_readme() -> str:
-    return readme(load("cpu", "voxelize"), load("cuda", "voxelize"))

@@ -19,6 +19,7 @@ import cuda_measure
 import cuda_timing as timing
 import harness
 import plots
+import readme_table
 import tables
 
 ENVIRONMENT = {"command": "python benchmarks/bench_align.py", "date": "2026-11-15T00:00:00+00:00", "commit": "c" * 40,
@@ -299,10 +300,7 @@ def test_the_tables_show_every_case_with_its_verdict(result):
     assert tables.PICTURE in text
     lines = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert len(set(lines)) == 2  # every row of a table has its columns
-    short = "\n".join(tables.cuda_short(result))
-    assert "fuse 3 x (30x512 100x64 200x12)>20" in short
-    assert tables.NOT_MEASURED not in tables.readme(tables.load("cpu"), result)
-    assert tables.NOT_MEASURED in tables.readme(tables.load("cpu"), None)
+    assert "fuse 3 x (30x512 100x64 200x12)>20" in text
 
 
 def test_missed_bars_and_lost_cases_are_named(result):
@@ -320,6 +318,15 @@ def test_missed_bars_and_lost_cases_are_named(result):
     assert "PyTorch is faster in: resample 3/60/20/32 bfloat16, float32, random (rows, x 0.50)." in tables.outcome(
         changed
     )
+
+
+def test_the_table_of_the_readme_is_small_and_shows_the_worst_input(monkeypatch):
+    assert len(list(readme_table.rows())) <= 8
+    (resample,) = [row for row in readme_table.rows() if "resample" in row[0]]
+    shown = readme_table.cases("cuda", "align", "resample", **{"B/S/T/D": "4096/2048/1024/64"})
+    assert resample[3].startswith(tables.number(min(min(case["ratios"].values()) for case in shown)))
+    monkeypatch.setattr(readme_table, "load", lambda device, benchmark: None)
+    assert list(readme_table.rows()) == []
 
 
 def test_a_block_is_filled_between_its_marks_and_nothing_else_changes():
