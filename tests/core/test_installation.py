@@ -77,7 +77,7 @@ def test_the_self_test_tries_every_backend_there_is():
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("_align", "resample_trajectories"), ("_voxelize", "voxelize_pointcloud")]
+    ("module", "name"), [("ops.align", "resample_trajectories"), ("ops.voxelize", "voxelize_pointcloud")]
 )
 def test_the_self_test_fails_where_a_backend_is_wrong(module, name, monkeypatch):
     module = importlib.import_module(f"robocache.{module}")

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache_cases.hpp"
+#include "cache/cache_cases.hpp"
 #include "core/thread_pool.hpp"
 #include "robocache/align.hpp"
 #include "robocache/threads.hpp"

@@ -294,12 +294,13 @@ def edit_parquet(rng: random.Random, data: bytearray) -> None:
 
     try:
         table = pq.read_table(io.BytesIO(data))
+        names = table.column_names
     except Exception:  # damaged by a change before this one
         return
-    if not table.num_columns:
+    if not names:
         return
-    at, rows = rng.randrange(table.num_columns), table.num_rows
-    name = table.column_names[at]
+    at, rows = rng.randrange(len(names)), table.num_rows
+    name = names[at]
     columns = [
         lambda: pa.array([None] * rows, table.column(at).type),
         lambda: pa.array(["x"] * rows),
@@ -321,7 +322,7 @@ def edit_parquet(rng: random.Random, data: bytearray) -> None:
         table = table.drop_columns([name])
     elif kind < 0.2:
         table = table.rename_columns(
-            [rng.choice(NAMES[:6]) if i == at else n for i, n in enumerate(table.column_names)]
+            [rng.choice(NAMES[:6]) if i == at else n for i, n in enumerate(names)]
         )
     elif kind < 0.3:
         table = pa.concat_tables([table] * rng.choice((2, 3))) if rng.random() < 0.5 else table.slice(0, 0)

@@ -281,13 +281,12 @@ def replay(paths: list[Path]) -> int:
     return int(any(counts[kind] for kind in reading.FAILURES))
 
 
-def record(args: argparse.Namespace, targets: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "command": f"python tests/fuzz/adapters/guided.py --seconds {args.seconds:g} --jobs {args.jobs}",
-        **facts(),
-        "findings": sum(len(target["findings"]) for target in targets.values()),
-        "targets": targets,
-    }
+def record(path: Path, args: argparse.Namespace, targets: dict[str, Any]) -> None:
+    """Writes the targets of this run into the file; those of earlier runs stay, each with its own command and commit."""
+    command = f"python tests/fuzz/adapters/guided.py --seconds {args.seconds:g} --jobs {args.jobs}"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    ran = {name: {"command": f"{command} --adapter {name}", **facts(), **found} for name, found in targets.items()}
+    path.write_text(json.dumps({**kept, **ran}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -297,7 +296,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="adapters at a time")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--kept", type=Path, default=ROOT / "build/fuzz_adapters")
-    parser.add_argument("--out", type=Path, help="JSON")
+    parser.add_argument("--out", type=Path, help="JSON, added to what it has of other adapters")
     parser.add_argument("--replay", type=Path, nargs="+")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -311,11 +310,11 @@ def main() -> int:
     if args.replay:
         return replay(args.replay)
     targets = fuzz_all(args.adapter or list(ADAPTERS), args.seconds, args.jobs, args.seed, args.kept)
-    found = record(args, targets)
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"guided: {found['findings']} findings in {len(targets)} adapters")
-    return int(bool(found["findings"]))
+        record(args.out, args, targets)
+    num_findings = sum(len(found["findings"]) for found in targets.values())
+    print(f"guided: {num_findings} findings in {len(targets)} adapters")
+    return int(bool(num_findings))
 
 
 if __name__ == "__main__":
