@@ -114,7 +114,7 @@ sanitize: $(READY)
 	    cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset && ctest --preset $$preset -j 2 || exit 1; \
 	done
 
-# What Python hands to C++, with addresses and undefined behaviour watched: tests of calls, through a module built for it.
+# What Python hands to C++, with addresses and undefined behavior watched: tests of calls, through a module built for it.
 # Rows at odd addresses are read as they lie, which x86 allows and the sanitizer does not; one test starts a program that
 # does not see this module.
 SANITIZED := build/asan_python

@@ -19,7 +19,7 @@ from torch import Tensor
 Streams = list[tuple[Tensor, Tensor]]
 
 
-def neighbours(times: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def neighbors(times: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Left row (B, T) and weight (B, T) float32; differences in the dtype of the times, targets outside are held."""
     left = torch.searchsorted(times, targets, right=True).sub_(1).clamp_(0, times.shape[1] - 2)
     t_left, t_right = times.gather(1, left), times.gather(1, left + 1)
@@ -40,20 +40,20 @@ def blend(a: Tensor, b: Tensor, weight: Tensor) -> Tensor:
 
 
 def linear_gather(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
-    left, weight = neighbours(times, targets)
+    left, weight = neighbors(times, targets)
     index = left.unsqueeze(-1).expand(-1, -1, values.shape[2])
     return blend(values.gather(1, index), values[:, 1:].gather(1, index), weight.unsqueeze(-1))
 
 
 def linear_rows(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
-    left, weight = neighbours(times, targets)
+    left, weight = neighbors(times, targets)
     index, rows = flat_rows(left, values)
     out = blend(rows.index_select(0, index), rows.index_select(0, index + 1), weight.view(-1, 1))
     return out.view(*targets.shape, -1)
 
 
 def linear_bag(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
-    left, weight = neighbours(times, targets)
+    left, weight = neighbors(times, targets)
     index, rows = flat_rows(left, values)
     w = weight.view(-1)
     return weighted_rows(rows, torch.stack([index, index + 1], 1), torch.stack([1 - w, w], 1)).view(*targets.shape, -1)
@@ -72,7 +72,7 @@ def fuse_rows(streams: Streams, targets: Tensor) -> Tensor:
     out = streams[0][0].new_empty(*targets.shape, sum(values.shape[2] for values, _ in streams))
     begin = 0
     for values, times in streams:
-        left, weight = neighbours(times, targets)
+        left, weight = neighbors(times, targets)
         index, rows = flat_rows(left, values)
         columns = out[..., begin : begin + values.shape[2]].view(-1, values.shape[2])
         torch.lerp(rows.index_select(0, index), rows.index_select(0, index + 1), weight.view(-1, 1), out=columns)
@@ -119,7 +119,7 @@ def nearest_rows(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
 
 def cubic_bag(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
     """Four rows and four weights per target. Every target must have two rows on each side."""
-    left, w = neighbours(times, targets)
+    left, w = neighbors(times, targets)
     t1, t2 = times.gather(1, left), times.gather(1, left + 1)
     step = (t2 - t1).float()
     x0 = (times.gather(1, left - 1) - t1).float() / step  # times of the four rows, left at 0, right at 1
@@ -137,7 +137,7 @@ def cubic_bag(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
 
 
 def slerp_rows(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
-    left, weight = neighbours(times, targets)
+    left, weight = neighbors(times, targets)
     index, rows = flat_rows(left, values)
     a, b = (rows.index_select(0, i).view(len(index), -1, 4) for i in (index, index + 1))
     dot = (a * b).sum(-1, keepdim=True)
@@ -153,7 +153,7 @@ def slerp_rows(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
 
 def angle_rows(values: Tensor, times: Tensor, targets: Tensor) -> Tensor:
     """Period 2π, values in [-π, π]."""
-    left, weight = neighbours(times, targets)
+    left, weight = neighbors(times, targets)
     index, rows = flat_rows(left, values)
     a, b = rows.index_select(0, index), rows.index_select(0, index + 1)
     out = a + weight.view(-1, 1) * wrap(b - a)

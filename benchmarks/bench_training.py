@@ -40,7 +40,7 @@ WINDOWS = {
     "force": robocache.Window(past=0.1, rate_hz=50),
     "action": robocache.Window(future=0.98, rate_hz=50, method="nearest"),
 }
-NORMALISE = {"state": "mean_std", "force": "mean_std", "action": "min_max"}
+NORMALIZE = {"state": "mean_std", "force": "mean_std", "action": "min_max"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def open_tiers(cache: robocache.Cache, device: str, batch_size: int) -> tuple[di
     for tier in TIERS:
         try:
             loaders[tier] = robocache.Loader(
-                cache, batch_size, WINDOWS, normalise=NORMALISE, anchors=ACTION, seed=1, device=device, tier=tier
+                cache, batch_size, WINDOWS, normalize=NORMALIZE, anchors=ACTION, seed=1, device=device, tier=tier
             )
         except (ValueError, NotImplementedError, MemoryError) as error:
             skipped[tier] = str(error)

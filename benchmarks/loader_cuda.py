@@ -190,7 +190,7 @@ def touched_rows(hz: int, deltas_ns: tuple[int, ...]) -> float:
 
 def measure_three(cache: robocache.Cache, batch: int, tbps: float, samples: int, device: str) -> dict[str, Any]:
     window = robocache.Window(past=PAST / MOMENTS_HZ, future=FUTURE / MOMENTS_HZ, rate_hz=MOMENTS_HZ)
-    options = {"windows": dict.fromkeys(STREAMS, window), "normalise": dict.fromkeys(STREAMS, "mean_std"),
+    options = {"windows": dict.fromkeys(STREAMS, window), "normalize": dict.fromkeys(STREAMS, "mean_std"),
                "anchors": "arm", "anchor_hz": ANCHOR_HZ, "seed": 2}  # fmt: skip
     loader = robocache.Loader(cache, batch, tier="gpu" if device == "cuda" else "memory", device=device, **options)
     check = robocache.Loader(cache, batch, tier="mmap", **options)
@@ -204,7 +204,7 @@ def measure_three(cache: robocache.Cache, batch: int, tbps: float, samples: int,
     seconds = timing.interleave({"ours": replay}, samples)
     us, floor = harness.median(seconds["ours"]) * 1e6, size / tbps / 1e6
     return {
-        "name": "three streams at three rates, interpolated, normalised", "axes": {"batch": f"{batch:,}"},
+        "name": "three streams at three rates, interpolated, normalized", "axes": {"batch": f"{batch:,}"},
         "size_bytes": size, "floor_us": floor, "x_floor": us / floor, "median_us": {"ours": us}, "agrees": True,
         "ratios": {}, "notes": {}, "samples_us": microseconds(seconds),
         "bars": judge({"floor": 1.5} if batch == 65536 else {}, {"floor": us / floor}),

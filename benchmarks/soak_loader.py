@@ -53,7 +53,7 @@ def open_loader(cache: robocache.Cache, tier: str, device: str, batch_size: int)
         "action": robocache.Window(future=0.3, rate_hz=RATE_HZ, method="nearest"),
     }
     return robocache.Loader(
-        cache, batch_size, windows, normalise={"state": "mean_std"}, drop_last=False, tier=tier, device=device
+        cache, batch_size, windows, normalize={"state": "mean_std"}, drop_last=False, tier=tier, device=device
     )
 
 

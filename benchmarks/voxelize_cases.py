@@ -185,10 +185,10 @@ def downsample(cloud: str, num_points: int, voxel_size: float, num_threads: int,
 
 def downsampled_alike(ours: Tensor, cloud: Any, num_points: int) -> bool:
     """small_gicp cuts the points into blocks of 1,024 where it has several threads, and a voxel that is in two of them
-    comes twice; its order is another one. So: up to one voxel more for each block, and the same centre of all."""
+    comes twice; its order is another one. So: up to one voxel more for each block, and the same center of all."""
     theirs = np.asarray(cloud.points())[:, :3]
-    same_centre = np.allclose(ours.mean(0).numpy(), theirs.mean(0), atol=0.05)
-    return len(ours) <= len(theirs) * 1.001 and len(theirs) <= len(ours) + num_points // 1024 + 1 and same_centre
+    same_center = np.allclose(ours.mean(0).numpy(), theirs.mean(0), atol=0.05)
+    return len(ours) <= len(theirs) * 1.001 and len(theirs) <= len(ours) + num_points // 1024 + 1 and same_center
 
 
 def cpu_cases(quick: bool, num_threads: int, tiny: bool = False) -> Iterator[tuple[str, Callable[[], Work]]]:

@@ -71,7 +71,7 @@ def reduce(points: Tensor, features: Tensor, grid: Grid, how: str, way: str) -> 
 
 
 def unproject(depth: Tensor, intrinsics: Tensor, pose: Tensor) -> Tensor:
-    """(V, H, W) millimetres as points (N, 3) of the grid; not measured: NaN. In the order of docs/voxelize.md."""
+    """(V, H, W) millimeters as points (N, 3) of the grid; not measured: NaN. In the order of docs/voxelize.md."""
     height, width = depth.shape[1:]
     z = depth.float() * 0.001
     z = torch.where(z > 0, z, torch.nan)

@@ -22,14 +22,14 @@ TIMES = np.array([0.0, 0.9, 1.4, 3.0, 3.7, 5.2, 6.0])
 VALUES = np.array([0.4, 1.6, 1.3, -0.9, -0.3, 1.4, 0.6])
 
 
-def save(figure: Any, name: str, num_colours: int = 64) -> None:
-    """With 64 colours: a third of the size, and no difference to see."""
+def save(figure: Any, name: str, num_colors: int = 64) -> None:
+    """With 64 colors: a third of the size, and no difference to see."""
     from PIL import Image  # comes with matplotlib
 
     FOLDER.mkdir(exist_ok=True)
     figure.canvas.draw()
     image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-    image.quantize(num_colours, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
+    image.quantize(num_colors, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
     plt.close(figure)
     print(f"{name}.png  {(FOLDER / f'{name}.png').stat().st_size / 1e3:.0f} kB")
 
@@ -178,4 +178,4 @@ if __name__ == "__main__":
         for draw in (methods, valid, latency, downsampling):
             draw()
         for name, make in voxel_pictures.PICTURES.items():
-            save(make(), name, num_colours=256)
+            save(make(), name, num_colors=256)

@@ -54,9 +54,9 @@ def modes() -> Any:
 
 
 def heights(ax: Any, occupied: np.ndarray, low: float, size: float) -> None:
-    """Cells as boxes, coloured by height."""
-    colours = plt.get_cmap("viridis")(np.linspace(0, 1, occupied.shape[2]))
-    faces = np.broadcast_to(colours, (*occupied.shape, 4))
+    """Cells as boxes, colored by height."""
+    colors = plt.get_cmap("viridis")(np.linspace(0, 1, occupied.shape[2]))
+    faces = np.broadcast_to(colors, (*occupied.shape, 4))
     edges = [np.arange(n + 1) * size + start for n, start in zip(occupied.shape, low, strict=True)]
     ax.voxels(*np.meshgrid(*edges, indexing="ij"), occupied, facecolors=faces, edgecolor="#00000020", linewidth=0.2)
     ax.set(xlim=(-6, 6), ylim=(-4.5, 4.5), zlim=(-1.5, 3), xticks=[], yticks=[], zticks=[])

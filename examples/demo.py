@@ -58,7 +58,7 @@ def smooth(num_channels: int, max_hz: float, scale: float, rng: np.random.Genera
 
 
 def pose_signal(rng: np.random.Generator) -> Signal:
-    """xyz in metres, then a unit quaternion xyzw."""
+    """xyz in meters, then a unit quaternion xyzw."""
     position, turn = smooth(3, 0.4, 0.8, rng), smooth(3, 0.5, 2.5, rng)
 
     def signal(t: np.ndarray) -> np.ndarray:

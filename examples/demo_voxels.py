@@ -70,7 +70,7 @@ def run(
 
 
 def heights(grid: np.ndarray) -> np.ndarray:
-    """Seen from above: how high the highest occupied cell below the ceiling is, in metres; NaN where there is none."""
+    """Seen from above: how high the highest occupied cell below the ceiling is, in meters; NaN where there is none."""
     below = grid[:, :, : int(2.9 / VOXEL_M)] > 0
     top = below.shape[2] - 1 - below[:, :, ::-1].argmax(2)
     return np.where(below.any(2), top * VOXEL_M, np.nan)
@@ -96,7 +96,7 @@ def draw(scan: np.ndarray, depth: np.ndarray, grids: list[np.ndarray], out: Path
     for ax, grid, name in zip(axes[:, 1], grids, names, strict=True):
         image = ax.imshow(heights(grid).T, origin="lower", extent=extent, cmap="viridis", vmin=0, vmax=3)
         ax.set_title(f"{name}: {int((grid > 0).sum())} cells of {VOXEL_M * 100:.0f} cm, highest below the ceiling")
-        figure.colorbar(image, ax=ax, label="metres above the floor", shrink=0.8)
+        figure.colorbar(image, ax=ax, label="meters above the floor", shrink=0.8)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     plt.close(figure)

@@ -42,8 +42,8 @@ def streams(streams: Streams) -> Any:
     grid = figure.add_gridspec(3, 2, width_ratios=[1.25, 1])
     raster(figure.add_subplot(grid[:, 0]), streams)
     panels = [figure.add_subplot(grid[i, 1]) for i in range(3)]
-    for name, label, colour in ((GRIPPER, "gripper", SEEN), (BLOCK, "block", "#e8731a"), (GOAL, "goal", RANDOM)):
-        panels[0].plot(seconds(streams, name), streams[name].values[:, 2], color=colour, lw=1.4, label=label)
+    for name, label, color in ((GRIPPER, "gripper", SEEN), (BLOCK, "block", "#e8731a"), (GOAL, "goal", RANDOM)):
+        panels[0].plot(seconds(streams, name), streams[name].values[:, 2], color=color, lw=1.4, label=label)
     panels[0].set(ylabel="height, m")
     panels[0].legend(frameon=False, ncol=3, loc="lower left", bbox_to_anchor=(0, 0.98), fontsize=8, borderaxespad=0)
     panels[1].plot(
@@ -69,9 +69,9 @@ def raster(ax: Any, streams: Streams) -> None:
         t = seconds(streams, name)
         rate_hz = 1 / np.median(np.diff(t))
         t = t[(t >= SHOWN_S[0]) & (t <= SHOWN_S[1])]
-        colour = DONE if name == SETPOINT else SEEN
-        ax.vlines(t, row - 0.33, row + 0.33, color=colour, lw=1.1)
-        ax.text(SHOWN_S[1] + 0.012, row, f"{rate_hz:.0f} Hz", va="center", color=colour, fontweight="bold")
+        color = DONE if name == SETPOINT else SEEN
+        ax.vlines(t, row - 0.33, row + 0.33, color=color, lw=1.1)
+        ax.text(SHOWN_S[1] + 0.012, row, f"{rate_hz:.0f} Hz", va="center", color=color, fontweight="bold")
     labels = [topic(name) + (", /gripper/command" if name == SETPOINT else "") for name in SHOWN]
     ax.set(yticks=range(len(SHOWN)), yticklabels=labels, ylim=(len(SHOWN) - 0.5, -0.6), xlim=SHOWN_S)
     ax.set_xlabel("seconds since the first message")
@@ -110,9 +110,9 @@ def read(
     ax.plot(t_ms[near], streams[name].values[near, channel], ".", color=RAW, ms=5)
     moments = np.array(WINDOWS[name].deltas_ns) / 1e6
     kept = ~batch[f"{name}_is_pad"][sample]
-    colour = DONE if name in (SETPOINT, OPENING) else SEEN
+    color = DONE if name in (SETPOINT, OPENING) else SEEN
     values = batch[name][sample, :, channel]
-    ax.plot(moments[kept], values[kept], "o", color=colour, ms=7, mfc="none", mew=1.8)
+    ax.plot(moments[kept], values[kept], "o", color=color, ms=7, mfc="none", mew=1.8)
     ax.set(title=title, ylabel=ylabel)
     low, high = ax.get_ylim()
     if high - low < 0.01:  # a still block is not noise of full height
@@ -122,19 +122,19 @@ def read(
 def outcome(curve: Sequence[Mapping[str, float]], success: Mapping[str, Mapping[str, Any]]) -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained", width_ratios=[1.15, 1])
     steps = [point["step"] for point in curve]
-    for kind, colour in (("training", RAW), ("validation", SEEN)):
+    for kind, color in (("training", RAW), ("validation", SEEN)):
         losses = [point[f"{kind}_loss"] for point in curve]
-        left.plot(steps, losses, "o-", color=colour, ms=3.5, lw=1.6)
-        left.annotate(kind, (steps[-1], losses[-1]), (6, 0), textcoords="offset points", va="center", color=colour)
+        left.plot(steps, losses, "o-", color=color, ms=3.5, lw=1.6)
+        left.annotate(kind, (steps[-1], losses[-1]), (6, 0), textcoords="offset points", va="center", color=color)
     left.set(xlabel="step", ylabel="mean absolute error, in deviations", yscale="log", xlim=(0, 1.16 * steps[-1]))
     left.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     left.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     left.yaxis.set_minor_locator(ticker.NullLocator())
-    for row, (name, colour) in enumerate(WHO.items()):
+    for row, (name, color) in enumerate(WHO.items()):
         found = success[name]
         low, high = found["interval_95"]
         rate = found["success_rate"]
-        right.barh(row, rate, color=colour, height=0.55)
+        right.barh(row, rate, color=color, height=0.55)
         right.errorbar(rate, row, xerr=[[rate - low], [high - rate]], color="#1d2733", capsize=4, lw=1.3)
         right.text(1.06, row, f"{found['successes']} of {found['episodes']}", va="center")
     right.set(yticks=range(len(WHO)), yticklabels=WHO, xlim=(0, 1.2), xlabel="at the goal", ylim=(2.6, -0.6))

@@ -15,19 +15,19 @@ GOAL_RADIUS_M = 0.02
 
 
 def picture(arm: Arm, size: tuple[int, int] = (165, 180), finer: int = 2) -> np.ndarray:
-    """(height, width, 3) uint8, in the colours of the model, with a ball at the goal, which shines through what is in
+    """(height, width, 3) uint8, in the colors of the model, with a ball at the goal, which shines through what is in
     front of it. A pixel is the mean of `finer` x `finer` rays."""
     height, width = size[0] * finer, size[1] * finer
     rays, _ = camera_rays((height, width), AT_M, TO_M, FOV_RAD)
     hit, distance_m = cast(arm, AT_M, rays)
     points = AT_M + rays * distance_m[:, None]
-    colour = np.where((hit >= 0)[:, None], colours(arm)[hit], SKY)
+    color = np.where((hit >= 0)[:, None], colors(arm)[hit], SKY)
     light = 0.45 + 0.55 * facing(points.reshape(height, width, 3)).reshape(-1) * lit(arm, points)
-    colour = np.where((hit >= 0)[:, None], colour * light[:, None], colour)
+    color = np.where((hit >= 0)[:, None], color * light[:, None], color)
     ball_m, shade = ball(rays, arm.env.goal)
     cover = np.where(ball_m < distance_m, 1.0, np.where(np.isfinite(ball_m), 0.5, 0.0))[:, None]
-    colour = cover * GOAL * shade[:, None] + (1 - cover) * colour
-    pixels = colour.reshape(size[0], finer, size[1], finer, 3).mean((1, 3))
+    color = cover * GOAL * shade[:, None] + (1 - cover) * color
+    pixels = color.reshape(size[0], finer, size[1], finer, 3).mean((1, 3))
     return (np.clip(pixels, 0, 1) * 255).astype(np.uint8)
 
 
@@ -39,7 +39,7 @@ def cast(arm: Arm, origin: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np
     return hit, np.where(hit >= 0, distance, FAR_M)
 
 
-def colours(arm: Arm) -> np.ndarray:
+def colors(arm: Arm) -> np.ndarray:
     """(shapes, 3)"""
     names = [arm.model.geom(i).name for i in range(arm.model.ngeom)]
     found = arm.model.geom_rgba[:, :3].astype(np.float64)
@@ -66,9 +66,9 @@ def lit(arm: Arm, points: np.ndarray) -> np.ndarray:
     return np.where(reached < length - 5e-3, 0.35, 1.0)
 
 
-def ball(rays: np.ndarray, centre_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ball(rays: np.ndarray, center_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How far away the ball at the goal is along each ray (infinite where it is missed), and its shade."""
-    to = centre_m - AT_M
+    to = center_m - AT_M
     along = rays @ to
     aside2 = to @ to - along**2
     inside = np.sqrt(np.maximum(GOAL_RADIUS_M**2 - aside2, 0))

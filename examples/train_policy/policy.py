@@ -16,7 +16,7 @@ SEEN = 16
 
 
 class Policy(nn.Module):
-    """Reads batches of the loader, which are normalised. On a robot, `act` takes and gives metres, radians and newtons.
+    """Reads batches of the loader, which are normalized. On a robot, `act` takes and gives meters, radians and newtons.
 
     Setpoints are predicted as the way from where the gripper is now.
     """
@@ -41,7 +41,7 @@ class Policy(nn.Module):
 
     @classmethod
     def for_loader(cls, loader: robocache.Loader, width: int = 256) -> Policy:
-        """With the numbers that the loader normalises by: (x - offset) * scale."""
+        """With the numbers that the loader normalizes by: (x - offset) * scale."""
         scales = {name: loader.scale_of(name) for name in WINDOWS}
         policy = cls({name: len(offset) for name, (offset, _) in scales.items()}, width)
         for name, (offset, scale) in scales.items():
@@ -49,7 +49,7 @@ class Policy(nn.Module):
             policy.get_buffer(f"{name}/scale").copy_(scale)
         return policy
 
-    def normalised(self, name: str, values: torch.Tensor) -> torch.Tensor:
+    def normalized(self, name: str, values: torch.Tensor) -> torch.Tensor:
         """As the loader does it, to the bit."""
         return (values.float() - self.get_buffer(f"{name}/offset")) * self.get_buffer(f"{name}/scale")
 
@@ -58,7 +58,7 @@ class Policy(nn.Module):
         return values / self.get_buffer(f"{name}/scale") + self.get_buffer(f"{name}/offset")
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """(B, CHUNK, 4), normalised: what `targets` makes of the commands of a batch."""
+        """(B, CHUNK, 4), normalized: what `targets` makes of the commands of a batch."""
         felt = [batch[name].flatten(1) for name in OBSERVED]
         gripper, block, goal = (self.measured(name, batch[name][:, -1]) for name in (GRIPPER, BLOCK, GOAL))
         scale = self.get_buffer(f"{BLOCK}/scale")
@@ -72,8 +72,8 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def act(self, seen: Batch) -> torch.Tensor:
-        """(B, CHUNK, 4), setpoints and openings in metres, for what `Live` saw."""
-        way, opening = self({name: self.normalised(name, x) for name, x in seen.items()}).split([3, 1], -1)
+        """(B, CHUNK, 4), setpoints and openings in meters, for what `Live` saw."""
+        way, opening = self({name: self.normalized(name, x) for name, x in seen.items()}).split([3, 1], -1)
         setpoint = seen[GRIPPER][:, -1:] + way / self.get_buffer(f"{SETPOINT}/scale")
         return torch.cat([setpoint, self.measured(OPENING, opening)], -1)
 

@@ -89,8 +89,8 @@ def run_episode(who: str, seed: int, watch: Callable[[Arm, int], None] = lambda 
 def wilson(successes: int, count: int, z: float = 1.959964) -> tuple[float, float]:
     """The interval that holds the true rate in 95 of 100 cases (Wilson 1927)."""
     rate, extra = successes / count, z * z / count
-    centre, half = rate + extra / 2, z * math.sqrt(rate * (1 - rate) / count + extra / (4 * count))
-    return max(0.0, (centre - half) / (1 + extra)), min(1.0, (centre + half) / (1 + extra))
+    center, half = rate + extra / 2, z * math.sqrt(rate * (1 - rate) / count + extra / (4 * count))
+    return max(0.0, (center - half) / (1 + extra)), min(1.0, (center + half) / (1 + extra))
 
 
 def rollout(who: str, episodes: int, seed: int = FIRST_SEED, pool: Executor | None = None) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class Arm:
         }
 
     def _depth(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Millimetres along the axis of the camera, 0 where there is nothing; noise grows with the distance."""
+        """Millimeters along the axis of the camera, 0 where there is nothing; noise grows with the distance."""
         rays, along = self.rays
         distance, hit = np.empty(len(rays)), np.empty(len(rays), np.int32)
         scene = (self.model, self.data, CAMERA_AT_M, rays.ravel(), None, 1, self.mocap)

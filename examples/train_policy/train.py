@@ -1,4 +1,4 @@
-"""Trains the action-chunk policy on a cache by behaviour cloning:
+"""Trains the action-chunk policy on a cache by behavior cloning:
 
 python examples/train_policy/train.py build/train_policy/cache --out build/train_policy/policy.safetensors
 """

@@ -35,7 +35,7 @@ Batch = dict[str, torch.Tensor]
 def load(cache: robocache.Cache, part: str, share: float, batch_size: int, seed: int = 0) -> robocache.Loader:
     """A sample for each command of the episodes of one part, `train` or `validation`, that has this share of them all.
 
-    Of each stream (B, moments, channels), of the camera (B, 1, height, width), all of it normalised float32; and
+    Of each stream (B, moments, channels), of the camera (B, 1, height, width), all of it normalized float32; and
     `<stream>_is_pad` (B, moments) where the episode was over. The validation is read in order, and whole.
     """
     training = part == "train"
@@ -45,7 +45,7 @@ def load(cache: robocache.Cache, part: str, share: float, batch_size: int, seed:
         WINDOWS,
         anchors=SETPOINT,
         split=(part, share),
-        normalise=dict.fromkeys(WINDOWS, "mean_std"),
+        normalize=dict.fromkeys(WINDOWS, "mean_std"),
         shuffle=training,
         drop_last=training,
         seed=seed,
@@ -60,7 +60,7 @@ def epochs(loader: robocache.Loader) -> Iterator[Batch]:
 
 
 class Live:
-    """What a running robot has heard so far, through the windows of the training: not normalised."""
+    """What a running robot has heard so far, through the windows of the training: not normalized."""
 
     def __init__(self) -> None:
         self.rows: dict[str, tuple[list[np.ndarray], list[int]]] = {name: ([], []) for name in (*OBSERVED, CAMERA)}

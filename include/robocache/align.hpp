@@ -89,7 +89,7 @@ struct Query {
 struct AlignOutput {
     TensorView values;                ///< (B, T, ...): the stream's dtype, or any floating one; any strides
     std::optional<TensorView> valid;  ///< (B, T) bool
-    std::optional<TensorView> index;  ///< (B, T) i64: the left neighbour's row, -1 where there is none
+    std::optional<TensorView> index;  ///< (B, T) i64: the left neighbor's row, -1 where there is none
 };
 
 struct AlignOptions {
@@ -97,7 +97,7 @@ struct AlignOptions {
 };
 
 /// Samples every stream at every query time and writes outputs[i] for streams[i]. Throws before writing anything.
-/// Stream-ordered on a device; allocates no tensor memory and never synchronises there.
+/// Stream-ordered on a device; allocates no tensor memory and never synchronizes there.
 void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
            const AlignOptions& options = {}, Stream stream = {});
 

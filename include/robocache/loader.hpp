@@ -1,5 +1,5 @@
 // The loader's own operations: which anchor is at a position of the shuffled order, and channels scaled to one range.
-// A training batch is sample_anchors, then align with the anchors it wrote, then normalise; BatchReader does all three
+// A training batch is sample_anchors, then align with the anchors it wrote, then normalize; BatchReader does all three
 // at once. The contract: docs/loader.md.
 #pragma once
 
@@ -39,28 +39,28 @@ inline constexpr std::size_t max_anchor_tables = 64;
 
 /// Writes episode (B,) and anchor (B,), both i64 and contiguous, for positions first_position ... + B - 1 of the epoch.
 /// Episodes are numbered through all tables. A pure function: no state, no permutation in memory, the same bits on
-/// every device. Stream-ordered on a device; allocates nothing and never synchronises there.
+/// every device. Stream-ordered on a device; allocates nothing and never synchronizes there.
 void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& order, std::int64_t first_position,
                     const TensorView& episode, const TensorView& anchor, Stream stream = {});
 
 /// out = (values - offset) * scale for each channel: values (R, C) of any dtype, out (R, C) floating, offset and scale
 /// (C,) f64, all contiguous. Computed in f32 (f64 for f64 values and for integers of 32 bits or more), then one
 /// rounding. `out` may be `values` where both have the same dtype. Stream-ordered on a device.
-void normalise(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
+void normalize(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
                Stream stream = {});
 
 /// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
 struct BatchColumn {
     std::span<const std::int64_t> deltas;  ///< ns from the anchor to each of T moments; at least one
     DType dtype = DType::f32;              ///< of the batch: the stream's own, or a floating one
-    bool scaled = false;                   ///< normalised with BatchRows::offset and scale; dtype must be floating
+    bool scaled = false;                   ///< normalized with BatchRows::offset and scale; dtype must be floating
 };
 
 /// The rows of one column in one part: ragged, with int64 times, and the statistics of the dataset they are of.
 /// Columns are alike in every part but for max_gap.
 struct BatchRows {
     StreamView stream;
-    std::optional<TensorView> offset;  ///< (C,) f64 on the host, for a row's elements in turn; see normalise
+    std::optional<TensorView> offset;  ///< (C,) f64 on the host, for a row's elements in turn; see normalize
     std::optional<TensorView> scale;
 };
 
@@ -121,7 +121,7 @@ private:
 };
 
 /// Batches in one go: positions of the shuffled order, their anchors, the rows around them, scaled, written. The same
-/// bits as sample_anchors, align and normalise one after the other, on every device.
+/// bits as sample_anchors, align and normalize one after the other, on every device.
 ///
 /// On a GPU one launch for all columns; values may lie in pinned host memory. The reader keeps an index of the episodes
 /// there, some 64 bytes for each and column. Throws Unsupported for what only the three operations can do: other
@@ -140,7 +140,7 @@ public:
     [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
 
     /// Writes the batch of positions first_position ... + B - 1, and its index if that is asked for. Throws before
-    /// writing anything. Stream-ordered on a device; allocates nothing and never synchronises there.
+    /// writing anything. Stream-ordered on a device; allocates nothing and never synchronizes there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
               Stream stream = {}, const std::optional<BatchIndex>& index = {}) const;
     /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written

@@ -46,12 +46,12 @@ struct PointsView {
 ///   one cloud   depth (H, W), or (V, H, W) with `views`
 ///   batch       depth (B, H, W), or (B, V, H, W) with `views`
 struct DepthView {
-    TensorView depth;                    ///< u16 millimetres or f32 metres
+    TensorView depth;                    ///< u16 millimeters or f32 meters
     TensorView intrinsics;               ///< (3, 3), or one for each image: (B, 3, 3), (B, V, 3, 3); f32
     std::optional<TensorView> pose;      ///< (4, 4) camera to grid, or one for each image; f32
     std::optional<TensorView> features;  ///< depth's shape and F: f32, f16, bf16 or u8
     bool views = false;                  ///< the dimension before H, W counts views of the same cloud
-    double unit = 0;                     ///< metres of depth 1; 0: 0.001 for u16, 1 for f32
+    double unit = 0;                     ///< meters of depth 1; 0: 0.001 for u16, 1 for f32
     double max_depth = 0;                ///< deeper is no point; 0: no limit
 };
 
@@ -70,7 +70,7 @@ struct VoxelOptions {
 };
 
 /// Points to a dense grid. Throws before writing anything. Stream-ordered on a device; allocates no tensor memory and
-/// never synchronises there, but for check. `workspace`: voxelize_workspace bytes, u8, contents irrelevant.
+/// never synchronizes there, but for check. `workspace`: voxelize_workspace bytes, u8, contents irrelevant.
 /// Grid dtypes: occupancy bool, u8, i32, f32; count u8 (stops at 255), i32, i64; features: their own (u8: f32) or f32.
 void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
               const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});

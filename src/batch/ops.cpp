@@ -149,9 +149,9 @@ void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& orde
 #endif
 }
 
-void normalise(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
+void normalize(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
                [[maybe_unused]] Stream stream) {
-    constexpr std::string_view op = "normalise";
+    constexpr std::string_view op = "normalize";
     const Device device = values.device;
     require_rank(op, "values", values, 2);
     require_contiguous(op, "values", values);
@@ -168,17 +168,17 @@ void normalise(const TensorView& values, const TensorView& offset, const TensorV
         require_list(op, argument, tensor, DType::f64, device);
         require_size(op, argument, tensor, values.shape[1]);
     }
-    const NormalisePlan plan{values.data,
+    const NormalizePlan plan{values.data,
                              out.data,
                              static_cast<const double*>(offset.data),
                              static_cast<const double*>(scale.data),
                              values.shape[0],
                              values.shape[1]};
-    if (device.type != DeviceType::cuda) return normalise_cpu(plan, values.dtype, out.dtype);
+    if (device.type != DeviceType::cuda) return normalize_cpu(plan, values.dtype, out.dtype);
 #ifdef ROBOCACHE_HAS_CUDA
-    normalise_cuda(plan, values.dtype, out.dtype, device.index, stream);
+    normalize_cuda(plan, values.dtype, out.dtype, device.index, stream);
 #else
-    throw Unsupported("normalise: this build contains no CUDA code, got tensors on " + name(device));
+    throw Unsupported("normalize: this build contains no CUDA code, got tensors on " + name(device));
 #endif
 }
 

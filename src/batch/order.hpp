@@ -230,9 +230,9 @@ ROBOCACHE_HD void sample_one(const SamplePlan& plan, std::int64_t i) {
     plan.anchor[i] = found.time;
 }
 
-// ---- normalise ------------------------------------------------------------------------------------------------------
+// ---- normalize ------------------------------------------------------------------------------------------------------
 
-struct NormalisePlan {
+struct NormalizePlan {
     const void* values;
     void* out;
     const double* offset;
@@ -304,7 +304,7 @@ void with_floating_type(DType dtype, Body&& body) {
 /// One per backend; a missing one is a link error.
 void sample_anchors_cpu(const SamplePlan& plan);
 void sample_anchors_cuda(const SamplePlan& plan, int device, Stream stream);
-void normalise_cpu(const NormalisePlan& plan, DType values, DType out);
-void normalise_cuda(const NormalisePlan& plan, DType values, DType out, int device, Stream stream);
+void normalize_cpu(const NormalizePlan& plan, DType values, DType out);
+void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, Stream stream);
 
 }  // namespace robocache::loader_detail

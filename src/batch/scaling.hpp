@@ -1,4 +1,4 @@
-// normalise on the CPU, prepared once: offset and scale of each channel as the inner loop wants them.
+// normalize on the CPU, prepared once: offset and scale of each channel as the inner loop wants them.
 #pragma once
 
 #include <cstdint>

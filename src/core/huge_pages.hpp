@@ -13,7 +13,7 @@ namespace robocache {
 
 inline constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// Not initialised, aligned to 64 bytes, for std::free; null where there is no more. In huge pages from `least` bytes
+/// Not initialized, aligned to 64 bytes, for std::free; null where there is no more. In huge pages from `least` bytes
 /// on.
 inline void* allocate_pages(std::size_t bytes, std::size_t least) noexcept {
     if (bytes > SIZE_MAX / 2) return nullptr;

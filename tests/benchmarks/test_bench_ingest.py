@@ -47,7 +47,7 @@ def test_the_bars_are_those_of_the_issue(cases):
     assert asked == [{"of raw read": 0.4}, {}, {"ms": 100.0}, {"MB": 500.0}]
 
 
-def test_the_share_is_the_median_of_the_ratios_of_neighbours(cases):
+def test_the_share_is_the_median_of_the_ratios_of_neighbors(cases):
     raw, ours = cases[0]["samples_s"]["raw"], cases[0]["samples_s"]["ingest"]
     assert cases[0]["of_raw"] == pytest.approx(sum(r / i for r, i in zip(raw, ours, strict=True)) / 2)
     assert cases[0]["size_bytes"] == cases[0]["axes"]["demos"] * ingest_data.ROWS * 107 * 8

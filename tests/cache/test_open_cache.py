@@ -37,7 +37,7 @@ def test_a_cache_travels_to_another_process_as_the_version_it_is(tmp_path):
         copy.deepcopy(cache)
 
 
-def test_a_cache_is_recognised_also_when_its_manifest_is_damaged(tmp_path):
+def test_a_cache_is_recognized_also_when_its_manifest_is_damaged(tmp_path):
     robocache.ingest(MadeSource(), tmp_path / "cache")
     assert adapters.detect(tmp_path / "cache") == "robocache"
     (tmp_path / "cache" / "manifest.json").write_bytes(b"\0" * 100)

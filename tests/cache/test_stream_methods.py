@@ -68,9 +68,9 @@ def test_the_method_of_a_window_comes_before_that_of_the_stream(tmp_path, rng):
         np.testing.assert_array_equal(batch[name][:, 0].numpy(), half_way(cache, name, method="linear"))
 
 
-def test_normalised_quaternions_are_turned_first(tmp_path, rng):
+def test_normalized_quaternions_are_turned_first(tmp_path, rng):
     cache = cache_of(tmp_path / "c", rng)
-    loader = Loader(cache, 7, {"turn": BETWEEN}, shuffle=False, normalise={"turn": "mean_std"})
+    loader = Loader(cache, 7, {"turn": BETWEEN}, shuffle=False, normalize={"turn": "mean_std"})
     offset, scale = loader.scale_of("turn")
     expected = (half_way(cache, "turn", method="slerp_xyzw") - offset.numpy()) * scale.numpy()
     np.testing.assert_allclose(next(iter(loader))["turn"][:, 0].numpy(), expected, rtol=1e-12, atol=1e-12)

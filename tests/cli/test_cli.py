@@ -62,7 +62,7 @@ def test_what_a_gpu_cannot_count_is_none_and_stays_out_of_the_medians():
     numbers = ["n/a" if i == 1 else x for i, x in enumerate(NUMBERS)]
     launches = _profile.parse_ncu(ncu_output(launch(0, numbers=numbers), launch(1)))
     assert [x["dram_pct"] for x in launches] == [None, 91.25]
-    (kernel,) = _profile.summarise(launches, {"read_bytes": 2**30, "written_bytes": 2**29})["kernels"]
+    (kernel,) = _profile.summarize(launches, {"read_bytes": 2**30, "written_bytes": 2**29})["kernels"]
     assert (kernel["dram_pct"], kernel["launches"], kernel["of_formula"]) == (91.25, 2, 1.0)
 
 

@@ -50,14 +50,14 @@ CASES = {
     **{
         f"{way} as {dtype}": {
             "windows": MIXED,
-            "normalise": dict.fromkeys(MIXED, way),
+            "normalize": dict.fromkeys(MIXED, way),
             "dtype": dtype and dict.fromkeys(MIXED, dtype),
         }
         for way, dtype in itertools.product(("mean_std", "min_max", "quantile"), (None, "bfloat16", "float64"))
     },
     "images": {"windows": IMAGES},
-    "images between 0 and 1": {"windows": IMAGES, "normalise": {"camera": "unit", "depth": "unit"}},
-    "images as float16": {"windows": IMAGES, "normalise": {"camera": "unit"}, "dtype": {"camera": "float16"}},
+    "images between 0 and 1": {"windows": IMAGES, "normalize": {"camera": "unit", "depth": "unit"}},
+    "images as float16": {"windows": IMAGES, "normalize": {"camera": "unit"}, "dtype": {"camera": "float16"}},
     "LeRobot's windows": {"delta_timestamps": {"state": [-0.02, 0, 0.01, 0.2], "camera": [-0.1, 0]}},
     "a split": {"windows": MIXED, "split": ("train", 0.6)},
     "some episodes": {"windows": MIXED, "episodes": [4, 1, 3], "anchors": "force"},

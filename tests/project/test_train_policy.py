@@ -179,7 +179,7 @@ def test_a_rollout_sees_bit_for_bit_what_training_sees(arm, cache, made):
     seen, batch = drive(arm, 7, disturbance_m=record.DISTURBANCE_M), first_episode(cache)
     assert set(seen) == {*windows.OBSERVED, windows.CAMERA}
     for name, values in seen.items():
-        assert torch.equal(made.normalised(name, values), batch[name]), name
+        assert torch.equal(made.normalized(name, values), batch[name]), name
     assert batch[windows.CAMERA].std() > 0.1
 
 
@@ -198,7 +198,7 @@ def test_a_chunk_is_the_commands_that_were_given_from_then_on(arm, cache, made):
         given = np.array([m.parts["position"] for m in arm.messages if m.topic == topic], np.float32)
         for k in (0, 17, last - 2):
             rows = np.minimum(np.arange(k, k + windows.CHUNK), last)
-            assert torch.equal(batch[name][k], made.normalised(name, torch.from_numpy(given[rows])))
+            assert torch.equal(batch[name][k], made.normalized(name, torch.from_numpy(given[rows])))
         assert not batch[f"{name}_is_pad"][: last - windows.CHUNK].any()
         assert batch[f"{name}_is_pad"][last, 1:].all()
 
@@ -221,7 +221,7 @@ def test_every_command_is_once_in_training_or_in_validation_and_the_seed_decides
     assert len(torch.unique(torch.cat([first[:count], held]), dim=0)) == 3 * simulate.EPISODE_COMMANDS
 
 
-def test_act_gives_metres_for_what_is_not_normalised(cache, made):
+def test_act_gives_metres_for_what_is_not_normalized(cache, made):
     batch = first_episode(cache)
     seen = {name: made.measured(name, batch[name]) for name in windows.WINDOWS}
     acting = policy.Policy.for_loader(windows.load(cache, "validation", 0.2, batch_size=1))

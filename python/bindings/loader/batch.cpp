@@ -60,8 +60,8 @@ public:
     /// Three tensors (batch_size,) appended to `made`, and views of them. `single`: an allocation for this batch alone,
     /// for work that is captured in a graph.
     BatchIndex take(TensorReader& reader, Device device, std::int64_t batch_size, bool single, nb::list& made) {
-        single = single || is_capturing(device, reader.stream());
-        if (single) {
+        is_moved_ = is_moved_ || !is_in_place(reader);
+        if (single || is_moved_ || is_capturing(device, reader.stream())) {
             IndexTensors own(like_);
             own.allocate(reader, device, batch_size, 1);
             return own.next(made);
@@ -69,6 +69,7 @@ public:
         const bool fits = batch_size == batch_size_ && reader.stream().handle == stream_.handle;
         if (!fits || next_ == num_batches_) {
             const std::int64_t bytes = 3 * batch_size * static_cast<std::int64_t>(sizeof(std::int64_t));
+            const std::int64_t max_bytes = device.type == DeviceType::cuda ? max_bytes_cuda : max_bytes_cpu;
             allocate(reader, device, batch_size,
                      std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
         }
@@ -88,7 +89,17 @@ public:
 
 private:
     static constexpr std::int64_t max_batches = 16;
-    static constexpr std::int64_t max_bytes = 1 << 20;  // what a caller who keeps one index keeps alive
+    static constexpr std::int64_t max_bytes_cuda = 1 << 20;  // kept alive by a caller who keeps one index
+    static constexpr std::int64_t max_bytes_cpu = 1 << 16;   // and sent with it to another process
+
+    /// Whether the next tensor is where it was made. Its storage belongs to the callers who have earlier rows of it:
+    /// sharing it with another process or resizing it moves all rows.
+    [[nodiscard]] bool is_in_place(TensorReader& reader) const {
+        if (next_ == num_batches_) return true;
+        const auto i = static_cast<std::size_t>(3 * next_);
+        const TensorView now = reader.read(tensors_[i], {op, "index"}, Access::write);
+        return now.data == static_cast<const std::int64_t*>(all_.data) + 3 * next_ * batch_size_;
+    }
 
     void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
         num_batches_ = next_ = 0;
@@ -118,6 +129,7 @@ private:
     std::int64_t batch_size_ = -1;
     std::int64_t num_batches_ = 0;
     std::int64_t next_ = 0;
+    bool is_moved_ = false;
 };
 
 /// What a batch is written into.

@@ -27,12 +27,12 @@ void sample(const nb::sequence& tables, const Order& order, std::int64_t first_p
 
 void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::handle out) {
     TensorReader reader;
-    const TensorView in = reader.read(values, {"normalise", "values"});
-    const TensorView offset_view = reader.read(offset, {"normalise", "offset"});
-    const TensorView scale_view = reader.read(scale, {"normalise", "scale"});
-    const TensorView out_view = reader.read(out, {"normalise", "out"}, Access::write);
+    const TensorView in = reader.read(values, {"normalize", "values"});
+    const TensorView offset_view = reader.read(offset, {"normalize", "offset"});
+    const TensorView scale_view = reader.read(scale, {"normalize", "scale"});
+    const TensorView out_view = reader.read(out, {"normalize", "out"}, Access::write);
     const Unlocked unlocked;
-    normalise(in, offset_view, scale_view, out_view, reader.stream());
+    normalize(in, offset_view, scale_view, out_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(in.device.index, reader.stream());
 }
 
@@ -41,7 +41,7 @@ void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::
 void bind_loader(nb::module_& m) {
     m.def("sample_anchors", &sample, nb::arg("tables"), nb::arg("order"), nb::arg("first_position"), nb::arg("episode"),
           nb::arg("anchor"));
-    m.def("normalise", &scale_channels, nb::arg("values"), nb::arg("offset"), nb::arg("scale"), nb::arg("out"));
+    m.def("normalize", &scale_channels, nb::arg("values"), nb::arg("offset"), nb::arg("scale"), nb::arg("out"));
 }
 
 }  // namespace robocache::python

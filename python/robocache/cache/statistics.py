@@ -41,7 +41,7 @@ def float_to_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def num_channels(spec: StreamSpec) -> int:
-    """Colours of an image, fields of a point, numbers of a vector; 1 for depth and for very long rows."""
+    """Colors of an image, fields of a point, numbers of a vector; 1 for depth and for very long rows."""
     if spec.kind == "image":
         return spec.shape[-1] if len(spec.shape) == 3 else 1
     count = math.prod(spec.shape)

@@ -1,6 +1,6 @@
 """Made-up point clouds and depth images, and the bytes a call on them must move: for the profiler and the benchmarks.
 
-All of them are in a box of BOX_M metres around the origin, where a sensor stands in a room.
+All of them are in a box of BOX_M meters around the origin, where a sensor stands in a room.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def hit_distance(rays: Tensor, eye: Tensor, room_m: tuple[float, float, float] =
 def make_depth(
     num_views: int, height: int, width: int, device: str = "cpu", room_m: tuple[float, float, float] = ROOM_M
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Views of the room from its middle, turned step by step: depth (V, H, W) uint16 millimetres with some pixels not
+    """Views of the room from its middle, turned step by step: depth (V, H, W) uint16 millimeters with some pixels not
     measured, intrinsics (3, 3), pose (V, 4, 4), camera to room."""
     focal = 0.9 * width
     intrinsics = torch.tensor([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], device=device)
@@ -80,8 +80,8 @@ def make_depth(
         turn = torch.tensor([right, down, forward], device=device).T
         pose[i, :3, :3] = turn
         rays = beam.reshape(-1, 3) @ turn.T  # length 1 along the axis of the camera: distance is depth
-        metres = hit_distance(rays, torch.zeros(3, device=device), room_m).reshape(height, width)
-        depth[i] = (metres * 1000).int()
+        meters = hit_distance(rays, torch.zeros(3, device=device), room_m).reshape(height, width)
+        depth[i] = (meters * 1000).int()
     depth[torch.rand(depth.shape, device=device) < 0.02] = 0
     return depth.to(torch.uint16), intrinsics, pose
 

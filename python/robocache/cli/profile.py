@@ -151,7 +151,7 @@ def profile(spec: Spec | VoxelSpec, folder: Path) -> dict[str, Any]:
         raise ProfileError(f"ncu saw no kernel named {spec.kernels}:\n{last_words(text, done.stdout, done.stderr)}")
     moved = json.loads(facts.read_text())
     facts.unlink()
-    result = summarise(launches, moved, spec.formula)
+    result = summarize(launches, moved, spec.formula)
     result |= {"case": dataclasses.asdict(spec), "command": shlex.join(command)}
     (folder / f"{op}.json").write_text(json.dumps(result, indent=1) + "\n")
     (folder / f"{op}.txt").write_text(f"{spec}, {moved['device']}\n\n{table(result)}\n")
@@ -222,7 +222,7 @@ def short_name(name: str) -> str:
     return re.split(r"::|\s", head)[-1] + angle + re.sub(r"\(\w+\)", "", arguments)
 
 
-def summarise(launches: Iterable[dict[str, Any]], moved: dict[str, Any], what: str = Spec.formula) -> dict[str, Any]:
+def summarize(launches: Iterable[dict[str, Any]], moved: dict[str, Any], what: str = Spec.formula) -> dict[str, Any]:
     """Medians per kernel, and their DRAM bytes against the bytes that must move."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for launch in launches:

@@ -72,7 +72,7 @@ def resize(values: NDArray[Any], spec: StreamSpec) -> NDArray[Any]:
     pillow = need_pillow()
     flat = values.reshape(*values.shape[:3], -1)
     out = np.empty((len(values), height, width, flat.shape[3]), np.uint8)
-    whole = flat.shape[3] == 3  # others channel by channel: Pillow would weigh colours by alpha
+    whole = flat.shape[3] == 3  # others channel by channel: Pillow would weigh colors by alpha
     for row, picture in enumerate(flat):
         for channels in (slice(0, 3),) if whole else range(flat.shape[3]):
             image = pillow.fromarray(np.ascontiguousarray(picture[:, :, channels]))

@@ -1,4 +1,4 @@
-"""Aligned, shuffled, normalised batches from caches. The guide: docs/loader.md."""
+"""Aligned, shuffled, normalized batches from caches. The guide: docs/loader.md."""
 
 from .loader import Loader
 from .mixture import Mixture

@@ -44,7 +44,7 @@ Batch = dict[str, Any]
 
 
 class Loader:
-    """Aligned, shuffled, normalised batches of a cache: dicts of torch tensors. The guide: ``docs/loader.md``.
+    """Aligned, shuffled, normalized batches of a cache: dicts of torch tensors. The guide: ``docs/loader.md``.
 
     ``windows``: ``{stream: Window(past, future, rate_hz)}``; or LeRobot's ``delta_timestamps={stream: [seconds]}``. A
     batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
@@ -54,9 +54,9 @@ class Loader:
     many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
     ``split=("train", 0.9)`` choose episodes.
 
-    ``normalise``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache; or one of
+    ``normalize``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache; or one of
     these alone: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
-    ``dtype``: of floating and normalised streams, for all or as ``{stream: dtype}``.
+    ``dtype``: of floating and normalized streams, for all or as ``{stream: dtype}``.
 
     ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
     also where the process group is initialized after the loader was made.
@@ -91,7 +91,7 @@ class Loader:
         skip_anchors: tuple[int, int] = (0, 0),
         episodes: Episodes = None,
         split: Split = None,
-        normalise: Mapping[str, str | None] | str | None = None,
+        normalize: Mapping[str, str | None] | str | None = None,
         dtype: Any = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -142,7 +142,7 @@ class Loader:
         require_read_alike(caches, keys, windows or {})
         require_own_names(keys, return_index)
         require_windows_fit(keys, selections)
-        ways = check_ways(normalise, names, specs)
+        ways = check_ways(normalize, names, specs)
         read_as = number_clouds(keys, selections, specs, ways, dtype)
         columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
 
@@ -295,7 +295,7 @@ class Loader:
         return begin + left * rank // world_size, begin + left * (rank + 1) // world_size
 
     def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
-        """``(offset, scale)`` of each channel of a normalised stream, float64; ``source``: of a mixture. A batch holds
+        """``(offset, scale)`` of each channel of a normalized stream, float64; ``source``: of a mixture. A batch holds
         ``(x - offset) * scale``, and ``y / scale + offset`` is the way back, for what a policy has learned to say."""
         scales = self._reader.scales
         if not 0 <= operator.index(source) < len(scales):
@@ -303,7 +303,7 @@ class Loader:
         if stream not in scales[source]:
             known = ", ".join(scales[source]) or "none"
             raise ValueError(
-                f"Loader.scale_of: stream must be one that is normalised, {known}, got {stream!r}"
+                f"Loader.scale_of: stream must be one that is normalized, {known}, got {stream!r}"
                 f"{did_you_mean(str(stream), scales[source])}"
             )
         offset, scale = scales[source][stream]

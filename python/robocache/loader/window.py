@@ -111,7 +111,7 @@ class Window:
 
 
 def uses_windows(method: Method) -> bool:
-    """Whether what is written for a moment depends on its neighbours among the moments."""
+    """Whether what is written for a moment depends on its neighbors among the moments."""
     names = [method] if isinstance(method, str) else [part[-1] for part in method or ()]
     return any(name in ("mean", "min", "max") for name in names)
 

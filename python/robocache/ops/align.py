@@ -64,7 +64,7 @@ def align(
 
     Returns ``Aligned(values, valid, index)``, each with the structure of ``streams``: ``values (B, T, ...)`` in the
     framework, on the device and in the dtype of the stream, ``valid (B, T)`` bool, and with ``return_index=True``
-    ``index (B, T)`` int64, the left neighbour's row. ``out`` (same structure) takes the values instead, for example
+    ``index (B, T)`` int64, the left neighbor's row. ``out`` (same structure) takes the values instead, for example
     column slices of one tensor. ``check`` says whether the times are read for order and finiteness first; by default
     they are on the CPU and are not on a GPU, where that means to wait for it.
 

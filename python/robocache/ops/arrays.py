@@ -101,7 +101,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
-    """Uninitialised memory in the framework of ``like`` and on its device, written by ``_core``."""
+    """Uninitialized memory in the framework of ``like`` and on its device, written by ``_core``."""
     if kind == "torch":
         import torch
 

@@ -86,8 +86,8 @@ def voxelize_depth(
     """Depth images to a dense grid in one pass, without a point cloud in memory.
 
     ``depth (H, W)`` gives ``(X, Y, Z)`` and ``(B, H, W)`` gives ``(B, X, Y, Z)``; with ``views=True`` ``(V, H, W)`` and
-    ``(B, V, H, W)`` are V views of the same cloud. uint16 counts millimetres and float32 metres, unless ``depth_scale``
-    says how many metres 1 is. 0, negative, not finite or more than ``max_depth`` metres is no measurement: neither a
+    ``(B, V, H, W)`` are V views of the same cloud. uint16 counts millimeters and float32 meters, unless ``depth_scale``
+    says how many meters 1 is. 0, negative, not finite or more than ``max_depth`` meters is no measurement: neither a
     point nor a dropped one. ``intrinsics (3, 3)`` and ``pose (4, 4)``, camera to grid, are for all images, or one for
     each: ``(B, 3, 3)``, ``(B, V, 4, 4)``. ``features`` have depth's shape and a last dimension ``F``. The rest is as in
     ``voxelize_pointcloud``.

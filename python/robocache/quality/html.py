@@ -34,7 +34,7 @@ def page(report: Report) -> str:
         f"<style>{STYLE}</style></head><body>",
         f"<h1>{_text(report.path)}</h1>",
         f"<p>{_text(report.format)}, {len(report.episodes)} episodes, {len(report.streams)} streams</p>",
-        f"<p><span class='score' style='color:{_colour(report.score)}'>{shown(report.score)}</span> of 100</p>",
+        f"<p><span class='score' style='color:{_color(report.score)}'>{shown(report.score)}</span> of 100</p>",
         f"<p>{counts}{stored.get(report.checksums, '')}</p>",
         *_findings(report),
         *_streams(report),
@@ -136,7 +136,7 @@ def _episodes(report: Report) -> list[str]:
         worst = int(part[scores[part].argmin()])
         size = max(1.0, height * float(scores[worst]) / 100)
         title = f"episode {worst}: {shown(float(scores[worst]))}"
-        shapes.append(_bar(i * step, height - size, max(step - 0.5, 0.5), size, _colour(float(scores[worst])), title))
+        shapes.append(_bar(i * step, height - size, max(step - 0.5, 0.5), size, _color(float(scores[worst])), title))
     caption = "A bar for each episode" if len(parts) == len(scores) else f"A bar for the worst of each {len(parts[0])}"
     result = ["<h2>Episodes</h2>", f"<p class='more'>{caption}: its score, from 0 to 100.</p>"]
     result.append(_svg(height + 4, shapes, "scores of the episodes"))
@@ -183,12 +183,12 @@ def _svg(height: float, shapes: list[str], title: str) -> str:
     return f"{head}<title>{_text(title)}</title>{''.join(shapes)}</svg>"
 
 
-def _bar(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
+def _bar(x: float, y: float, width: float, height: float, color: str, title: str) -> str:
     place = f"x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{height:.1f}'"
-    return f"<rect {place} fill='{colour}'><title>{_text(title)}</title></rect>"
+    return f"<rect {place} fill='{color}'><title>{_text(title)}</title></rect>"
 
 
-def _colour(score: float) -> str:
+def _color(score: float) -> str:
     return COLOURS["good" if score >= 90 else "fair" if score >= 70 else "bad"]
 
 

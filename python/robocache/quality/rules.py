@@ -80,7 +80,7 @@ RULES: dict[str, Rule] = {
         "find the division by zero; clip or mask",
     ),
     "dead": Rule(
-        "warning", 30, 0.5, "channels that never change, or pictures of one colour; share of channels or pictures",
+        "warning", 30, 0.5, "channels that never change, or pictures of one color; share of channels or pictures",
         "look at the sensor and its cable; leave the channel out of training",
     ),
     "saturated": Rule(
@@ -101,7 +101,7 @@ RULES: dict[str, Rule] = {
     ),
     "scale": Rule(
         "warning", 20, 1, "values many times larger or smaller than in other episodes: another unit",
-        "look for degrees among radians, millimetres among metres",
+        "look for degrees among radians, millimeters among meters",
     ),
     "repaired": Rule(
         "note", 0, 1, "rows that a repair policy changed when the data was read",

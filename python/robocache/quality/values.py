@@ -1,4 +1,4 @@
-"""The values of one stream in one episode: NaN, infinity, dead channels, values at a limit, pictures of one colour."""
+"""The values of one stream in one episode: NaN, infinity, dead channels, values at a limit, pictures of one color."""
 
 from __future__ import annotations
 

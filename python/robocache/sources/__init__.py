@@ -41,7 +41,7 @@ SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
 
 
 def detect(path: str | PathLike[str]) -> str | None:
-    """The name of the first format that recognises the path, or None."""
+    """The name of the first format that recognizes the path, or None."""
     where = Path(path)
     with BUDGET.call():
         for name in FORMATS:
@@ -57,7 +57,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked) and ``follow_symlinks``
     (out of the dataset's folder; False). What opening, or reading one episode, may take: ``max_bytes`` of memory (8
     GiB), ``max_items`` records, chunks, files and values (200 million), and ``max_seconds`` of processor time (8 s and
-    1 s for each 256 KiB that the files store). A folder that ``ingest`` wrote is recognised too, and gives its
+    1 s for each 256 KiB that the files store). A folder that ``ingest`` wrote is recognized too, and gives its
     ``Cache``, which takes no options.
 
     >>> import numpy as np, pathlib, robocache, tempfile

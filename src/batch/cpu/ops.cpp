@@ -56,7 +56,7 @@ void Scaling::apply_as(const Scaling& scaling, const void* values, void* out, st
     }
 }
 
-void normalise_cpu(const NormalisePlan& plan, DType values, DType out) {
+void normalize_cpu(const NormalizePlan& plan, DType values, DType out) {
     if (plan.num_rows == 0 || plan.num_channels == 0) return;
     const Scaling scaling(plan.offset, plan.scale, plan.num_channels, values, out);
     const std::int64_t total = plan.num_rows * plan.num_channels;

@@ -28,7 +28,7 @@ std::vector<std::int64_t> shifts_of(const ColumnPlan& column, const StreamPlan& 
     return shifts;
 }
 
-/// The difference of all neighbours; 0 where they are not alike, or there are none.
+/// The difference of all neighbors; 0 where they are not alike, or there are none.
 std::int64_t step_of(const std::vector<std::int64_t>& numbers) {
     const std::int64_t step = numbers.size() > 1 ? numbers[1] - numbers[0] : 0;
     for (std::size_t i = 2; i < numbers.size(); ++i) {

@@ -142,7 +142,7 @@ template <class TimeOf>
 }
 
 /// Every method but the windows takes a row at its target as it is, of rows with one time the last (sample_inside,
-/// neighbours_of in ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
+/// neighbors_of in ops/align/kernel.hpp); shifts ascend, so that there is one time for each row.
 ///   times 0 10 20, shifts -10 0 10 20 30, anchor 0  ->  row 0, before 1, count 3
 [[nodiscard]] inline Run find_run(const std::int64_t* times, std::int64_t num_rows, std::int64_t anchor,
                                   const Search& search, std::int64_t row) {

@@ -192,7 +192,7 @@ __device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& tim
     return align_detail::first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
 }
 
-/// What to write for a target among the (at least one) rows of an episode: search, neighbours and sample of kernel.hpp.
+/// What to write for a target among the (at least one) rows of an episode: search, neighbors and sample of kernel.hpp.
 /// Nearly always the rows are where the guess says and inside the episode; then four times, read at once, tell it all.
 __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
                                                    std::int64_t guess, Method method, const align_detail::Rules& rules,
@@ -217,7 +217,7 @@ __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64
             }
         }
     }
-    const auto near = align_detail::neighbours_of(times, t, search_near(times, t, guess), tolerance);
+    const auto near = align_detail::neighbors_of(times, t, search_near(times, t, guess), tolerance);
     return align_detail::sample_at(times, t, near, method, rules);
 }
 
@@ -263,7 +263,7 @@ __device__ __forceinline__ bool place_by_period(const DeviceColumn& column, cons
     align_detail::Rules rules = column.rules;
     if (rules.has_max_gap) rules.max_gap.seconds = static_cast<double>(rows.max_gap);  // ns, as the times are
     const auto row = static_cast<std::uint32_t>(__double2loint(left_and_whole));
-    const align_detail::Neighbours near =
+    const align_detail::Neighbors near =
         align_detail::snapped({0, 1, t_left == t}, t - t_left, t_right - t, column.near_tolerance);
     const align_detail::Sample sample = align_detail::sample_inside(t, near, t_left, t_right, column.method, rules);
     const auto row_bytes = static_cast<std::uint32_t>(column.value_row_bytes);

@@ -22,7 +22,7 @@ __global__ void robocache_sample_anchors(const __grid_constant__ SamplePlan plan
 }
 
 template <class In, class Out>
-__global__ void robocache_normalise(const NormalisePlan plan) {
+__global__ void robocache_normalize(const NormalizePlan plan) {
     using Compute = typename ScaledIn<In>::type;
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     const std::int64_t total = plan.num_rows * plan.num_channels;
@@ -43,17 +43,17 @@ void sample_anchors_cuda(const SamplePlan& plan, int device, Stream stream) {
     check_cuda(cudaGetLastError(), "sample_anchors");
 }
 
-void normalise_cuda(const NormalisePlan& plan, DType values, DType out, int device, Stream stream) {
+void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, Stream stream) {
     const std::int64_t total = plan.num_rows * plan.num_channels;
     if (total == 0) return;
     const DeviceGuard guard(device);
     with_type(values, [&]<class In>() {
         with_floating_type(out, [&]<class Out>() {
-            robocache_normalise<In, Out>
+            robocache_normalize<In, Out>
                 <<<blocks_for(total), threads, 0, static_cast<cudaStream_t>(stream.handle)>>>(plan);
         });
     });
-    check_cuda(cudaGetLastError(), "normalise");
+    check_cuda(cudaGetLastError(), "normalize");
 }
 
 }  // namespace robocache::loader_detail

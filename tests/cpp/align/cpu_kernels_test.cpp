@@ -136,7 +136,7 @@ std::vector<float> rows_written(const CpuKernels& kernels, std::int64_t count, s
     const Rules rules{{}, false, false, Outside::nan, Outside::linear};
     const PlaceJob<double> place{
         {times.data(), 1, num_rows}, targets.data(), count, Method::linear, rules, rows, width * 4, width * 8};
-    std::vector<Neighbours> near(targets.size());
+    std::vector<Neighbors> near(targets.size());
     std::vector<Sample> samples(targets.size());
     const RowJob write{rows,
                        width * 4,
@@ -178,7 +178,7 @@ TEST(CpuKernels, RowsThatGoPastTheCachesAreTheSame) {
 }
 
 template <class Time>
-void expect_same_neighbours() {
+void expect_same_neighbors() {
     std::mt19937 random(3);
     for (const std::int64_t count : {1, 5, 8, 9, 10, 50, 1000}) {
         std::vector<Time> times;
@@ -191,7 +191,7 @@ void expect_same_neighbours() {
         const char row[1] = {};
         for (const CpuKernels* kernels : {&kernels_baseline(), &kernels_x86_64_v3()}) {
             if (kernels == &kernels_x86_64_v3() && !has_x86_64_v3()) continue;
-            std::vector<Neighbours> near(targets.size());
+            std::vector<Neighbors> near(targets.size());
             std::vector<Sample> samples(targets.size());
             const Rules rules{{}, false, false, Outside::hold, Outside::hold};
             kernels->place<Time>()({episode, targets.data(), 200, Method::linear, rules, row, 0, 1}, near.data(),
@@ -207,9 +207,9 @@ void expect_same_neighbours() {
 }
 
 TEST(CpuKernels, TheSearchIsStdUpperBound) {
-    expect_same_neighbours<float>();
-    expect_same_neighbours<double>();
-    expect_same_neighbours<std::int64_t>();
+    expect_same_neighbors<float>();
+    expect_same_neighbors<double>();
+    expect_same_neighbors<std::int64_t>();
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ struct Batch {
     bool operator==(const Batch&) const = default;
 };
 
-/// sample_anchors, then align, then normalise, sample by sample.
+/// sample_anchors, then align, then normalize, sample by sample.
 Batch step_by_step(const Recordings& r, const SampleOrder& order, std::int64_t first, std::int64_t size) {
     Batch batch(size);
     Integers episode(static_cast<std::size_t>(size)), anchor(static_cast<std::size_t>(size));
@@ -99,7 +99,7 @@ Batch step_by_step(const Recordings& r, const SampleOrder& order, std::int64_t f
             for (std::int64_t j = 0; j < valid.shape[1]; ++j) flags[j] = flags[j] == 0 ? 1 : 0;
             if (c == 0) {
                 const TensorView flat(values.data, DType::f32, {3, 2});
-                normalise(flat, list(r.offset), list(r.scale), flat);
+                normalize(flat, list(r.offset), list(r.scale), flat);
             }
         }
     }

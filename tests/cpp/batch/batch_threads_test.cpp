@@ -106,7 +106,7 @@ struct Batch {
                 TensorView(padding.data(), DType::boolean, {count, num_targets})} {}
 };
 
-/// Sample by sample: sample_anchors, align, normalise.
+/// Sample by sample: sample_anchors, align, normalize.
 void expect_one_after_the_other(const Recordings& given, Method method, const Batch& batch, std::int64_t count) {
     const AnchorTable table = given.table();
     const std::vector<std::int64_t>& deltas = given.deltas(method);
@@ -126,7 +126,7 @@ void expect_one_after_the_other(const Recordings& given, Method method, const Ba
         align({&stream, 1}, query, {&output, 1});
         if (method == Method::cubic) {
             const TensorView flat(one.values.data(), DType::f32, {num_targets, width});
-            normalise(flat, {given.offset.data(), DType::f64, {width}}, {given.scale.data(), DType::f64, {width}},
+            normalize(flat, {given.offset.data(), DType::f64, {width}}, {given.scale.data(), DType::f64, {width}},
                       flat);
         }
         for (std::size_t i = 0; i < one.values.size(); ++i) {

@@ -253,17 +253,17 @@ TEST(SampleAnchors, AMixtureTakesAsManyTablesAsItSays) {
     for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(out.episode[i], static_cast<std::int64_t>(i));
 }
 
-// ---- normalise ------------------------------------------------------------------------------------------------------
+// ---- normalize ------------------------------------------------------------------------------------------------------
 
-TEST(Normalise, EachChannelIsShiftedAndScaledInFloatAndRoundedOnce) {
+TEST(Normalize, EachChannelIsShiftedAndScaledInFloatAndRoundedOnce) {
     const std::vector<float> values{1.1F, -2.2F, 3e8F, 0.1F, 5.5F, -1e-8F};
     const std::vector<double> offset{0.3, -1.7, 2.9};
     const std::vector<double> scale{1.9, 0.7, 3.1};
     std::vector<float> out(6);
     const TensorView from(values.data(), DType::f32, {2, 3});
-    normalise(from, list(offset), list(scale), TensorView(out.data(), DType::f32, {2, 3}));
+    normalize(from, list(offset), list(scale), TensorView(out.data(), DType::f32, {2, 3}));
     std::vector<double> wide(6);
-    normalise(from, list(offset), list(scale), TensorView(wide.data(), DType::f64, {2, 3}));
+    normalize(from, list(offset), list(scale), TensorView(wide.data(), DType::f64, {2, 3}));
     for (std::size_t i = 0; i < 6; ++i) {
         const float expected = (values[i] - static_cast<float>(offset[i % 3])) * static_cast<float>(scale[i % 3]);
         EXPECT_EQ(out[i], expected);
@@ -271,39 +271,39 @@ TEST(Normalise, EachChannelIsShiftedAndScaledInFloatAndRoundedOnce) {
     }
 }
 
-TEST(Normalise, WideIntegersAreComputedInDoubleAndBytesInFloat) {
+TEST(Normalize, WideIntegersAreComputedInDoubleAndBytesInFloat) {
     const Integers wide{(std::int64_t{1} << 53) - 1, -5};
     const std::vector<std::uint8_t> bytes{0, 255};
     const std::vector<double> offset{1};
     const std::vector<double> scale{1.0 / 3};
     std::vector<double> out(2);
     const TensorView to(out.data(), DType::f64, {2, 1});
-    normalise(TensorView(wide.data(), DType::i64, {2, 1}), list(offset), list(scale), to);
+    normalize(TensorView(wide.data(), DType::i64, {2, 1}), list(offset), list(scale), to);
     EXPECT_EQ(out, (std::vector<double>{static_cast<double>(wide[0] - 1) / 1 * (1.0 / 3), -6 * (1.0 / 3)}));
-    normalise(TensorView(bytes.data(), DType::u8, {2, 1}), list(offset), list(scale), to);
+    normalize(TensorView(bytes.data(), DType::u8, {2, 1}), list(offset), list(scale), to);
     const auto third = static_cast<float>(1.0 / 3);
     EXPECT_EQ(out, (std::vector<double>{static_cast<double>(-1.0F * third), static_cast<double>(254.0F * third)}));
 }
 
-TEST(Normalise, InPlaceAndEmptyAreFine) {
+TEST(Normalize, InPlaceAndEmptyAreFine) {
     std::vector<float> values{1, 2, 3, 4};
     const std::vector<double> offset{1, 2};
     const std::vector<double> scale{2, 10};
     const TensorView view(values.data(), DType::f32, {2, 2});
-    normalise(view, list(offset), list(scale), view);
+    normalize(view, list(offset), list(scale), view);
     EXPECT_EQ(values, (std::vector<float>{0, 0, 4, 20}));
     const TensorView nothing(static_cast<void*>(nullptr), DType::f32, {0, 2});
-    EXPECT_NO_THROW(normalise(nothing, list(offset), list(scale), nothing));
+    EXPECT_NO_THROW(normalize(nothing, list(offset), list(scale), nothing));
 }
 
-TEST(Normalise, WhatBreaksTheContractIsNamed) {
+TEST(Normalize, WhatBreaksTheContractIsNamed) {
     std::vector<float> values(4, 1.0F);
     const std::vector<double> two{1, 1};
     const std::vector<double> three{1, 1, 1};
     const TensorView good(values.data(), DType::f32, {2, 2});
     const auto refused = [&](const std::string& text, const TensorView& from, const std::vector<double>& offset,
                              const TensorView& to) {
-        expect_refused(text, [&] { normalise(from, list(offset), list(two), to); });
+        expect_refused(text, [&] { normalize(from, list(offset), list(two), to); });
         EXPECT_EQ(values, std::vector<float>(4, 1.0F));
     };
     refused("values must have 2 dimensions", TensorView(values.data(), DType::f32, {4}), two, good);

@@ -52,7 +52,7 @@ TEST(Numeric, EveryHalfAndBFloat16SurvivesTheRoundTrip) {
 }
 
 TEST(Numeric, HalvesRoundToNearestEven) {
-    // Between any two neighbouring halves: just below the middle, the middle, just above.
+    // Between any two neighboring halves: just below the middle, the middle, just above.
     for (std::uint16_t bits = 0; bits < 0x7bff; ++bits) {
         const double low = half_value(bits);
         const double high = half_value(static_cast<std::uint16_t>(bits + 1));

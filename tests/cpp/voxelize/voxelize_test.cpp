@@ -212,12 +212,12 @@ TEST(VoxelizeDepth, ImagesOfABatchAndViewsOfACloud) {
     depth[0] = nan;
     depth[1] = -1;
     depth[2] = infinity;
-    std::vector<float> colour(2 * 3 * 4 * 5 * 2);
-    for (std::size_t i = 0; i < colour.size(); ++i) colour[i] = static_cast<float>(i % 2 == 0 ? 1 : i / 120 + 1);
+    std::vector<float> color(2 * 3 * 4 * 5 * 2);
+    for (std::size_t i = 0; i < color.size(); ++i) color[i] = static_cast<float>(i % 2 == 0 ? 1 : i / 120 + 1);
     DepthView images;
     images.depth = TensorView(depth.data(), DType::f32, {2, 3, 4, 5});
     images.intrinsics = TensorView(intrinsics.data(), DType::f32, {2, 3, 3, 3});
-    images.features = TensorView(colour.data(), DType::f32, {2, 3, 4, 5, 2});
+    images.features = TensorView(color.data(), DType::f32, {2, 3, 4, 5, 2});
     images.views = true;
     std::vector<float> out(2 * 2, 77);
     std::vector<std::int32_t> counts(2);

@@ -321,9 +321,7 @@ def edit_parquet(rng: random.Random, data: bytearray) -> None:
     if kind < 0.1:
         table = table.drop_columns([name])
     elif kind < 0.2:
-        table = table.rename_columns(
-            [rng.choice(NAMES[:6]) if i == at else n for i, n in enumerate(names)]
-        )
+        table = table.rename_columns([rng.choice(NAMES[:6]) if i == at else n for i, n in enumerate(names)])
     elif kind < 0.3:
         table = pa.concat_tables([table] * rng.choice((2, 3))) if rng.random() < 0.5 else table.slice(0, 0)
     elif kind < 0.4:

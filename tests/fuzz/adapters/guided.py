@@ -282,7 +282,7 @@ def replay(paths: list[Path]) -> int:
 
 
 def record(path: Path, args: argparse.Namespace, targets: dict[str, Any]) -> None:
-    """Writes the targets of this run into the file; those of earlier runs stay, each with its own command and commit."""
+    """Adds the targets of this run to the file; each has the command and the commit of its own run."""
     command = f"python tests/fuzz/adapters/guided.py --seconds {args.seconds:g} --jobs {args.jobs}"
     kept = json.loads(path.read_text()) if path.exists() else {}
     ran = {name: {"command": f"{command} --adapter {name}", **facts(), **found} for name, found in targets.items()}

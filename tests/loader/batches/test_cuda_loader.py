@@ -41,7 +41,7 @@ def assert_same_batches(got, want, batches, methods=None):
 def is_fused(options):
     """Whether a GPU reads such windows by itself: what `pinned` needs, and nothing else."""
     windows = options.get("windows", {})
-    scaled = {name for name, way in options.get("normalise", {}).items() if way}
+    scaled = {name for name, way in options.get("normalize", {}).items() if way}
     scaled |= set(options["dtype"]) if isinstance(options.get("dtype"), dict) else set()
     return all(w.method in (None, "linear", "previous", "next", "nearest") for w in windows.values()) and all(
         MORE[name].dtype in ("float32", "float16", "bfloat16", "float64", "uint8", "uint16") for name in scaled
@@ -95,7 +95,7 @@ def test_a_run_begun_on_the_cpu_goes_on_here(caches, tier):
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("batch_size", [1, 256, 5000])
 def test_batches_of_any_size(caches, batch_size, tier):
-    options = {"windows": MIXED, "normalise": {"state": "min_max"}, "drop_last": False}
+    options = {"windows": MIXED, "normalize": {"state": "min_max"}, "drop_last": False}
     mixture = Mixture([(caches[0], 1), (caches[1], 1)], epoch_size=6001)
     want = Loader(mixture, batch_size, **options, tier="memory")
     got = Loader(mixture, batch_size, **options, tier=tier, device=DEVICE)

@@ -22,7 +22,7 @@ WINDOWS = {
     "small": Window(deltas=[-0.015, 0, 0.02], method="nearest"),
     "camera": Window(past=0.1, rate_hz=20),
 }
-OPTIONS = {"normalise": {"state": "mean_std"}, "seed": 21, "drop_last": False}
+OPTIONS = {"normalize": {"state": "mean_std"}, "seed": 21, "drop_last": False}
 EPOCHS = 3
 
 

@@ -84,10 +84,21 @@ def test_the_index_of_a_batch_is_the_callers(cache, tier):
             np.testing.assert_array_equal(mine[name], its[name], f"{name} of step {step}")
 
 
+def test_an_index_that_its_owner_moves_to_shared_memory_leaves_the_others_right(cache):
+    options = {"seed": 5, "tier": "memory", "return_index": True}
+    loader, other = (Loader(cache, 5, WINDOWS, **options) for _ in range(2))
+    for step in range(2 * 16 + 3):
+        batch, want = loader.batch(step % len(loader)), other.batch(step % len(loader))
+        for name in ("source_index", "episode_index", "anchor_ns"):
+            np.testing.assert_array_equal(batch[name], want[name], f"{name} of step {step}")
+        if step % 7 == 3:
+            batch["anchor_ns"].share_memory_()
+
+
 @pytest.mark.parametrize("tier", TIERS[1:])
 def test_every_tier_gives_the_same_bits(cache, one_shard, tier):
     device = "cuda" if tier == "gpu" else "cpu"
-    options = {"normalise": {"state": "mean_std", "camera": "unit"}, "drop_last": False, "seed": 3}
+    options = {"normalize": {"state": "mean_std", "camera": "unit"}, "drop_last": False, "seed": 3}
     expected = Loader(cache, 7, WINDOWS, tier="memory", **options)
     for other in (cache, one_shard):
         loader = Loader(other, 7, WINDOWS, tier=tier, device=device, **options)
@@ -100,16 +111,16 @@ def test_every_tier_gives_the_same_bits(cache, one_shard, tier):
 
 
 @pytest.mark.parametrize("way", ["mean_std", "min_max", "quantile"])
-def test_the_way_back_from_a_normalised_batch(cache, way):
+def test_the_way_back_from_a_normalized_batch(cache, way):
     plain = Loader(cache, 9, WINDOWS, seed=2)
-    loader = Loader(cache, 9, WINDOWS, seed=2, normalise={"state": way}, dtype={"state": "float64"})
+    loader = Loader(cache, 9, WINDOWS, seed=2, normalize={"state": way}, dtype={"state": "float64"})
     offset, scale = loader.scale_of("state")
     assert offset.dtype == scale.dtype == torch.float64
     again = loader.batch(1)["state"] / scale + offset
     torch.testing.assert_close(again, plain.batch(1)["state"].double(), atol=1e-5, rtol=1e-5)
     offset += 1  # a copy
     assert not torch.equal(loader.scale_of("state")[0], offset)
-    with pytest.raises(ValueError, match=r"stream must be one that is normalised, state, got 'camera'"):
+    with pytest.raises(ValueError, match=r"stream must be one that is normalized, state, got 'camera'"):
         loader.scale_of("camera")
     with pytest.raises(ValueError, match="source must be from 0 to 0, got 1"):
         loader.scale_of("state", 1)
@@ -202,7 +213,7 @@ def test_lerobots_delta_timestamps_give_its_keys_and_its_padding(tmp_path):
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("way", ["mean_std", "min_max", "quantile"])
-def test_normalised_values_are_exact(cache, way, dtype, tier):
+def test_normalized_values_are_exact(cache, way, dtype, tier):
     """(x - offset) * scale in float32 (float64 for float64 and wide integers), rounded once."""
     names = ["state", "small", "camera", "force", "gripper"]
     windows = {name: Window(deltas=[0.0, 0.01], method="previous") for name in names}
@@ -212,7 +223,7 @@ def test_normalised_values_are_exact(cache, way, dtype, tier):
         cache,
         6,
         windows,
-        normalise=dict.fromkeys(names, way),
+        normalize=dict.fromkeys(names, way),
         dtype=dtypes,
         tier=tier,
         device=device,
@@ -233,8 +244,8 @@ def test_normalised_values_are_exact(cache, way, dtype, tier):
         assert torch.equal(batch[name].cpu(), expected), name
 
 
-def test_normalised_by_the_statistics_of_all_rows_the_mean_is_0_and_the_deviation_1(cache):
-    loader = Loader(cache, 10**4, {"state": Window()}, normalise={"state": "mean_std"}, drop_last=False)
+def test_normalized_by_the_statistics_of_all_rows_the_mean_is_0_and_the_deviation_1(cache):
+    loader = Loader(cache, 10**4, {"state": Window()}, normalize={"state": "mean_std"}, drop_last=False)
     (batch,) = loader
     values = batch["state"].double().reshape(-1, 3)
     assert torch.allclose(values.mean(0), torch.zeros(3, dtype=torch.float64), atol=1e-5)
@@ -248,7 +259,7 @@ def test_a_channel_that_never_changes_becomes_0(tmp_path):
     writer.add(robocache.Episode(0, {"arm": robocache.EpisodeStream(spec, rows, np.array([0, 10]))}))
     cache = writer.commit()
     for way in ("min_max", "quantile"):
-        (batch,) = Loader(cache, 2, {"arm": Window()}, normalise={"arm": way}, shuffle=False)
+        (batch,) = Loader(cache, 2, {"arm": Window()}, normalize={"arm": way}, shuffle=False)
         assert batch["arm"][:, 0, 0].abs().max() < 1e-6
         assert batch["arm"][:, 0, 1].tolist() == pytest.approx([-1, 1] if way == "min_max" else [-1.02, 1.02], abs=0.01)
 
@@ -260,7 +271,7 @@ def test_dtype_is_for_floating_streams_and_images_stay_bytes(cache):
 
 
 def test_images_between_0_and_1(cache):
-    batch = Loader(cache, 4, {"state": Window(), "camera": Window()}, normalise={"camera": "unit"}).batch(0)
+    batch = Loader(cache, 4, {"state": Window(), "camera": Window()}, normalize={"camera": "unit"}).batch(0)
     plain = Loader(cache, 4, {"state": Window(), "camera": Window()}).batch(0)
     assert batch["camera"].dtype == torch.float32
     assert torch.allclose(batch["camera"] * 255, plain["camera"].float(), rtol=1e-6)

@@ -207,7 +207,7 @@ BAD = {
         {"windows": {"lidar": Window(outside="nan", voxels=Voxels(**GRID))}},
         "outside must be 'hold', got 'nan'",
     ),
-    "normalised": ({"normalise": {"lidar": "mean_std"}}, "there is nothing to normalise"),
+    "normalized": ({"normalize": {"lidar": "mean_std"}}, "there is nothing to normalize"),
     "a dtype": ({"dtype": {"lidar": "float32"}}, "its dtype is that of its Voxels"),
     "a size of 0": (
         {"windows": {"lidar": Window(voxels=Voxels((0, 0, 0), 0, (4, 4, 4)))}},
@@ -222,8 +222,8 @@ BAD = {
         "mode 'occupancy' of its voxels takes no features",
     ),
     "a column that is not there": (
-        {"windows": {"lidar": Window(voxels=Voxels(**GRID, mode="sum", features=["colour"]))}},
-        "features of its voxels must be columns of ['intensity', 'x', 'y', 'z', 'ring'], got 'colour'",
+        {"windows": {"lidar": Window(voxels=Voxels(**GRID, mode="sum", features=["color"]))}},
+        "features of its voxels must be columns of ['intensity', 'x', 'y', 'z', 'ring'], got 'color'",
     ),
     "a tier that is too small": ({"tier": "memory", "budget_bytes": 100}, "tier 'memory' needs"),
 }

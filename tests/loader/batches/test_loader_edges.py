@@ -83,7 +83,7 @@ def test_a_channel_that_never_changes_is_only_shifted(tmp_path, dtype, way, cons
         pytest.skip("not a float16")
     for count in (3, 7, 10):
         loader = Loader(
-            cache_of(tmp_path / f"{count}", [constant] * count, None, dtype), count, ARM, normalise={"arm": way}
+            cache_of(tmp_path / f"{count}", [constant] * count, None, dtype), count, ARM, normalize={"arm": way}
         )
         assert loader.batch(0)["arm"].abs().max() == 0
         assert loader.scale_of("arm")[1].tolist() == [1.0]
@@ -97,10 +97,10 @@ def test_every_integer_of_64_bits_is_read(tmp_path, tier):
     assert batch["arm"].flatten().tolist() == values.tolist()
 
 
-def test_one_dtype_for_all_is_that_of_normalised_integers_too(tmp_path):
+def test_one_dtype_for_all_is_that_of_normalized_integers_too(tmp_path):
     cache = cache_of(tmp_path / "c", np.arange(8), None, "int32")
     for dtype in (torch.float64, torch.float16):
-        assert Loader(cache, 2, ARM, normalise={"arm": "min_max"}, dtype=dtype).batch(0)["arm"].dtype == dtype
+        assert Loader(cache, 2, ARM, normalize={"arm": "min_max"}, dtype=dtype).batch(0)["arm"].dtype == dtype
     assert Loader(cache, 2, ARM, dtype=torch.float64).batch(0)["arm"].dtype == torch.int32
 
 

@@ -1,4 +1,4 @@
-"""A batch read in one go has the bits of sample_anchors, align and normalise one after the other."""
+"""A batch read in one go has the bits of sample_anchors, align and normalize one after the other."""
 
 from typing import Any, NamedTuple
 
@@ -132,7 +132,7 @@ class Case:
         return _core.BatchReader(self.tables, self.part, self.local, columns, rows)
 
     def one_after_the_other(self, order, first, size):
-        """[values, padding, ...]: sample_anchors, align for each part and column, normalise."""
+        """[values, padding, ...]: sample_anchors, align for each part and column, normalize."""
         episode, anchor = torch.empty((2, size), dtype=torch.int64, device=self.device)
         _core.sample_anchors(self.tables, order, first, episode, anchor)
         part, local = self.part.to(self.device)[episode], self.local.to(self.device)[episode]
@@ -153,7 +153,7 @@ class Case:
                 if c.scaled:
                     offset, scale = (x.to(self.device) for x in self.scales[number])
                     out = found.new_empty(found.shape, dtype=values.dtype)
-                    _core.normalise(found.reshape(-1, len(offset)), offset, scale, out.view(-1, len(offset)))
+                    _core.normalize(found.reshape(-1, len(offset)), offset, scale, out.view(-1, len(offset)))
                     found = out
                 values[chosen], padding[chosen] = found, ~got.valid
             made += [values, padding]

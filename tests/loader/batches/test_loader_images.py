@@ -64,10 +64,10 @@ def expected(cache, batch, name, method):
 @pytest.mark.parametrize(("tier", "device"), PLACES)
 @pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16", "float64"])
 def test_images_of_several_moments(recorded, tier, device, dtype, method):
-    """``dtype`` None: as they are; else normalised to [0, 1], in float32, and rounded once to the dtype."""
+    """``dtype`` None: as they are; else normalized to [0, 1], in float32, and rounded once to the dtype."""
     window = Window(**WINDOW, method=method)
     unit = (
-        {} if dtype is None else {"normalise": dict.fromkeys(LARGEST, "unit"), "dtype": dict.fromkeys(LARGEST, dtype)}
+        {} if dtype is None else {"normalize": dict.fromkeys(LARGEST, "unit"), "dtype": dict.fromkeys(LARGEST, dtype)}
     )
     windows = {"arm": Window(), **dict.fromkeys(LARGEST, window)}
     loader = Loader(recorded, 9, windows, tier=tier, device=device, seed=3, return_index=True, **unit)
@@ -91,7 +91,7 @@ def test_images_of_several_moments(recorded, tier, device, dtype, method):
 
 def test_the_ends_of_the_range_become_0_and_1(recorded):
     unit, windows = dict.fromkeys(LARGEST, "unit"), dict.fromkeys(LARGEST, Window())
-    loader = Loader(recorded, 9, windows, anchors="camera", normalise=unit, drop_last=False)
+    loader = Loader(recorded, 9, windows, anchors="camera", normalize=unit, drop_last=False)
     for name in LARGEST:
         values = torch.cat([batch[name].flatten() for batch in loader])
         assert (values.min().item(), values.max().item()) == (0.0, 1.0)

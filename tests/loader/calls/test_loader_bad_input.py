@@ -68,20 +68,20 @@ BAD = {
         "stream 'state' must have rows in the kept episodes, got none",
     ),
     "a list of windows": ({"windows": ["state"]}, ValueError, "windows must be a dict of streams, got ['state']"),
-    "a list of normalisations": (
-        {"normalise": ["unit"]},
+    "a list of normalizations": (
+        {"normalize": ["unit"]},
         ValueError,
-        "normalise must be a dict of streams or one of mean_std, min_max, quantile, unit, got ['unit']",
+        "normalize must be a dict of streams or one of mean_std, min_max, quantile, unit, got ['unit']",
     ),
-    "one normalisation for nothing": (
-        {"normalise": "unit"},
+    "one normalization for nothing": (
+        {"normalize": "unit"},
         ValueError,
-        "normalise='unit' must be for a stream of uint8 or uint16, got none among state",
+        "normalize='unit' must be for a stream of uint8 or uint16, got none among state",
     ),
-    "one normalisation that is none": (
-        {"normalise": "min_mix"},
+    "one normalization that is none": (
+        {"normalize": "min_mix"},
         ValueError,
-        "normalise must be one of mean_std, min_max, quantile, unit, got 'min_mix'; did you mean 'min_max'?",
+        "normalize must be one of mean_std, min_max, quantile, unit, got 'min_mix'; did you mean 'min_max'?",
     ),
     "a stream that is no name": ({"windows": {3: Window()}}, ValueError, "the cache has no stream 3, only state"),
     "a rate of anchors in words": ({"anchor_hz": "a"}, ValueError, "anchor_hz must be a number, got 'a'"),
@@ -97,20 +97,20 @@ BAD = {
         "split must be ('train', share) or ('validation', share), got ('test', 0.5)",
     ),
     "a share of 1.5": ({"split": ("train", 1.5)}, ValueError, "the share of split must be between 0 and 1, got 1.5"),
-    "normalise of no key": (
-        {"normalise": {"force": "min_max"}},
+    "normalize of no key": (
+        {"normalize": {"force": "min_max"}},
         ValueError,
-        "normalise names 'force', which is no key of the batch: state",
+        "normalize names 'force', which is no key of the batch: state",
     ),
-    "an unknown normalisation": (
-        {"normalise": {"state": "z"}},
+    "an unknown normalization": (
+        {"normalize": {"state": "z"}},
         ValueError,
-        "normalise['state'] must be None or one of mean_std, min_max, quantile, unit, got 'z'",
+        "normalize['state'] must be None or one of mean_std, min_max, quantile, unit, got 'z'",
     ),
     "unit floats": (
-        {"normalise": {"state": "unit"}},
+        {"normalize": {"state": "unit"}},
         ValueError,
-        "normalise['state'] 'unit' is for uint8 and uint16, got float32",
+        "normalize['state'] 'unit' is for uint8 and uint16, got float32",
     ),
     "an integer dtype": (
         {"dtype": torch.int32},
@@ -176,7 +176,7 @@ BAD_WINDOWS = {
         {"past": 100_000_000, "rate_hz": 20},
         "past and future must hold at most 1048576 moments at rate_hz=20, got past=100000000 and future=0.0 seconds",
     ),
-    "moments that go back where neighbours matter": (
+    "moments that go back where neighbors matter": (
         {"deltas": [0, 0.1, 0.05], "method": "mean"},
         "deltas must not decrease with method 'mean', got [0, 0.1, 0.05]",
     ),
@@ -195,7 +195,7 @@ def test_bad_windows_are_refused(what):
     assert str(raised.value) == f"Window: {message}"
 
 
-def test_moments_may_go_back_where_neighbours_do_not_matter(cache):
+def test_moments_may_go_back_where_neighbors_do_not_matter(cache):
     windows = {"state": Window(deltas=[0.02, 0, 0.01], method="linear")}
     assert Loader(cache, 2, windows).batch(0)["state"].shape[1] == 3
 
@@ -235,7 +235,7 @@ def test_channels_without_statistics_are_named(tmp_path):
     rows = np.array([[1, np.nan, 2]] * 3, np.float32)
     writer.add(robocache.Episode(0, {"state": robocache.EpisodeStream(spec, rows, np.arange(3))}))
     with pytest.raises(ValueError, match="has no mean of channel 1 of stream 'state'"):
-        Loader(writer.commit(), 1, STATE, normalise={"state": "mean_std"})
+        Loader(writer.commit(), 1, STATE, normalize={"state": "mean_std"})
 
 
 def test_caches_of_a_mixture_cannot_be_read_in_order(cache):
@@ -270,9 +270,9 @@ def test_steps_that_are_not_there_are_an_index_error(cache):
             loader.batch(step)
 
 
-def test_normalise_refuses_what_does_not_fit():
+def test_normalize_refuses_what_does_not_fit():
     def call(values=(4, 3), offset=3, scale=3, out=(4, 3), dtype=torch.float32, offset_dtype=torch.float64):
-        _core.normalise(
+        _core.normalize(
             torch.zeros(values), torch.zeros(offset, dtype=offset_dtype), torch.ones(scale, dtype=torch.float64),
             torch.zeros(out, dtype=dtype),
         )  # fmt: skip
@@ -288,6 +288,6 @@ def test_normalise_refuses_what_does_not_fit():
     ):
         with pytest.raises(ValueError) as raised:
             call(**changes)
-        assert str(raised.value) == f"normalise: {message}"
+        assert str(raised.value) == f"normalize: {message}"
     with pytest.raises(ValueError, match="values must be contiguous"):
-        _core.normalise(torch.zeros(3, 4).T, torch.zeros(3).double(), torch.ones(3).double(), torch.zeros(4, 3))
+        _core.normalize(torch.zeros(3, 4).T, torch.zeros(3).double(), torch.ones(3).double(), torch.zeros(4, 3))

@@ -41,8 +41,8 @@ def test_one_way_is_for_all_streams_that_it_is_meant_for(cache, way):
     windows = {name: Window() for name in names}
     windows["cloud"] = Window(voxels=Voxels((-1, -1, -1), 0.5, (4, 4, 4)))
     meant = ("camera",) if way == "unit" else ("state", "force", "small")
-    alone = Loader(cache, 4, windows, normalise=way).batch(0)
-    named = Loader(cache, 4, windows, normalise=dict.fromkeys(meant, way)).batch(0)
+    alone = Loader(cache, 4, windows, normalize=way).batch(0)
+    named = Loader(cache, 4, windows, normalize=dict.fromkeys(meant, way)).batch(0)
     assert alone.keys() == named.keys()
     for name, x in named.items():
         assert alone[name].dtype == x.dtype
@@ -66,7 +66,7 @@ SUGGESTED = {
     "a window": ({"windows": {"stat": Window()}}, "state"),
     "the case": ({"windows": {"Camera": Window()}}, "camera"),
     "deltas": ({"windows": None, "delta_timestamps": {"griper": [0.0]}}, "gripper"),
-    "a normalisation": ({"normalise": {"sate": "unit"}}, "state"),
+    "a normalization": ({"normalize": {"sate": "unit"}}, "state"),
     "a dtype": ({"dtype": {"states": "float16"}}, "state"),
     "the anchors": ({"anchors": "forces"}, "force"),
 }
@@ -81,4 +81,4 @@ def test_a_misspelled_stream_is_answered_with_the_nearest_name(cache, what):
 
 def test_a_stream_without_a_scale_is_answered_with_the_nearest_name(cache):
     with pytest.raises(ValueError, match=r"; did you mean 'state'\?$"):
-        Loader(cache, 4, STATE, normalise="mean_std").scale_of("stat")
+        Loader(cache, 4, STATE, normalize="mean_std").scale_of("stat")

@@ -40,8 +40,8 @@ def test_a_mixture_is_drawn_as_the_oracle_says(caches):
             assert samples(loader, epoch) == expected
 
 
-def test_rows_of_a_mixture_are_normalised_by_the_statistics_of_their_cache(caches):
-    loader = Loader(Mixture(caches, [1, 1, 1]), 64, STATE, normalise={"state": "mean_std"}, return_index=True)
+def test_rows_of_a_mixture_are_normalized_by_the_statistics_of_their_cache(caches):
+    loader = Loader(Mixture(caches, [1, 1, 1]), 64, STATE, normalize={"state": "mean_std"}, return_index=True)
     batch = loader.batch(0)
     assert len({a.source for a in anchors_in(batch)}) == 3
     deltas = STATE["state"].deltas_ns

@@ -67,7 +67,7 @@ def test_the_shuffle_passes_a_chi_square_test(count):
     assert abs(z) < 3.29, (chi_square, freedom)  # p > 0.001 on both sides
 
 
-def test_neighbours_in_the_order_have_nothing_to_do_with_each_other():
+def test_neighbors_in_the_order_have_nothing_to_do_with_each_other():
     """Differences of consecutive numbers, modulo the count, are even over 100 seeds."""
     count, bins = 4096, 64
     seen = np.zeros(bins)

@@ -127,7 +127,7 @@ print(json.dumps([anchors(batch) for batch in data]))
 @pytest.mark.parametrize("tier", ["memory", "mmap"])
 @pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy], ids=["pickle", "copy"])
 def test_a_copy_goes_on_like_the_original(cache, tier, copied):
-    options = {"seed": 4, "tier": tier, "normalise": {"state": "mean_std"}, "rank": 1, "world_size": 2}
+    options = {"seed": 4, "tier": tier, "normalize": {"state": "mean_std"}, "rank": 1, "world_size": 2}
     loader = Loader(cache, 4, STATE, episodes=lambda e: e.index != 1, split=("train", 0.8), **options)
     loader.load_state_dict(loader.state_dict() | {"epoch": 1, "step": 2})
     other = copied(loader)

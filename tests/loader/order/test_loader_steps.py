@@ -17,7 +17,7 @@ def caches(tmp_path_factory):
 
 def loaders_of(caches, **options):
     """Of one cache, of a mixture, of one rank of three."""
-    yield Loader(caches[0], 7, WINDOWS, seed=3, normalise={"state": "mean_std"}, **options)
+    yield Loader(caches[0], 7, WINDOWS, seed=3, normalize={"state": "mean_std"}, **options)
     mixture = Mixture([(caches[0], 1), (caches[1], 2)], epoch_size=70)
     yield Loader(mixture, 7, WINDOWS, seed=3, **options)
     yield Loader(caches[0], 4, WINDOWS, rank=2, world_size=3, shuffle=False, **options)

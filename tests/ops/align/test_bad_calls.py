@@ -119,8 +119,8 @@ def test_fusion_with_arguments_missing_or_too_many_is_a_type_error():
     for args in ((), ([(VALUES, TIMES)],), (VALUES, TIMES, TARGETS), (VALUES, TIMES) * 4):
         with pytest.raises(TypeError, match=r"^fuse_multimodal: "):
             robocache.fuse_multimodal(*args)
-    with pytest.raises(TypeError, match=r"^fuse_multimodal: .*colour"):
-        robocache.fuse_multimodal([(VALUES, TIMES)], TARGETS, colour="red")
+    with pytest.raises(TypeError, match=r"^fuse_multimodal: .*color"):
+        robocache.fuse_multimodal([(VALUES, TIMES)], TARGETS, color="red")
 
 
 def test_streams_of_one_call_share_the_dtype_of_their_times():

@@ -169,12 +169,12 @@ def test_an_episode_of_one_row_is_held_whatever_is_asked(resample):
         ("nearest", [True, True, True, True, True, True]),
     ],
 )
-def test_max_gap_is_between_neighbours_for_blends_and_to_the_row_for_single_rows(method, expected, resample):
+def test_max_gap_is_between_neighbors_for_blends_and_to_the_row_for_single_rows(method, expected, resample):
     rows, ask = np.array([0.0, 1.0, 3.0, 6.0]), np.array([0.0, 1.0, 1.5, 3.0, 4.5, 6.0])
     assert resample(rows, rows, ask, method=method, max_gap=2.0)[1].tolist() == expected
 
 
-def test_max_gap_is_inclusive_and_an_exact_target_needs_no_neighbour(resample):
+def test_max_gap_is_inclusive_and_an_exact_target_needs_no_neighbor(resample):
     rows, ask = np.array([0.0, 4.0, 8.0]), np.array([0.0, 1.0, 2.0, 3.0, 4.0])
     assert resample(rows, rows, ask, method="previous", max_gap=2.0)[1].tolist() == [True, True, True, False, True]
     assert resample(rows, rows, ask, method="next", max_gap=2.0)[1].tolist() == [True, False, True, True, True]

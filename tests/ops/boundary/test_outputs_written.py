@@ -302,11 +302,11 @@ def test_batches_are_written_throughout(tier, device, tmp_path):
     steps = [k / 100 for k in range(-15, 16, 2)]  # beyond one end or the other for most anchors
     windows = {name: steps for name in ("state", "force", "small", "gripper")} | {"camera": [-0.1, 0.0, 0.1]}
 
-    def call(normalise):
+    def call(normalize):
         loader = robocache.Loader(
-            cache, 7, delta_timestamps=windows, tier=tier, device=device, normalise=normalise, drop_last=False
+            cache, 7, delta_timestamps=windows, tier=tier, device=device, normalize=normalize, drop_last=False
         )
         return list(loader)
 
-    for normalise in (None, {"state": "mean_std", "force": "min_max"}):
-        assert_writes_everything(lambda normalise=normalise: call(normalise), f"{normalise}")
+    for normalize in (None, {"state": "mean_std", "force": "min_max"}):
+        assert_writes_everything(lambda normalize=normalize: call(normalize), f"{normalize}")

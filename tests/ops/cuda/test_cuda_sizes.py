@@ -12,7 +12,7 @@ from cuda_tools import DEVICE, need_gpu_memory, needs_cuda
 
 pytestmark = [needs_cuda, pytest.mark.huge]
 
-NUM_ROWS = 65_521  # targets ask for rows below this prime; one more row is the right neighbour of the last
+NUM_ROWS = 65_521  # targets ask for rows below this prime; one more row is the right neighbor of the last
 CHUNK = 1 << 25  # elements that are made or compared at a time, in int64
 SCRATCH = 1 << 31  # bytes that takes
 SIZES = {"2^31-1": 2**31 - 1, "2^31": 2**31, "2^31+1": 2**31 + 1, "2^32+7": 2**32 + 7}

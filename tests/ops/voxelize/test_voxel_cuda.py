@@ -162,16 +162,16 @@ def test_depth_images_have_the_bits_of_the_cpu(mode, depth_dtype, rng):
 def test_pixels_on_and_beside_faces_have_the_cells_of_the_cpu(width, turned, rng):
     """Where a fused way to the cell and the contract's could differ."""
     views, height = 6, 50
-    metres = rng.integers(1, 70, (views, height, width)).astype(np.float32) * np.float32(0.1)
+    meters = rng.integers(1, 70, (views, height, width)).astype(np.float32) * np.float32(0.1)
     for _ in range(3):
-        beside = np.nextafter(metres, rng.choice(np.array([0, 99], np.float32), metres.shape))
-        metres = np.where(rng.random(metres.shape) < 0.4, beside, metres)
+        beside = np.nextafter(meters, rng.choice(np.array([0, 99], np.float32), meters.shape))
+        meters = np.where(rng.random(meters.shape) < 0.4, beside, meters)
     camera = np.array([[80, 0, width / 2], [0, 80, height / 2], [0, 0, 1]], np.float32)
     pose = np.tile(np.eye(4, dtype=np.float32), (views, 1, 1))
     for i in range(views):
         turn = np.linalg.qr(rng.normal(size=(3, 3)))[0] if turned else np.eye(3)[rng.permutation(3)]
         pose[i, :3, :3], pose[i, :3, 3] = turn, rng.integers(-9, 9, 3) * np.float32(0.1)
-    images = [tensor(x.astype(np.float32)) for x in (metres, camera, pose)]
+    images = [tensor(x.astype(np.float32)) for x in (meters, camera, pose)]
     where = {"grid_min": (-3.2, -3.2, -3.2), "voxel_size": 0.1, "grid_size": (64, 64, 64)}
     found = []
     for device in ("cpu", DEVICE):

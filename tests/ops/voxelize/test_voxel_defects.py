@@ -152,7 +152,7 @@ def test_half_precision_points_are_compared_in_single_precision(voxelize):
 
 
 def test_double_precision_points_keep_utm_coordinates_apart(backend):
-    """Float32 has steps of half a metre there."""
+    """Float32 has steps of half a meter there."""
     easting = np.array([[500_000.02, 5_400_000.02, 0.5], [500_000.12, 5_400_000.12, 0.5]])
     got = robocache.voxelize_sparse(on(backend, easting), None, 0.1, (500_000, 5_400_000, 0), backend=backend)
     assert to_numpy(got.coordinates).tolist() == [[0, 0, 0, 5], [0, 1, 1, 5]]

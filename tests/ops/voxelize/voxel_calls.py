@@ -12,7 +12,7 @@ SIZES = (1, 2, 31, 32, 33, 255, 256, 257, 1023, 1025, 20_000)
 SHAPES = ((1, 1, 1), (2, 3, 5), (7, 33, 1), (16, 16, 16), (64, 64, 64), (128, 128, 128), (40, 1, 300))
 
 
-# ---- clouds in a box of 1 x 1 x 1, whose neighbours in memory are neighbours in space, or are not --------------------
+# ---- clouds in a box of 1 x 1 x 1, whose neighbors in memory are neighbors in space, or are not --------------------
 
 
 def uniform(rng, num_points):

@@ -184,8 +184,8 @@ def images_of(rng, leading=(), dtype=np.uint16, fdtype=FEATURES[3], width=3, eac
     pose = np.zeros((*num, 4, 4), np.float32)
     pose[..., :, :] = np.eye(4)
     pose[..., :3, :] += rng.uniform(-0.1, 0.1, (*num, 3, 4))
-    colour = features_of(rng, int(np.prod(shape)), width, np.dtype(fdtype)).reshape(*shape, width)
-    return Images(depth, intrinsics, pose if posed else None, colour, views)
+    color = features_of(rng, int(np.prod(shape)), width, np.dtype(fdtype)).reshape(*shape, width)
+    return Images(depth, intrinsics, pose if posed else None, color, views)
 
 
 # ---- gradients -------------------------------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def depth(images, intrinsics, pose, features, origin, size, shape, mode, *, view
     num_images = clouds.shape[0] * clouds.shape[1]
     intrinsics = np.broadcast_to(intrinsics.reshape(-1, 3, 3), (num_images, 3, 3))
     pose = None if pose is None else np.broadcast_to(pose.reshape(-1, 4, 4), (num_images, 4, 4))
-    colour = None if features is None else features.reshape(-1, features.shape[-1])
+    color = None if features is None else features.reshape(-1, features.shape[-1])
     points, picked, offsets, image, pixel = [], [], [0], 0, 0
     for views_of_cloud in clouds:
         for view in views_of_cloud:
@@ -187,7 +187,7 @@ def depth(images, intrinsics, pose, features, origin, size, shape, mode, *, view
                     pixel += 1
             image += 1
         offsets.append(len(points))
-    result = dense(np.array(points, np.float32).reshape(-1, 3), None if colour is None else colour[picked], offsets,
+    result = dense(np.array(points, np.float32).reshape(-1, 3), None if color is None else color[picked], offsets,
                    origin, size, shape, mode, **options)  # fmt: skip
     batch = images.ndim == (4 if views else 3)
     return result if batch else Dense(*(x[0] for x in result))

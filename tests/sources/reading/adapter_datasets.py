@@ -353,7 +353,7 @@ CASES = {
     "calvin": (calvin, "calvin", ()),
     "rlds": (rlds, "rlds", ("google.protobuf", "google_crc32c", "PIL")),
 }
-"""Name: who writes it, the format it must be recognised as, the packages that takes."""
+"""Name: who writes it, the format it must be recognized as, the packages that takes."""
 
 
 def opened(name, folder, rng):

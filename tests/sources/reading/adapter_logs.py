@@ -183,7 +183,7 @@ def add_cameras(add, rng):
 
     import PIL.Image
 
-    colour = rng.integers(0, 256, (4, 6, 8, 3), dtype=np.uint8)
+    color = rng.integers(0, 256, (4, 6, 8, 3), dtype=np.uint8)
     depth = rng.integers(0, 65536, (4, 6, 8), dtype=np.uint16)
 
     def image(rows, encoding, step):
@@ -199,9 +199,9 @@ def add_cameras(add, rng):
         return {"format": "rgb8; png compressed", "data": buffer.getvalue()}
 
     kind = "sensor_msgs/msg/Image"
-    add("/rgb", kind, 30, 4, lambda i: image(colour[i][..., ::-1], "bgr8", 32), {"": colour})
+    add("/rgb", kind, 30, 4, lambda i: image(color[i][..., ::-1], "bgr8", 32), {"": color})
     add("/depth", kind, 30, 4, lambda i: image(depth[i], "16UC1", 16), {"": depth})
-    add("/packed", "sensor_msgs/msg/CompressedImage", 30, 4, lambda i: packed(colour[i]), {"": colour})
+    add("/packed", "sensor_msgs/msg/CompressedImage", 30, 4, lambda i: packed(color[i]), {"": color})
 
 
 def write_log(path, messages, **options):

@@ -33,7 +33,7 @@ def opened(case):
     return robocache.open(case[1].path, **case[1].options)
 
 
-def test_the_format_is_recognised_and_said(case, opened):
+def test_the_format_is_recognized_and_said(case, opened):
     assert adapters.detect(case[1].path) == case[0] == opened.format
     assert isinstance(opened, robocache.Source)
     assert opened.path.exists()

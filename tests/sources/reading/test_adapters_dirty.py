@@ -156,7 +156,7 @@ INFO = [
     ({"data_path": 7}, "data_path is '7'"),
     ({"data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"}, "which is not of v2.1"),
     ({"video_path": "nowhere"}, "video_path is 'nowhere'"),
-    ({"colour": "red"}, "the key 'colour' is not known"),
+    ({"color": "red"}, "the key 'color' is not known"),
     ({"chunks_size": "many"}, None),
     ({"fps": 30.0}, None),
     ({"total_episodes": 99}, None),

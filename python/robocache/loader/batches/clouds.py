@@ -110,7 +110,7 @@ def number_clouds(
         if window.outside != "hold":
             raise ValueError(f"{what}: outside must be 'hold', got {window.outside!r}")
         if scaled.get(key.name) is not None or (isinstance(dtype, Mapping) and key.name in dtype):
-            raise ValueError(f"{what}: its dtype is that of its Voxels, and there is nothing to normalise")
+            raise ValueError(f"{what}: its dtype is that of its Voxels, and there is nothing to normalize")
         first = 1
         for selection in selections:
             first = selection.number_clouds(key.name, first)

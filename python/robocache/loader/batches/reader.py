@@ -1,4 +1,4 @@
-"""From positions to a batch: one call of the fused reader; or ``align`` once for each set of deltas, then normalise."""
+"""From positions to a batch: one call of the fused reader; or ``align`` once for each set of deltas, then normalize."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INDEX = ("source_index", "episode_index", "anchor_ns")
 
 
 class Column(NamedTuple):
-    """How one key is read: the dtype ``align`` writes, that of the batch, and how it is normalised."""
+    """How one key is read: the dtype ``align`` writes, that of the batch, and how it is normalized."""
 
     key: Key
     written: str
@@ -114,7 +114,7 @@ class BatchReader:
         ]
 
     def fused_reader(self) -> _core.BatchReader:
-        """Reads batches in one go. NotImplementedError where only ``align`` and ``normalise`` can."""
+        """Reads batches in one go. NotImplementedError where only ``align`` and ``normalize`` can."""
         torch = self.torch
         columns = []
         for c in self.columns:
@@ -173,7 +173,7 @@ class BatchReader:
 
 
 class StepByStep:
-    """What the fused reader does not do: anchors, then ``align`` once for each set of deltas, then normalise."""
+    """What the fused reader does not do: anchors, then ``align`` once for each set of deltas, then normalize."""
 
     def __init__(self, reader: BatchReader, anchors: list[tuple[Anchors, int]]) -> None:
         self.reader = reader
@@ -238,7 +238,7 @@ class StepByStep:
             else values.new_empty(values.shape, dtype=getattr(self.torch, column.dtype))
         )
         channels = len(offset)
-        _core.normalise(values.view(-1, channels), offset, scale, out.view(-1, channels))
+        _core.normalize(values.view(-1, channels), offset, scale, out.view(-1, channels))
         return out
 
     def read_parts(self, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:

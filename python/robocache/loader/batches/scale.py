@@ -1,4 +1,4 @@
-"""Normalisation: the numbers that bring each channel of a stream to one range, from the statistics of its cache."""
+"""Normalization: the numbers that bring each channel of a stream to one range, from the statistics of its cache."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ Float64 = NDArray[np.float64]
 
 
 def check_ways(
-    normalise: Mapping[str, str | None] | str | None, keys: list[str], specs: Mapping[str, StreamSpec]
+    normalize: Mapping[str, str | None] | str | None, keys: list[str], specs: Mapping[str, StreamSpec]
 ) -> dict[str, str]:
     """``{key: way}`` without those that stay as they are. A way alone is for all keys that it is meant for."""
-    if normalise is None:
+    if normalize is None:
         return {}
-    if isinstance(normalise, str):
-        return ways_of_all(normalise, keys, specs)
-    if not isinstance(normalise, Mapping):
-        raise ValueError(f"Loader: normalise must be a dict of streams or one of {', '.join(WAYS)}, got {normalise!r}")
-    for key, way in normalise.items():
+    if isinstance(normalize, str):
+        return ways_of_all(normalize, keys, specs)
+    if not isinstance(normalize, Mapping):
+        raise ValueError(f"Loader: normalize must be a dict of streams or one of {', '.join(WAYS)}, got {normalize!r}")
+    for key, way in normalize.items():
         if key not in keys:
             raise ValueError(
-                f"Loader: normalise names {key!r}, which is no key of the batch: {', '.join(keys)}"
+                f"Loader: normalize names {key!r}, which is no key of the batch: {', '.join(keys)}"
                 f"{did_you_mean(str(key), keys)}"
             )
         if way is not None and way not in WAYS:
-            raise ValueError(f"Loader: normalise[{key!r}] must be None or one of {', '.join(WAYS)}, got {way!r}")
-    return {key: way for key, way in normalise.items() if way is not None}
+            raise ValueError(f"Loader: normalize[{key!r}] must be None or one of {', '.join(WAYS)}, got {way!r}")
+    return {key: way for key, way in normalize.items() if way is not None}
 
 
 def ways_of_all(way: str, keys: list[str], specs: Mapping[str, StreamSpec]) -> dict[str, str]:
     """``unit`` is meant for unsigned integers of 8 and 16 bits, the others for vectors of floats."""
     if way not in WAYS:
-        raise ValueError(f"Loader: normalise must be one of {', '.join(WAYS)}, got {way!r}{did_you_mean(way, WAYS)}")
+        raise ValueError(f"Loader: normalize must be one of {', '.join(WAYS)}, got {way!r}{did_you_mean(way, WAYS)}")
     if way == "unit":
         what = "uint8 or uint16"
         found = [key for key in keys if specs[key].dtype in UNIT_DTYPES and specs[key].kind != "points"]
@@ -52,7 +52,7 @@ def ways_of_all(way: str, keys: list[str], specs: Mapping[str, StreamSpec]) -> d
         what = "vectors of floats"
         found = [key for key in keys if specs[key].dtype in FLOATS and specs[key].kind == "vector"]
     if not found:
-        raise ValueError(f"Loader: normalise={way!r} must be for a stream of {what}, got none among {', '.join(keys)}")
+        raise ValueError(f"Loader: normalize={way!r} must be for a stream of {what}, got none among {', '.join(keys)}")
     return dict.fromkeys(found, way)
 
 
@@ -65,7 +65,7 @@ def scale_of(cache: Cache, name: str, way: str) -> tuple[Float64, Float64]:
     channels = max(1, num_channels(spec))
     if way == "unit":
         if spec.dtype not in UNIT_DTYPES:
-            raise ValueError(f"Loader: normalise[{name!r}] 'unit' is for uint8 and uint16, got {spec.dtype}")
+            raise ValueError(f"Loader: normalize[{name!r}] 'unit' is for uint8 and uint16, got {spec.dtype}")
         return np.zeros(channels), np.full(channels, 1 / (255 if spec.dtype == "uint8" else 65535))
     if way == "mean_std":
         offset, width = (column(cache, name, which) for which in ("mean", "std"))
@@ -82,7 +82,7 @@ def scale_of(cache: Cache, name: str, way: str) -> tuple[Float64, Float64]:
 def column(cache: Cache, name: str, which: str) -> Float64:
     told = cache.statistics[name].get(which)
     if not isinstance(told, list) or len(told) != max(1, num_channels(cache.specs[name])):
-        raise ValueError(f"Loader: {cache.path} has no {which} of stream {name!r} to normalise with")
+        raise ValueError(f"Loader: {cache.path} has no {which} of stream {name!r} to normalize with")
     missing = [i for i, x in enumerate(told) if not isinstance(x, int | float)]
     if missing:
         raise ValueError(f"Loader: {cache.path} has no {which} of channel {missing[0]} of stream {name!r}")

@@ -13,9 +13,9 @@ namespace robocache::align_detail {
 template <class Time>
 struct Target {
     EpisodeTimes<Time> times;
-    Neighbours near;
+    Neighbors near;
     Time t;
-    Time earlier;  // the neighbouring targets; t itself where there is none
+    Time earlier;  // the neighboring targets; t itself where there is none
     Time later;
     bool has_earlier;
     bool has_later;

@@ -103,7 +103,7 @@ ROBOCACHE_HD double angle_of(double x, double y) {
     return steep ? 1.5707963267948966 - angle : angle;
 }
 
-/// Quaternions in any order of components, the short way round, normalised.
+/// Quaternions in any order of components, the short way round, normalized.
 ROBOCACHE_HD void blend_slerp(const double a[4], const double b[4], double w, double result[4]) {
     double aa = 0;
     double bb = 0;

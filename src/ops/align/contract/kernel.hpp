@@ -1,4 +1,4 @@
-// The math of align that decides a result: search, neighbours, weights, blends. One definition for CPU and CUDA.
+// The math of align that decides a result: search, neighbors, weights, blends. One definition for CPU and CUDA.
 #pragma once
 
 #include <cmath>
@@ -61,8 +61,7 @@ ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, 
 }
 
 template <class Time>
-ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbours& near,
-                                   const Rules& rules) {
+ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, const Rules& rules) {
     const bool before = near.left < 0;
     const Outside rule = before ? rules.before : rules.after;
     const std::int64_t end = before ? near.right : near.left;
@@ -139,7 +138,7 @@ ROBOCACHE_HD double weight_of(G part, G span) {
 
 /// A target inside the rows, between `left` at t_left and `right` at t_right (meaningless if exact).
 template <class Compute = double, class Time>
-ROBOCACHE_HD Sample sample_inside(Time t, const Neighbours& near, Time t_left, Time t_right, Method method,
+ROBOCACHE_HD Sample sample_inside(Time t, const Neighbors& near, Time t_left, Time t_right, Method method,
                                   const Rules& rules) {
     if (near.exact) return row_sample(near.left, true);
     const Gap<Time> from_left = distance(t_left, t);
@@ -156,7 +155,7 @@ ROBOCACHE_HD Sample sample_inside(Time t, const Neighbours& near, Time t_left, T
 
 /// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
 template <class Time>
-ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Method method,
+ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Method method,
                               const Rules& rules) {
     if (near.outside()) return sample_outside(times, t, near, rules);
     const Time t_left = times[near.left];
@@ -212,10 +211,10 @@ struct EdgeOf<std::int64_t> {
     using type = std::int64_t;
 };
 
-/// mean, min, max. `earlier` and `later` are the neighbouring targets; t itself where there is none on that side.
+/// mean, min, max. `earlier` and `later` are the neighboring targets; t itself where there is none on that side.
 template <class Time>
 ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time earlier, Time later, bool has_earlier,
-                                  bool has_later, const Neighbours& near, const Rules& rules) {
+                                  bool has_later, const Neighbors& near, const Rules& rules) {
     using Edge = typename EdgeOf<Time>::type;
     if (near.outside()) return sample_outside(times, t, near, rules);
     if (has_earlier || has_later) {

@@ -20,7 +20,7 @@ Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const 
     return {tensor.data, tensor.strides[0], tensor.strides[1]};
 }
 
-/// Merges neighbouring channel dimensions that both sides store without a gap: fewer, longer rows.
+/// Merges neighboring channel dimensions that both sides store without a gap: fewer, longer rows.
 void merge_channels(StreamPlan& plan) {
     if (plan.outer.empty()) {  // the usual case, without a list
         if (plan.inner.size == 1) plan.inner = {1, 1, 1};

@@ -144,7 +144,7 @@ ROBOCACHE_HD std::int64_t previous_time(const EpisodeTimes<Time>& times, std::in
 }
 
 /// Where a target lies among the rows of a (not empty) episode.
-struct Neighbours {
+struct Neighbors {
     std::int64_t left;   // last row with time <= t, or -1
     std::int64_t right;  // the next later time's row, or -1
     bool exact;
@@ -154,21 +154,21 @@ struct Neighbours {
 
 /// `left` is last_at_or_before(times, t, any hint).
 template <class Time>
-ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
+ROBOCACHE_HD Neighbors neighbors_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
     return {left, next_time(times, left), left >= 0 && times[left] == t};
 }
 
 /// A target between two rows, moved to the nearer one that is at most `tolerance` away, to the left one at a tie. It is
 /// then exact; the row after the right one is not looked for.
 template <class G>
-ROBOCACHE_HD Neighbours snapped(const Neighbours& near, G from_left, G to_right, G tolerance) {
+ROBOCACHE_HD Neighbors snapped(const Neighbors& near, G from_left, G to_right, G tolerance) {
     if (to_right <= tolerance && to_right < from_left) return {near.right, -1, true};
     return {near.left, near.right, near.exact || from_left <= tolerance};
 }
 
 /// The same for a target anywhere.
 template <class Time>
-ROBOCACHE_HD Neighbours snapped(const EpisodeTimes<Time>& times, Time t, const Neighbours& near, Gap<Time> tolerance) {
+ROBOCACHE_HD Neighbors snapped(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Gap<Time> tolerance) {
     if (near.exact || !(tolerance > 0)) return near;
     if (near.left < 0) {  // before the first row
         if (near.right < 0 || !(distance(t, times[near.right]) <= tolerance)) return near;
@@ -176,15 +176,15 @@ ROBOCACHE_HD Neighbours snapped(const EpisodeTimes<Time>& times, Time t, const N
     }
     const Gap<Time> from_left = distance(times[near.left], t);
     if (near.right < 0) return {near.left, -1, from_left <= tolerance};  // after the last one
-    Neighbours moved = snapped(near, from_left, distance(t, times[near.right]), tolerance);
+    Neighbors moved = snapped(near, from_left, distance(t, times[near.right]), tolerance);
     if (moved.right < 0) moved.right = next_time(times, moved.left);
     return moved;
 }
 
 /// Both at once.
 template <class Time>
-ROBOCACHE_HD Neighbours neighbours_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Gap<Time> tolerance) {
-    return snapped(times, t, neighbours_of(times, t, left), tolerance);
+ROBOCACHE_HD Neighbors neighbors_of(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Gap<Time> tolerance) {
+    return snapped(times, t, neighbors_of(times, t, left), tolerance);
 }
 
 }  // namespace robocache::align_detail

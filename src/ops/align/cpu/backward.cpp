@@ -153,7 +153,7 @@ private:
         const bool has_earlier = j > 0;
         const bool has_later = j + 1 < plan_.num_targets;
         return {times,
-                neighbours_of(times, t, last_at_or_before(times, t, hint), gap_as<Time>(stream_.tolerance)),
+                neighbors_of(times, t, last_at_or_before(times, t, hint), gap_as<Time>(stream_.tolerance)),
                 t,
                 has_earlier ? target_at(b, j - 1) : t,
                 has_later ? target_at(b, j + 1) : t,

@@ -48,11 +48,11 @@ struct PlaceJob {
 };
 
 template <class Time>
-using PlaceAll = void (*)(const PlaceJob<Time>& job, Neighbours* near, Sample* samples);
+using PlaceAll = void (*)(const PlaceJob<Time>& job, Neighbors* near, Sample* samples);
 
 /// Both steps at once: float32, linear, rows of whole vectors of 32 bytes, 16-byte aligned, that nobody reads soon.
 template <class Time>
-using PlaceAndWrite = void (*)(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* near, Sample* samples);
+using PlaceAndWrite = void (*)(const PlaceJob<Time>& job, const RowJob& rows, Neighbors* near, Sample* samples);
 
 struct CpuKernels {
     void (*write_rows)(const RowJob&);

@@ -22,8 +22,8 @@ ROBOCACHE_HD void fetch(const char* row, std::int64_t bytes) {
 /// Notes where target k lies, `left` being the last row at or before it, and what to write for it.
 template <class Time>
 ROBOCACHE_HD void place_one(const EpisodeTimes<Time>& times, Time t, std::int64_t left, Method method,
-                            const Rules& rules, Gap<Time> tolerance, Neighbours& near, Sample& sample) {
-    const Neighbours found = neighbours_of(times, t, left, tolerance);
+                            const Rules& rules, Gap<Time> tolerance, Neighbors& near, Sample& sample) {
+    const Neighbors found = neighbors_of(times, t, left, tolerance);
     const Sample result = sample_at(times, t, found, method, rules);
     // Field by field: copying a struct whole reads it wider than it was just written, which stalls.
     near.left = found.left;
@@ -47,7 +47,7 @@ ROBOCACHE_HD std::int64_t first_left(const EpisodeTimes<Time>& times, Time t, st
 /// `times` and `method` come as arguments of their own so that the usual values of both are constants in here.
 template <class Time>
 ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time> times, const Method method,
-                             Neighbours* __restrict near, Sample* __restrict samples) {
+                             Neighbors* __restrict near, Sample* __restrict samples) {
     const Rules rules = job.rules;
     const Gap<Time> tolerance = job.tolerance;
     std::int64_t left = first_left(times, job.t[0], job.hint);
@@ -61,7 +61,7 @@ ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time>
 /// Both steps at once for float32 rows that go past the caches: target k is searched, and its
 /// rows asked for, while an earlier one is written, so that the memory never waits for the search.
 template <class Time>
-void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* near, Sample* samples) {
+void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbors* near, Sample* samples) {
 #ifdef __AVX2__
     constexpr std::int64_t ahead = 8;
     const Rules rules = job.rules;
@@ -93,7 +93,7 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbours* 
 }
 
 template <class Time>
-void place_all(const PlaceJob<Time>& job, Neighbours* near, Sample* samples) {
+void place_all(const PlaceJob<Time>& job, Neighbors* near, Sample* samples) {
     const bool takes_one_row =
         job.method == Method::previous || job.method == Method::next || job.method == Method::nearest;
     if (job.times.stride != 1 || takes_one_row) return place_each(job, job.times, job.method, near, samples);

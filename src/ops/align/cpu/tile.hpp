@@ -40,7 +40,7 @@ inline bool goes_direct(const StreamPlan& s) {
 template <class Time>
 struct Tile {
     Time t[tile_size];  // with the stream's latency
-    Neighbours near[tile_size];
+    Neighbors near[tile_size];
     Sample samples[tile_size];
     OuterRows outer[tile_size];
     bool valid[tile_size];
@@ -75,7 +75,7 @@ public:
           episode_(episode_rows<Time>(stream, row.episode)),
           rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
 
-    /// `placed`: the tile still holds the neighbours and samples of a stream with the same search.
+    /// `placed`: the tile still holds the neighbors and samples of a stream with the same search.
     void write(Tile<Time>& tile, const CpuKernels& kernels, bool placed) {
         if (placed) {
             write_range(tile, stream_.ranges[0], kernels);
@@ -115,14 +115,14 @@ private:
         for (std::int64_t k = 0; k < tile.count; ++k) tile.t[k] = add_time(from[k * stride], latency);
     }
 
-    /// Neighbours, and samples by `method` unless that uses windows.
+    /// Neighbors, and samples by `method` unless that uses windows.
     void place(Tile<Time>& tile, Method method, const CpuKernels& kernels) const {
         read_targets(tile);
         std::fill_n(tile.valid, tile.count, episode_.times.count > 0);
         if (episode_.times.count == 0) {
             Sample zero = row_sample(0, false);
             zero.kind = Kind::zero;
-            std::fill_n(tile.near, tile.count, Neighbours{-1, -1, false});
+            std::fill_n(tile.near, tile.count, Neighbors{-1, -1, false});
             std::fill_n(tile.samples, tile.count, zero);
             return;
         }

@@ -31,7 +31,7 @@ struct TimesAgain {
         target = add_time(load_again(targets + j), s.latency);
     }
 
-    /// The row is the left neighbour, and the next one the right one, as in find_in.
+    /// The row is the left neighbor, and the next one the right one, as in find_in.
     __device__ __forceinline__ bool agree() const {
         return before <= target && target < after && (!has_beyond || beyond != after);
     }

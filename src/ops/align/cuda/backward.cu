@@ -122,13 +122,13 @@ __device__ void place(const BackwardTable& table, Method method, std::int64_t n,
     target.later = target.has_later ? target_at<Time>(table, b, j + 1) : target.t;
     left = left < 0 ? first_after(target.times, 0, target.times.count, target.t) - 1
                     : last_at_or_before(target.times, target.t, left);
-    target.near = neighbours_of(target.times, target.t, left, gap_as<Time>(table.tolerance));
+    target.near = neighbors_of(target.times, target.t, left, gap_as<Time>(table.tolerance));
     placed.shares = shares_of<Sum>(target, method, table.rules);
 }
 
 // ---- gradients back to the rows -------------------------------------------------------------------------------------
 
-/// The last rows a thread added to, in registers: neighbouring targets mostly read the same rows, and so a row costs
+/// The last rows a thread added to, in registers: neighboring targets mostly read the same rows, and so a row costs
 /// one atomic addition for all of them. The oldest makes place for a new one, which is right for targets in order.
 template <class Sum, int slots>
 class RowSums {
@@ -209,7 +209,7 @@ __device__ void add_channel(const BackwardTable& table, const Placed<Time, Sum>*
     sums.flush_all();
 }
 
-/// A range's channels of this part: neighbouring threads take neighbouring channels, and what threads are left over
+/// A range's channels of this part: neighboring threads take neighboring channels, and what threads are left over
 /// take other targets of the tile.
 template <class Grad, class Time, class Sum>
 __device__ void add_range(const BackwardTable& table, const RangePlan& range, std::int32_t part,

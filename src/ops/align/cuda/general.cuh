@@ -187,7 +187,7 @@ __device__ inline void write_range_of_dtype(const DeviceStream& s, const DeviceC
 /// The sample of one target for one method.
 template <class Time>
 __device__ inline Sample sample_by(const DeviceStream& s, const DeviceQuery& q, const EpisodeTimes<Time>& times,
-                                   std::int64_t b, std::int64_t j, Time t, const Neighbours& near, Method method,
+                                   std::int64_t b, std::int64_t j, Time t, const Neighbors& near, Method method,
                                    OuterRows& outer) {
     if (times.count == 0) return {{0, 0}, 0.0, Kind::zero, false};
     if (method == Method::mean || method == Method::min || method == Method::max) {
@@ -218,7 +218,7 @@ __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_c
     std::int64_t b = 0;
     std::int64_t j = 0;
     Time t{};
-    Neighbours near{-1, -1, false};
+    Neighbors near{-1, -1, false};
     DeviceEpisode<Time> episode{};
     bool valid = true;
     if (mine) {
@@ -228,7 +228,7 @@ __global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_c
         episode = episode_at<Time>(s, q, b);
         if (episode.times.count > 0) {
             t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
-            near = neighbours_of(episode.times, t, search_by_guess(episode.times, t), gap_as<Time>(s.tolerance));
+            near = neighbors_of(episode.times, t, search_by_guess(episode.times, t), gap_as<Time>(s.tolerance));
         }
         placed[k].values = episode.values;
         placed[k].out = s.out + b * s.out_row_stride + j * s.out_target_stride;

@@ -154,7 +154,7 @@ __device__ __forceinline__ std::int64_t left_early(const RowsEpisode<Time>& epis
     return left;
 }
 
-/// The row that probably is the left neighbour of this lane's target, inside the episode.
+/// The row that probably is the left neighbor of this lane's target, inside the episode.
 template <class Time>
 __device__ __forceinline__ std::int64_t look_ahead(const RowsStream<Time>& s, const DeviceQuery& q,
                                                    const RowsTile& tile, const RowsEpisode<Time>& episode, int lane,

@@ -78,7 +78,7 @@ __device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, 
     auto probe = static_cast<std::int64_t>(share * static_cast<float>(high));
     probe = probe < 1 ? 1 : (probe >= high ? high - 1 : probe);
     if (high - low < 2) return low;
-    // Four neighbours of the guess, on their way at once.
+    // Four neighbors of the guess, on their way at once.
     const std::int64_t before = probe > 1 ? probe - 1 : 0;
     const std::int64_t after = probe + 1 < high ? probe + 1 : high;
     const std::int64_t beyond = probe + 2 < high ? probe + 2 : high;

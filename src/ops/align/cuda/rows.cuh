@@ -13,7 +13,7 @@
 
 namespace robocache::align_detail {
 
-/// A sample, and the left neighbour it was found by (-1: none).
+/// A sample, and the left neighbor it was found by (-1: none).
 struct Found {
     Sample sample;
     std::int64_t left;
@@ -46,10 +46,10 @@ __device__ __noinline__ Found find_far(const RowsStream<Time>& s, const Time* da
         }
     }
     const std::int64_t left = search_by_guess(times, t);
-    return {sample_at(times, t, neighbours_of(times, t, left), s.method, s.rules), left};
+    return {sample_at(times, t, neighbors_of(times, t, left), s.method, s.rules), left};
 }
 
-/// Neighbours and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
+/// Neighbors and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
 template <Asks asks, class Compute, class Time>
 __device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
                                          const RowSpan& span, std::int32_t power, const Time* window, Time t) {

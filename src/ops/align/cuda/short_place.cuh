@@ -103,12 +103,12 @@ __device__ __forceinline__ char* short_scratch() {
     return scratch;
 }
 
-/// A target that is outside the rows or beside a time that repeats; `left` as neighbours_of wants it.
+/// A target that is outside the rows or beside a time that repeats; `left` as neighbors_of wants it.
 template <class Time>
 __device__ __noinline__ ShortTarget target_beside(const RowsStream<Time>& s, std::int32_t times_at, std::int32_t count,
                                                   Time t, std::int32_t left) {
     const EpisodeTimes<Time> times{reinterpret_cast<const Time*>(short_scratch() + times_at), 1, count};
-    return short_target(sample_at(times, t, neighbours_of(times, t, left), Method::linear, s.rules));
+    return short_target(sample_at(times, t, neighbors_of(times, t, left), Method::linear, s.rules));
 }
 
 /// By address: with pointers the compiler carries 64 bits along beside the 32 it needs (seen in the machine code).

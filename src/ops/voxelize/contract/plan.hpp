@@ -58,7 +58,7 @@ struct DepthPlan {
     const float* pose = nullptr;              // null: the camera is the grid's frame
     std::int64_t pose_strides[4] = {};
 
-    float unit = 1;       // metres of depth 1
+    float unit = 1;       // meters of depth 1
     float max_depth = 0;  // the largest float where there is no limit
 };
 

@@ -122,9 +122,9 @@ ROBOCACHE_HD std::int64_t pixel_offset(const std::int64_t strides[4], const Pixe
 template <class Raw>
 ROBOCACHE_HD bool read_pixel(const DepthPlan& depth, const Pixel& at, float p[3]) {
     const Raw raw = *reinterpret_cast<const Raw*>(depth.data + pixel_offset(depth.strides, at));
-    const float metres = depth_of(raw, depth.unit);
-    if (!is_measured(metres, depth.max_depth)) return false;
-    point_of_pixel(camera_of(depth, at.cloud, at.view), static_cast<float>(at.u), static_cast<float>(at.v), metres, p);
+    const float meters = depth_of(raw, depth.unit);
+    if (!is_measured(meters, depth.max_depth)) return false;
+    point_of_pixel(camera_of(depth, at.cloud, at.view), static_cast<float>(at.u), static_cast<float>(at.v), meters, p);
     return true;
 }
 

@@ -24,7 +24,7 @@
 
 namespace robocache::voxelize_detail {
 
-/// Memory of the host for the time of a call, not initialised. Large blocks are made of large pages where the system
+/// Memory of the host for the time of a call, not initialized. Large blocks are made of large pages where the system
 /// has them: it is a new one for every call, and thousands of page faults would cost more than the work in it.
 template <class T>
 class Scratch {

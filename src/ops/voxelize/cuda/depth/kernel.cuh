@@ -17,7 +17,7 @@ struct alignas(count * sizeof(Raw)) SomeDepths {
     Raw values[count];
 
     __device__ __forceinline__ Raw raw(int k) const { return values[k]; }
-    __device__ __forceinline__ float metres(int k, float unit) const { return depth_of(values[k], unit); }
+    __device__ __forceinline__ float meters(int k, float unit) const { return depth_of(values[k], unit); }
     __device__ __forceinline__ bool is_measured(int k) const { return static_cast<float>(values[k]) > 0.0F; }
 };
 
@@ -32,7 +32,7 @@ struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
     }
     __device__ __forceinline__ bool is_measured(int k) const { return raw(k) != 0; }
     /// 2^23 + raw as a float, times the unit, less 2^23 times the unit: the last is exact, the rest is rounded once.
-    __device__ __forceinline__ float metres(int k, float unit) const {
+    __device__ __forceinline__ float meters(int k, float unit) const {
         const std::uint32_t bits = __byte_perm(pairs[k / 2], 0x4b000000U, k % 2 == 0 ? 0x7410 : 0x7432);
         return __fmaf_rn(__uint_as_float(bits), unit, -8388608.0F * unit);
     }
@@ -67,10 +67,10 @@ private:
 template <class Raw>
 __device__ __forceinline__ std::int32_t cell_of_pixel(const MarkArguments& args, const Camera& camera, float u, float v,
                                                       Raw raw) {
-    const float metres = depth_of(raw, args.depth.unit);
-    if (!is_measured(metres, args.depth.max_depth)) return no_point;
+    const float meters = depth_of(raw, args.depth.unit);
+    if (!is_measured(meters, args.depth.max_depth)) return no_point;
     float p[3];
-    point_of_pixel(camera, u, v, metres, p);
+    point_of_pixel(camera, u, v, meters, p);
     const std::int32_t at = index_quickly(args.grid.quick, p);
     return at == unsettled ? settle_index(args.grid.quick, p) : at;
 }
@@ -117,7 +117,7 @@ struct NearPixels {
     std::uint16_t where[2 * enough];  // row << 11 | thread << 4 | pixel of the strip
 };
 
-/// Neighbours often share a cell: what was marked beside or above is not marked again, nor what the block has marked
+/// Neighbors often share a cell: what was marked beside or above is not marked again, nor what the block has marked
 /// lately. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick grids.
 template <class Raw, int per_thread>
 __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const __grid_constant__ MarkArguments args) {
@@ -181,12 +181,12 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
         float ray[3];
 #pragma unroll
         for (int a = 0; a < 3; ++a) ray[a] = __fmaf_rn(rays.row[a], row, rays.base[a]);
-        float metres[per_thread];
+        float meters[per_thread];
         float deepest = 0;
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            metres[k] = some.metres(k, depth.unit);
-            deepest = fmaxf(deepest, metres[k]);
+            meters[k] = some.meters(k, depth.unit);
+            deepest = fmaxf(deepest, meters[k]);
         }
         const Nearness limit = nearness_of(fixed, rays, deepest, depth.max_depth);
         const float from = fixed.whole_and(limit.steps);
@@ -199,10 +199,10 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
                 const float along = __fmaf_rn(rays.step[a], static_cast<float>(k), ray[a]);
-                place[a] = fused_cut(along, metres[k], rays.offset[a]);
+                place[a] = fused_cut(along, meters[k], rays.offset[a]);
             }
             fixed.find(place, from, index[k], fraction[k]);
-            if (metres[k] > 0.0F) {
+            if (meters[k] > 0.0F) {
                 nearest = min(nearest, fraction[k]);
             } else {
                 index[k] = above[k];

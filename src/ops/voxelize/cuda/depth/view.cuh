@@ -122,7 +122,7 @@ struct Rays {
     float cy;
     float per_fy;
     float off;        // 2^23 + what places may be off by at depth 0, and
-    float off_depth;  // how much more for each metre
+    float off_depth;  // how much more for each meter
 };
 
 template <int per_thread>
@@ -145,17 +145,17 @@ __device__ __forceinline__ Rays rays_of(const View& view, float u0, float v0) {
     return rays;
 }
 
-/// How many steps of the fraction away from faces is certain, for depths up to `metres`, and a bit of the number of
+/// How many steps of the fraction away from faces is certain, for depths up to `meters`, and a bit of the number of
 /// steps for every one that is too near.
 struct Nearness {
     std::uint32_t steps;
     std::uint32_t near;
 };
 
-__device__ __forceinline__ Nearness nearness_of(const FixedGrid& fixed, const Rays& rays, float metres,
+__device__ __forceinline__ Nearness nearness_of(const FixedGrid& fixed, const Rays& rays, float meters,
                                                 float max_depth) {
-    const float off = __fmaf_ru(rays.off_depth, metres, rays.off);
-    const bool useful = off < 0x1p23F + fixed.useful_steps && metres <= max_depth;
+    const float off = __fmaf_ru(rays.off_depth, meters, rays.off);
+    const bool useful = off < 0x1p23F + fixed.useful_steps && meters <= max_depth;
     const std::uint32_t steps = useful ? __float_as_uint(off) - 0x4b000000U : 0;
     return {steps, useful ? fixed.near(steps) : 0xffffffffU};
 }
