@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -50,6 +51,18 @@ def set_num_threads(num_threads: int) -> None:
     robocache.set_num_threads(num_threads)
 
 
+def command(argv: list[str]) -> str:
+    """The command line without paths of this machine: others have the repository, and a folder of their own.
+
+    >>> command(["benchmarks/bench_loader.py", "--folder", "/fast", "--out", "/elsewhere/loader_cpu.json"])
+    'python benchmarks/bench_loader.py --folder FOLDER --out loader_cpu.json'
+    """
+    shown = [argv[0]]
+    for before, word in itertools.pairwise(argv):
+        shown.append("FOLDER" if before == "--folder" else Path(word).name if Path(word).is_absolute() else word)
+    return shlex.join(["python", *shown])
+
+
 def environment() -> dict[str, Any]:
     """Everything that a reader needs to run the same thing again."""
     cpu = _proc("/proc/cpuinfo")
@@ -57,7 +70,7 @@ def environment() -> dict[str, Any]:
     installed = robocache.check_installation()
     installed["native_module"] = Path(installed["native_module"]).name  # no paths of this machine
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(sys.argv),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         **revision(),
         "hardware": {
