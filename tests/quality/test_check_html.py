@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import pathlib
 
 import numpy as np
 import robocache
@@ -87,15 +88,18 @@ def even_arm():
 
 
 def test_names_from_files_are_text_on_the_page_and_not_markup():
-    name = "<script>alert('x')</script>&\"\udcff"
+    name = "<script>alert('x')</script>&\""
     spec = SPECS["arm"]
     stream = clean_episode().streams["arm"]
     renamed = type(spec)(name, spec.dtype, spec.shape)
     episode = type(clean_episode())(0, {name: type(stream)(renamed, stream.values[:1], stream.times[:1])})
-    report = robocache.check(Listed(episode, specs={name: renamed}))
+    source = Listed(episode, specs={name: renamed})
+    source.path = pathlib.Path("<b>\udcff")  # a byte of the file system that is no UTF-8
+    report = robocache.check(source)
     page = Page(report.html())
     assert "script" not in page.tags
-    assert any("<script>alert('x')</script>&\"?" in text for text in page.said)
+    assert any("<script>alert('x')</script>&\"" in text for text in page.said)
+    assert any("<b>" in text for text in page.said)
     report.html().encode("utf-8")
     json.dumps(report.to_json()).encode("utf-8")
 
