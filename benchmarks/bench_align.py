@@ -2,7 +2,10 @@
 
 python benchmarks/bench_align.py --quick
 python benchmarks/bench_align.py --threads 2 --out benchmarks/results/align_cpu.json
-python benchmarks/bench_align.py --device cuda --out benchmarks/results/align_cuda.json    (align_cuda.py)
+python benchmarks/bench_align.py --device cuda --out benchmarks/results/align_cuda.json
+python benchmarks/bench_align.py --device cuda --quick --only "resample 256/500,fuse 4 x"
+
+A case is measured on the honest inputs of align/stamps.py; its figure is the worst of them.
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ import os
 import sys
 from typing import Any
 
-import harness
 import torch
-from align_cases import Case, all_cases
-from harness import TOLERANCE
+from align.cases import Case, Honest, all_cases
+from align.stamps import CLEAN
+from measure import harness
+from measure.harness import TOLERANCE
+from measure.targets import X_CLEAN, Figure, Limit, judge_inputs, judge_least, rule, verdict
 from torch import Tensor
 
 BYTES = "bytes = different source rows touched + output + source times + target times, each once"
 WAYS = ("gather", "rows", "bag", "compiled")
 LEGEND = """rivals, all checked to give the same values before they are timed:
-  gather  PyTorch: searchsorted + gather with an expanded index + lerp (the bars are against this one)
+  gather  PyTorch: searchsorted + gather with an expanded index + lerp (the targets name this one)
   rows    PyTorch: the same with index_select of whole rows; for other methods their arithmetic instead of lerp
   bag     PyTorch: one embedding_bag over weighted rows
   compiled  torch.compile of rows (of gather where there is no rows); only with --compile
@@ -60,7 +65,7 @@ def check(case: Case) -> None:
 
 
 def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) -> dict[str, Any]:
-    """Checks, then times. `copy` is the bandwidth known so far; a case with a bar on it measures its own."""
+    """Checks, then times. `copy` is the bandwidth known so far; a case with a given output measures its own."""
     harness.set_num_threads(num_threads)
     check(case)
     calls = {"ours": case.ours, **case.rivals}
@@ -88,9 +93,26 @@ def measure(case: Case, num_threads: int, samples: int, copy: dict[str, float]) 
     ratios["copy"] = gbps / copy["best"]
     return {
         "name": case.name, "axes": case.axes, "size_bytes": case.size_bytes, "median_s": medians, "ratios": ratios,
-        "gbps": gbps, "copy_gbps": copy, "others_cores": others, "samples_s": seconds,
-        "bars": {rival: {"at_least": bar, "measured": ratios[rival], "holds": ratios[rival] >= bar}
-                 for rival, bar in case.bars.items()},
+        "gbps": gbps, "copy_gbps": copy, "others_cores": others, "samples_s": seconds, "targets": {},
+    }  # fmt: skip
+
+
+def summarize(case: Honest, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The worst input of a case, the figure of each with its ratio to the clean one, and the targets."""
+    ms = {kind: r["median_s"]["ours"] * 1e3 for kind, r in results.items()}
+    figures = [
+        Figure(kind, CLEAN[kind], ms[kind] * 1e3, r["size_bytes"] / r["copy_gbps"]["best"] / 1e3, {})
+        for kind, r in results.items()
+    ]
+    worst = max(ms, key=lambda kind: ms[kind])
+    limits = (Limit("x clean", X_CLEAN),) if len(results) > 1 else ()
+    return {
+        "name": case.what, "figure": "ms",
+        "inputs": {kind: {"ms": ms[kind], "clean": CLEAN[kind], "x_clean": ms[kind] / ms[CLEAN[kind]]
+                          if CLEAN[kind] in ms else None, "ratios": r["ratios"]} for kind, r in results.items()},
+        "worst_input": worst, "worst_ms": ms[worst],
+        "targets": judge_least(case.least, {kind: r["ratios"] for kind, r in results.items()})
+        | judge_inputs(limits, figures),
     }  # fmt: skip
 
 
@@ -107,17 +129,16 @@ def row(r: dict[str, Any]) -> list[str]:
     cells += [f"{100 * r['ratios']['copy']:.0f} %"]
     for way in WAYS:
         cells += [ms(way), x(way)]
-    verdict = " ".join("PASS" if bar["holds"] else "MISS" for bar in r["bars"].values())
-    verdict += f" (busy {r['others_cores']:.1f})" if r["others_cores"] > harness.QUIET_CORES else ""
+    busy = f"busy {r['others_cores']:.1f}" if r["others_cores"] > harness.QUIET_CORES else ""
     cells += [ms("ours, after idle"), ms("gather, after idle"), x("gather, after idle")]
-    return [*cells, ms("numpy"), ms("ours, 1 thread"), x("numpy"), verdict]
+    return [*cells, ms("numpy"), ms("ours, 1 thread"), x("numpy"), busy]
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
-    header = ["case", "B/S/T/D", "values", "times", "order", "ours ms", "out ms", "MB", "GB/s", "of copy"]
+    header = ["case", "B/S/T/D", "values", "times", "input", "ours ms", "out ms", "MB", "GB/s", "of copy"]
     for way in WAYS:
         header += [f"{way} ms", "x"]
-    header += ["ours idle", "gather idle", "x", "numpy ms", "ours@1 ms", "x", "bars"]
+    header += ["ours idle", "gather idle", "x", "numpy ms", "ours@1 ms", "x", "others"]
     rows = [row(r) for r in results]
     used = [i for i in range(len(header)) if i < 5 or any(cells[i] for cells in rows)]
     print()
@@ -125,18 +146,20 @@ def print_results(results: list[dict[str, Any]]) -> None:
     print(f"\n{BYTES}\n{LEGEND}")
 
 
-def print_bars(results: list[dict[str, Any]]) -> int:
-    """Prints every bar with what was measured; returns how many were missed."""
-    named = {"gather": "x PyTorch gather", "numpy": "x numpy.interp, one thread each", "copy": "of the copy bandwidth"}
-    missed = 0
-    print("\nbars")
-    for r in results:
-        for rival, bar in r["bars"].items():
-            missed += not bar["holds"]
-            what = " ".join(str(v) for v in r["axes"].values())
-            print(f"  {'PASS' if bar['holds'] else 'MISS'}  {bar['measured']:6.2f} >= {bar['at_least']:4.1f} "
-                  f"{named[rival]:32s} {r['name']} {what}")  # fmt: skip
-    return missed
+def print_targets(worst: list[dict[str, Any]]) -> int:
+    """Every case with its worst input, every target with what was measured; returns how many were missed."""
+    named = {"gather": "x PyTorch gather", "numpy": "x numpy.interp, one thread each", "copy": "of the copy bandwidth",
+             "x clean, worst": "x the clean input"}  # fmt: skip
+    print("\nworst inputs")
+    for r in worst:
+        print(f"  {r['worst_ms']:9.3f} ms  {r['name']} ({r['worst_input']})")
+    print("\ntargets")
+    for r in worst:
+        for name, entry in r["targets"].items():
+            sign = ">=" if "at_least" in entry else "<="
+            print(f"  {verdict(entry):6s} {entry['measured']:6.2f} {sign} {rule(entry):4.1f} {named[name]:32s} "
+                  f"{r['name']} ({entry['input']})")  # fmt: skip
+    return sum(not entry["met"] for r in worst for entry in r["targets"].values())
 
 
 def main() -> int:
@@ -144,15 +167,18 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=harness.available_cores(), help="on the CPU")
     parser.add_argument("--samples", type=int, default=15, help="per call and case, at least 10 (cuda: 20)")
-    parser.add_argument("--quick", action="store_true", help="fewer samples and shapes, no torch.compile")
+    parser.add_argument("--quick", action="store_true", help="fewer samples and shapes; cuda: about 100 s")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None,
                         help="torch.compile as a rival too; needs a C++ compiler; on cuda by default")  # fmt: skip
-    parser.add_argument("--only", default="", help="run the cases whose name or axes contain this")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument(
+        "--only", default="", help="run the inputs whose name contains this, or one of these, separated by commas"
+    )
+    parser.add_argument("--no-foreign", dest="foreign", action="store_false", help="cuda: only alone, no matmul before")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_align.json"), help="JSON file to write")
     args = parser.parse_args()
     if args.device == "cuda":
-        import align_cuda
+        from align import cuda as align_cuda
 
         args.compile = args.compile is not False
         return align_cuda.run(args)
@@ -167,28 +193,34 @@ def main() -> int:
     copy = harness.copy_gbps(harness.interleave(harness.copy_calls(args.threads), samples).seconds)
     print(", ".join(f"{name} {rate:.1f} GB/s" for name, rate in copy.items()), flush=True)
 
-    results, skipped = [], []
-    for need_gb, make in all_cases(args.quick):
-        if need_gb * 1e9 > harness.available_memory_bytes():
-            skipped.append({"needs_gb": need_gb})
-            print(f"  skipped: a case that needs {need_gb:.1f} GB of memory", flush=True)
+    results, worst, skipped = [], [], []
+    for honest in all_cases(args.quick):
+        if honest.need_gb * 1e9 > harness.available_memory_bytes():
+            skipped.append({"name": honest.what, "needs_gb": honest.need_gb})
+            print(f"  skipped: {honest.what} needs {honest.need_gb:.1f} GB of memory", flush=True)
             continue
-        case = make()
-        what = " ".join([case.name, *(str(v) for v in case.axes.values())])
-        if args.only in what:
+        found = {}
+        for kind in honest.kinds:
+            what = f"{honest.what} {kind}"
+            if not any(part.strip() in what for part in args.only.split(",")):
+                continue
+            case = honest.make(kind)
             if args.compile and "gather" in case.rivals:
                 torch.compiler.reset()
                 case.rivals["compiled"] = torch.compile(case.rivals.get("rows", case.rivals["gather"]), dynamic=False)
-            r = measure(case, args.threads, 10 if need_gb > 2 else samples, copy)
-            results.append(r)
+            found[kind] = r = measure(case, args.threads, 10 if honest.need_gb > 2 else samples, copy)
             print(f"  {what}: {r['median_s']['ours'] * 1e3:.3f} ms", flush=True)
-        del case
-        gc.collect()
+            del case
+            gc.collect()
+        if found:
+            results += found.values()
+            worst.append(summarize(honest, found))
 
     print_results(results)
-    missed = print_bars(results)
+    missed = print_targets(worst)
     record = {"benchmark": "align", "device": args.device, "threads": args.threads, "bytes": BYTES, **environment}
-    record |= {"copy_gbps": copy, "load_average_after": list(os.getloadavg()), "cases": results, "skipped": skipped}
+    record |= {"copy_gbps": copy, "load_average_after": list(os.getloadavg()), "cases": results, "worst": worst}
+    record |= {"quick": args.quick, "skipped": skipped}
     harness.write_json(args.out, record)
     return 1 if args.strict and missed else 0
 

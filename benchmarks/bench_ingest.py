@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import harness
-import ingest_data
 import robocache
+from measure import harness
+from measure.targets import target, verdict
+from pipeline.ingest import data as ingest_data
 
 SPEED = "bytes of all arrays over the wall time; ours is read, checked, summed up, written, synced and opened"
 MEMORY = "VmHWM of a process that only ingests: anonymous and mapped pages, the interpreter and its modules included"
@@ -44,11 +45,6 @@ def timed(call: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
-
-
-def bar(measured: float, **asked: float) -> dict[str, Any]:
-    ((rule, value),) = asked.items()
-    return {rule: value, "measured": measured, "holds": measured >= value if rule == "at_least" else measured <= value}
 
 
 def agrees(source: Path, out: Path) -> bool:
@@ -81,7 +77,7 @@ def measure_speed(folder: Path, size_bytes: int, rows: int, samples: int, at_lea
     return {
         "name": "ingest", "axes": {"demos": demos, "rows": rows, "streams": 4 + len(ingest_data.OBS)},
         "size_bytes": size, "samples_s": seconds, "median_s": medians, "of_raw": share,
-        "bars": {} if at_least is None else {"of raw read": bar(share, at_least=at_least)},
+        "targets": {} if at_least is None else {"of raw read": target(share, at_least=at_least)},
     }  # fmt: skip
 
 
@@ -107,7 +103,7 @@ def measure_open(folder: Path, episodes: int, num_shards: int, samples: int) -> 
     return {
         "name": "open", "axes": axes, "size_bytes": size, "samples_s": seconds, "median_s": medians, "cpu_s": cpu_s,
         "others_cores": timings.others_cores,
-        "bars": {"ms": bar(medians["open"] * 1e3, at_most=100.0)},
+        "targets": {"ms": target(medians["open"] * 1e3, at_most=100.0)},
     }  # fmt: skip
 
 
@@ -122,13 +118,13 @@ def measure_memory(folder: Path, size_bytes: int) -> dict[str, Any]:
     return {
         "name": "memory", "axes": {"demos": demos, "rows": LARGE_ROWS, "streams": 4 + len(ingest_data.OBS)},
         "size_bytes": size, "peak_bytes": peaks,
-        "bars": {"MB": bar(peaks["peak"] / 1e6, at_most=500.0)},
+        "targets": {"MB": target(peaks["peak"] / 1e6, at_most=500.0)},
     }  # fmt: skip
 
 
 def describe(case: dict[str, Any]) -> str:
     what = ", ".join(f"{value} {name}" for name, value in case["axes"].items())
-    said = [f"{'PASS' if b['holds'] else 'MISS'} {b['measured']:.3g} {name}" for name, b in case["bars"].items()]
+    said = [f"{verdict(b)} {b['measured']:.3g} {name}" for name, b in case["targets"].items()]
     said = said or [f"{case['of_raw']:.2f} of raw read"]
     return f"  {case['name']}, {case['size_bytes'] / 1e6:.0f} MB, {what}: {'; '.join(said)}"
 
@@ -139,7 +135,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the sizes: to see that it runs")
     parser.add_argument("--folder", default=None, help="where the files are made (15 GB); removed afterwards")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_ingest.json"), help="JSON file to write")
     args = parser.parse_args()
     part = 50 if args.quick else 1
@@ -162,7 +158,7 @@ def main() -> int:
                 print(describe(cases[-1]), flush=True)
     record = {"benchmark": "ingest", "device": "cpu", "quick": args.quick, "speed": SPEED, "memory": MEMORY}
     harness.write_json(args.out, record | environment | {"cases": cases})
-    missed = sum(not b["holds"] for case in cases for b in case["bars"].values())
+    missed = sum(not b["met"] for case in cases for b in case["targets"].values())
     return 1 if args.strict and missed else 0
 
 

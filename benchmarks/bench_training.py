@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cuda_timing as timing
-import harness
 import numpy as np
 import robocache
 import torch
+from measure import harness, timing
+from measure.targets import target, verdict
+from pipeline.training.policy import ACTION, OBSERVED, Batch, GraphStep, Step
 from robocache.loader.batches.ring import COPIED, DEPTH
-from training_policy import ACTION, OBSERVED, Batch, GraphStep, Step
 
 TIERS = ("gpu", "pinned", "mmap", "memory")
-BARS = {"gpu": 1.01, "pinned": 1.03}
+TARGETS = {"gpu": 1.01, "pinned": 1.03}
 """At most this many times the step on a cached batch, at batch 256 on a GPU."""
 MOST_CORES = 1.0
 CACHED, CONTROL = "cached", "cached again"
@@ -181,14 +181,14 @@ def loader_cpu_s(batches: Iterator[Batch], count: int, device: str) -> float:
     return spent / count
 
 
-def bars_of(tier: str, ratio: float, cores: float, asked: bool) -> dict[str, Any]:
-    """`asked`: the bars of the issue are for batch 256; that of the step is for a GPU."""
-    bars = {}
-    if asked and tier in BARS:
-        bars["x cached step"] = {"at_most": BARS[tier], "measured": ratio, "holds": ratio <= BARS[tier]}
+def targets_of(tier: str, ratio: float, cores: float, asked: bool) -> dict[str, Any]:
+    """`asked`: the targets of the issue are for batch 256; that of the step is for a GPU."""
+    targets = {}
+    if asked and tier in TARGETS:
+        targets["x cached step"] = target(ratio, at_most=TARGETS[tier])
     if asked:
-        bars["cores"] = {"at_most": MOST_CORES, "measured": cores, "holds": cores < MOST_CORES}
-    return bars
+        targets["cores"] = {"at_most": MOST_CORES, "measured": cores, "met": cores < MOST_CORES}
+    return targets
 
 
 def measure(kind: str, cached: Batch, loaded: dict[str, Iterator[Batch]], size: Size, device: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def measure(kind: str, cached: Batch, loaded: dict[str, Iterator[Batch]], size: 
         "samples_s": seconds, "median_step_s": medians, "ratios": ratios, "busy_s": busy,
         "idle_share": {name: None if b is None else max(0.0, 1 - b / medians[name]) for name, b in busy.items()},
         "cpu_s_per_million": {tier: spent / batch_size * 1e6 for tier, spent in cpu.items()}, "cores": cores,
-        "bars": {tier: bars_of(tier, ratios[tier], cores[tier], batch_size == BATCH) for tier in loaded},
+        "targets": {tier: targets_of(tier, ratios[tier], cores[tier], batch_size == BATCH) for tier in loaded},
     }  # fmt: skip
 
 
@@ -229,8 +229,8 @@ def describe(case: dict[str, Any]) -> str:
             told += f"  GPU idle {case['idle_share'][name]:.1%}"
         if name in case["cores"]:
             told += f"  CPU {case['cpu_s_per_million'][name]:.2f} s a million, {case['cores'][name]:.3f} cores"
-        bars = case["bars"].get(name, {}).items()
-        told += "".join(f"  {'PASS' if b['holds'] else 'MISS'} {b['at_most']:g} {what}" for what, b in bars)
+        targets = case["targets"].get(name, {}).items()
+        told += "".join(f"  {verdict(b)} {b['at_most']:g} {what}" for what, b in targets)
         lines.append(told)
     return "\n".join(lines)
 
@@ -253,7 +253,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="little data, few samples: to see that it runs")
     parser.add_argument("--batch-size", type=int, default=BATCH)
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--folder", help="where the data is written for the time of the run")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_training.json"), help="JSON file to write")
     args = parser.parse_args()
@@ -274,8 +274,8 @@ def main() -> int:
         harness.write_json(args.out, record | {"aborted": f"{type(error).__name__}: {error}"[:300]})
         raise
     harness.write_json(args.out, record)
-    bars = [b for case in record["cases"] for tier in case["bars"].values() for b in tier.values()]
-    return int(args.strict and not all(b["holds"] for b in bars))
+    targets = [b for case in record["cases"] for tier in case["targets"].values() for b in tier.values()]
+    return int(args.strict and not all(b["met"] for b in targets))
 
 
 if __name__ == "__main__":

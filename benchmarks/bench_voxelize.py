@@ -3,6 +3,8 @@
 python benchmarks/bench_voxelize.py --quick
 python benchmarks/bench_voxelize.py --threads 2 --out benchmarks/results/voxelize_cpu.json
 python benchmarks/bench_voxelize.py --device cuda --out benchmarks/results/voxelize_cuda.json
+
+A case is measured on the clouds of voxelize/clouds.py; its figure is the slowest of them.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ import argparse
 import gc
 import os
 import sys
-import time
 from functools import partial
 from typing import Any
 
-import cuda_measure
-import harness
-from cuda_measure import Compiler, largest_error
-from voxelize_cases import BYTES, Work, cpu_cases, cuda_cases, downsampled_alike, on_cuda
+from measure import harness
+from measure.cuda import largest_error
+from measure.run import Run, run_benchmark
+from measure.targets import SPREAD, Figure, Limit, judge_inputs, judge_least, rule, verdict
+from voxelize.cases import BYTES, OnCpu, Work, cpu_cases, cuda_cases, downsampled_alike
+from voxelize.clouds import CLEAN, HONEST
 
 LEGEND = """rivals, all checked to give the same values before they are timed:
-  scatter_reduce  PyTorch: cells by floor and division, then scatter_reduce of ones or features (the bars name it)
+  scatter_reduce  PyTorch: cells by floor and division, then scatter_reduce of ones or features (the targets name it)
   index_add       PyTorch: the same with index_add; for mean also of ones, then a division
   scatter         PyTorch: scatter of 1, which is all that occupancy needs
   small_gicp      voxelgrid_sampling with the same number of threads; it returns means only
@@ -55,13 +58,29 @@ def measure(work: Work, samples: int, copy: dict[str, float]) -> dict[str, Any]:
         "name": work.name, "axes": work.axes, "in_grid": work.in_grid, "size_bytes": work.size_bytes,
         "median_s": medians, "ratios": ratios, "gbps": gbps, "copy_gbps": copy, "others_cores": timings.others_cores,
         "samples_s": timings.seconds,
-        "bars": {rival: {"at_least": bar, "measured": ratios[rival], "holds": ratios[rival] >= bar}
-                 for rival, bar in work.bars.items()},
+        "targets": {},
     }  # fmt: skip
 
 
-def print_results(results: list[dict[str, Any]]) -> int:
-    """The table and every bar; returns how many bars were missed."""
+def summarize(case: OnCpu, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The slowest cloud of a case, the figure of each, and the targets. Clouds that are not HONEST do not count."""
+    ms = {cloud: r["median_s"]["ours"] * 1e3 for cloud, r in results.items()}
+    counted = [cloud for cloud in ms if cloud in HONEST] or list(ms)
+    worst = max(counted, key=lambda cloud: ms[cloud])
+    figures = [Figure(cloud, CLEAN, ms[cloud] * 1e3, 1.0, {}) for cloud in counted]
+    limits = (Limit(SPREAD, case.spread),) if case.spread else ()
+    return {
+        "name": " ".join([case.what, *(next(iter(results.values()))["axes"][k] for k in ("points", "grid", "values"))]),
+        "figure": "ms", "inputs": {cloud: {"ms": x, "clean": CLEAN, "x_clean": x / ms[CLEAN] if CLEAN in ms else None,
+                                           "ratios": results[cloud]["ratios"]} for cloud, x in ms.items()},
+        "worst_input": worst, "worst_ms": ms[worst],
+        "targets": judge_least(case.least, {c: r["ratios"] for c, r in results.items() if c in case.judged})
+        | judge_inputs(limits, figures),
+    }  # fmt: skip
+
+
+def print_results(results: list[dict[str, Any]], worst: list[dict[str, Any]]) -> int:
+    """The table, the worst clouds and every target; returns how many targets were missed."""
     names = list(dict.fromkeys(name for r in results for name in r["ratios"] if name != "copy"))
     header = ["case", "cloud", "points", "grid", "dtype", "in grid", "ours ms", "of copy"]
     rows = []
@@ -70,20 +89,17 @@ def print_results(results: list[dict[str, Any]]) -> int:
         cells = [r["name"], a["cloud"], a["points"], a["grid"], a["values"], a["in grid"]]
         cells += [f"{r['median_s']['ours'] * 1e3:.2f}", f"{100 * r['ratios']['copy']:.0f} %"]
         cells += [f"x {r['ratios'][name]:.2f}" if name in r["ratios"] else "" for name in names]
-        said = " ".join("PASS" if bar["holds"] else "MISS" for bar in r["bars"].values())
-        busy = f" (busy {r['others_cores']:.1f})" if r["others_cores"] > harness.QUIET_CORES else ""
-        rows.append([*cells, said + busy])
+        rows.append([*cells, f"busy {r['others_cores']:.1f}" if r["others_cores"] > harness.QUIET_CORES else ""])
     print()
-    harness.print_table([*header, *names, "bars"], rows, left=6)
+    harness.print_table([*header, *names, "others"], rows, left=6)
     print(f"\n{BYTES}\n{LEGEND}\n")
-    missed = 0
-    for r in results:
-        for rival, bar in r["bars"].items():
-            missed += not bar["holds"]
-            verdict = "PASS" if bar["holds"] else "MISS"
-            print(f"  {verdict}  {bar['measured']:6.2f} >= {bar['at_least']:4.1f} x {rival:16s} {r['name']} "
-                  f"{' '.join(r['axes'].values())}")  # fmt: skip
-    return missed
+    for r in worst:
+        print(f"  worst: {r['worst_ms']:9.3f} ms  {r['name']} ({r['worst_input']})")
+        for name, entry in r["targets"].items():
+            sign = ">=" if "at_least" in entry else "<="
+            print(f"    {verdict(entry):6s} {entry['measured']:6.2f} {sign} {rule(entry):4.1f} {name} "
+                  f"({entry['input']})")  # fmt: skip
+    return sum(not entry["met"] for r in worst for entry in r["targets"].values())
 
 
 def run_cpu(args: argparse.Namespace, tiny: bool = False) -> int:
@@ -93,42 +109,34 @@ def run_cpu(args: argparse.Namespace, tiny: bool = False) -> int:
     copy = harness.copy_gbps(harness.interleave(harness.copy_calls(args.threads), samples).seconds)
     print(f"{environment['hardware']['cpu']}; {args.threads} threads, medians of {samples}, "
           f"copy {copy['best']:.1f} GB/s", flush=True)  # fmt: skip
-    results = []
-    for what, make in cpu_cases(args.quick, args.threads, tiny):
-        if args.only not in what:
-            continue
-        results.append(measure(make(), samples, copy))
-        print(f"  {what}: {results[-1]['median_s']['ours'] * 1e3:.3f} ms", flush=True)
-        gc.collect()
-    missed = print_results(results)
+    results, worst = [], []
+    for case in cpu_cases(args.quick, args.threads, tiny):
+        found = {}
+        for cloud in case.clouds:
+            what = f"{case.what} {cloud}"
+            if any(part.strip() in what for part in args.only.split(",")):
+                found[cloud] = measure(case.make(cloud), samples, copy)
+                print(f"  {what}: {found[cloud]['median_s']['ours'] * 1e3:.3f} ms", flush=True)
+                gc.collect()
+        if found:
+            results += found.values()
+            worst.append(summarize(case, found))
+    missed = print_results(results, worst)
     record = {"benchmark": "voxelize", "device": "cpu", "threads": args.threads, "quick": args.quick, "bytes": BYTES}
-    record |= {**environment, "copy_gbps": copy, "load_average_after": list(os.getloadavg()), "cases": results}
-    harness.write_json(args.out, record)
+    record |= {**environment, "copy_gbps": copy, "load_average_after": list(os.getloadavg())}
+    harness.write_json(args.out, record | {"cases": results, "worst": worst})
     return 1 if args.strict and missed else 0
 
 
 def run_cuda(args: argparse.Namespace, device: str = "cuda", tiny: bool = False) -> int:
-    """`device="cpu"` with `tiny` sizes walks through it without a GPU; its times mean nothing."""
+    """`device="cpu"` with `tiny` sizes runs every path without a GPU; its times mean nothing."""
 
-    def measure_all(record: dict[str, Any]) -> None:
-        begin = time.perf_counter()
-        samples = 7 if args.quick else max(20, args.samples)
-        tbps = cuda_measure.measure_limits(record, device, tiny, samples)
-        compiler = Compiler(args.compile and not args.quick, "not asked for in this run")
-        if compiler.missing:
-            print(f"no compiled rivals: {compiler.missing}")
-        for what, make in cuda_cases(device, args.quick, tiny):
-            if args.only in what:
-                work = make()
-                result = cuda_measure.measure(on_cuda(work), compiler, tbps, samples, device)
-                num_points = len(work.inputs[0]) if work.inputs[0].ndim == 2 else work.inputs[0].numel()
-                rate = num_points / result["median_us"]["ours"] / 1e3
-                result |= {"in_grid": work.in_grid, "points_per_s": rate * 1e9}
-                del work
-                cuda_measure.keep_result(record, "cases", f"{what} ({rate:.1f} G points/s)", result, compiler, begin)
-        cuda_measure.end_run(record, device, tiny, compiler, begin)
+    def measure_all(run: Run) -> None:
+        for case in cuda_cases(device, args.quick and not tiny, tiny):
+            for result in run.measure_inputs(case):
+                result["points_per_s"] = result["num_points"] / result["median_us"]["ours"] * 1e6
 
-    return cuda_measure.run_benchmark("voxelize", BYTES, args, device, measure_all)
+    return run_benchmark("voxelize", BYTES, args, device, tiny, measure_all)
 
 
 def main() -> int:
@@ -136,10 +144,11 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=harness.available_cores(), help="on the CPU")
     parser.add_argument("--samples", type=int, default=15, help="per call and case, at least 10 (cuda: 20)")
-    parser.add_argument("--quick", action="store_true", help="fewer samples and clouds, no torch.compile")
+    parser.add_argument("--quick", action="store_true", help="fewer samples and clouds; cuda: about 60 s")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile, on cuda")
-    parser.add_argument("--only", default="", help="run the cases whose name contains this")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument("--only", default="", help="run the inputs whose name contains this, or one of a,b,c")
+    parser.add_argument("--no-foreign", dest="foreign", action="store_false", help="cuda: only alone, no matmul before")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "bench_voxelize.json"), help="JSON file to write")
     args = parser.parse_args()
     return run_cuda(args) if args.device == "cuda" else run_cpu(args)

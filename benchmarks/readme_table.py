@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tables import Result, grid, load, number
+from measure.report import Result, grid, load, number
 
 HEADER = ["what", "on", "RoboCache", "compared with"]
 RIVALS = {"compiled": "torch.compile", "gather": "PyTorch", "rows": "PyTorch", "plain": "PyTorch"}
@@ -56,7 +56,7 @@ def loader_on_cpu() -> Iterator[list[str]]:
 
 def ingest() -> Iterator[list[str]]:
     for case in cases("cpu", "ingest", "ingest"):
-        if case["bars"]:
+        if case["targets"]:
             mbps = case["size_bytes"] / case["median_s"]["ingest"] / 1e6
             yield [f"`ingest` of {case['size_bytes'] / 1e9:.0f} GB of robomimic", machine("cpu", "ingest"),
                    f"{mbps:.0f} MB/s", f"{case['of_raw']:.2f} x reading the file with h5py"]  # fmt: skip
@@ -80,8 +80,8 @@ def targets() -> str:
     """How many of the targets that were set in advance are met, on CUDA."""
     results = [load("cuda", name) or {} for name in ("align", "voxelize", "loader")]
     found = [case for result in results for kind in LISTS for case in result.get(kind, [])]
-    bars = [bar for case in found for bar in (*case["bars"].values(), *case.get("at_least", {}).values())]
-    return f"{sum(bar['holds'] for bar in bars)} of {len(bars)} performance targets on CUDA are met."
+    entries = [entry for case in found for entry in (*case["targets"].values(), *case.get("at_least", {}).values())]
+    return f"{sum(entry['met'] for entry in entries)} of {len(entries)} performance targets on CUDA are met."
 
 
 def table() -> str:

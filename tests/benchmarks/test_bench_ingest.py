@@ -11,11 +11,11 @@ pytest.importorskip("h5py", reason="the file that is ingested is HDF5")
 pytest.importorskip("pyarrow", reason="the child imports what ingest does")
 
 import bench_ingest
-import harness
-import ingest_data
-import ingest_tables
 import robocache
 import tables
+from measure import harness
+from pipeline.ingest import data as ingest_data
+from pipeline.ingest import tables as ingest_tables
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,10 @@ def result(cases):
     return json.loads(json.dumps(environment | {"cases": cases}))
 
 
-def test_the_bars_are_those_of_the_issue(cases):
-    asked = [{name: bar.get("at_least", bar.get("at_most")) for name, bar in c["bars"].items()} for c in cases]
+def test_the_targets_are_those_of_the_issue(cases):
+    asked = [
+        {name: target.get("at_least", target.get("at_most")) for name, target in c["targets"].items()} for c in cases
+    ]
     assert asked == [{"of raw read": 0.4}, {}, {"ms": 100.0}, {"MB": 500.0}]
 
 
@@ -70,19 +72,19 @@ def test_a_cache_that_differs_from_its_file_is_noticed(tmp_path):
     assert not bench_ingest.agrees(source, out)
 
 
-def test_bars_hold_on_the_right_side():
-    assert bench_ingest.bar(0.5, at_least=0.4)["holds"]
-    assert not bench_ingest.bar(0.3, at_least=0.4)["holds"]
-    assert bench_ingest.bar(80, at_most=100.0)["holds"]
-    assert not bench_ingest.bar(101, at_most=100.0)["holds"]
+def test_targets_are_met_on_the_right_side():
+    assert bench_ingest.target(0.5, at_least=0.4)["met"]
+    assert not bench_ingest.target(0.3, at_least=0.4)["met"]
+    assert bench_ingest.target(80, at_most=100.0)["met"]
+    assert not bench_ingest.target(101, at_most=100.0)["met"]
 
 
 def test_the_table_says_what_was_measured_and_what_was_missed(result):
-    result["cases"][0] |= {"of_raw": 0.25, "bars": {"of raw read": bench_ingest.bar(0.25, at_least=0.4)}}
+    result["cases"][0] |= {"of_raw": 0.25, "targets": {"of raw read": bench_ingest.target(0.25, at_least=0.4)}}
     text = ingest_tables.table(result)
-    assert "| 25 % of the raw read | MISSED, asked at least 40 % |" in text
-    assert "asked at most 100 ms" in text
-    assert "asked at most 500 MB" in text
+    assert "| 25 % of the raw read | MISSED, target at least 40 % |" in text
+    assert "target at most 100 ms" in text
+    assert "target at most 500 MB" in text
     assert "commit `cccccccccc`, 2026-11-15. A quick run" in text
     assert text.count("\n| ingest") == 2
     assert "sizes. Measured twice." in ingest_tables.table(result | {"note": "Measured twice."})
@@ -94,7 +96,7 @@ def test_one_command_writes_one_file_with_every_case(tmp_path, monkeypatch):
     def measured(name):
         def measure(*arguments):
             asked.append((name, *arguments[1:]))
-            return {"name": name, "axes": {}, "size_bytes": 1, "of_raw": 1.0, "bars": {}}
+            return {"name": name, "axes": {}, "size_bytes": 1, "of_raw": 1.0, "targets": {}}
 
         return measure
 

@@ -10,8 +10,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 torch = pytest.importorskip("torch")
 
 import bench_training  # noqa: E402
-import training_policy  # noqa: E402
-import training_tables  # noqa: E402
+from pipeline.training import policy as training_policy  # noqa: E402
+from pipeline.training import tables as training_tables  # noqa: E402
 
 TINY = bench_training.Size(episodes=3, seconds=2.0, width=16, layers=1, steps=1, samples=2, loader_batches=2)
 
@@ -54,13 +54,13 @@ def test_the_json_says_where_when_and_how(result):
     assert {"commit", "modified", "date", "streams", "threads"} <= result.keys()
 
 
-def test_the_bars_are_those_of_the_issue():
-    assert bench_training.BARS == {"gpu": 1.01, "pinned": 1.03}
-    bars = bench_training.bars_of("gpu", ratio=1.02, cores=0.2, asked=True)
-    assert [bar["holds"] for bar in bars.values()] == [False, True]
-    assert [bar["holds"] for bar in bench_training.bars_of("pinned", 1.03, 1.0, True).values()] == [True, False]
-    assert [*bench_training.bars_of("mmap", 2.0, 0.2, True)] == ["cores"]
-    assert bench_training.bars_of("gpu", 1.0, 0.2, asked=False) == {}
+def test_the_targets_are_those_of_the_issue():
+    assert bench_training.TARGETS == {"gpu": 1.01, "pinned": 1.03}
+    targets = bench_training.targets_of("gpu", ratio=1.02, cores=0.2, asked=True)
+    assert [target["met"] for target in targets.values()] == [False, True]
+    assert [target["met"] for target in bench_training.targets_of("pinned", 1.03, 1.0, True).values()] == [True, False]
+    assert [*bench_training.targets_of("mmap", 2.0, 0.2, True)] == ["cores"]
+    assert bench_training.targets_of("gpu", 1.0, 0.2, asked=False) == {}
 
 
 def test_a_tier_that_differs_in_one_bit_is_found(loaders):
@@ -118,10 +118,10 @@ def test_the_table_shows_the_measured_figures(result):
     shown = json.loads(json.dumps(result))
     shown["cases"][0]["ratios"]["memory"] = 1.2345
     shown["cases"][0]["idle_share"]["memory"] = 0.125
-    shown["cases"][0]["bars"]["memory"] = bench_training.bars_of("gpu", 1.2345, 0.1, True)
+    shown["cases"][0]["targets"]["memory"] = bench_training.targets_of("gpu", 1.2345, 0.1, True)
     text = training_tables.table(shown)
     assert "| 1.2345 | 12.5 % |" in text
-    assert "MISSED: 1.234 x cached step, asked 1.01; holds: 0.100 cores, asked 1" in text
+    assert "MISSED: 1.234 x cached step, target 1.01; met: 0.100 cores, target 1" in text
     assert "Not there: *gpu*; *pinned*." in text
     assert f"{case['axes']['parameters'] / 1e6:.1f} M" in text
 

@@ -8,7 +8,8 @@ pytest.importorskip("torch")
 # In a program of its own: a page that another test's memory leaves behind is none of the loader's.
 SOAK = """
 sys.path.insert(0, BENCHMARKS)
-import tempfile, pathlib, soak_loader
+import tempfile, pathlib
+from pipeline.loader import soak as soak_loader
 kept = []
 def use(batch):
     if LEAK:
@@ -16,7 +17,7 @@ def use(batch):
 with tempfile.TemporaryDirectory() as folder:
     loader = soak_loader.open_loader(soak_loader.make(pathlib.Path(folder)), TIER, "cpu", 4)
     samples = soak_loader.soak(loader, BATCHES, BATCHES // 4, use, tell=False)
-print(json.dumps({"bars": soak_loader.bars_of(samples), "samples": samples}))
+print(json.dumps({"targets": soak_loader.targets_of(samples), "samples": samples}))
 """
 
 
@@ -28,11 +29,11 @@ def soak(pytestconfig, **names):
 def test_memory_and_descriptors_do_not_grow_with_the_batches(pytestconfig, tier, batches):
     found = soak(pytestconfig, TIER=tier, BATCHES=batches, LEAK=False)
     assert found["samples"][-1]["batches"] >= batches
-    assert all(bar["holds"] for bar in found["bars"].values()), found["bars"]
+    assert all(target["met"] for target in found["targets"].values()), found["targets"]
 
 
 def test_a_consumer_that_keeps_every_batch_would_have_been_noticed(pytestconfig):
     """The control: some 1.4 KB kept of each of 3,000 batches."""
-    bar = soak(pytestconfig, TIER="memory", BATCHES=4_000, LEAK=True)["bars"]["resident_bytes"]
-    assert not bar["holds"]
-    assert bar["measured"] > 3_000_000
+    target = soak(pytestconfig, TIER="memory", BATCHES=4_000, LEAK=True)["targets"]["resident_bytes"]
+    assert not target["met"]
+    assert target["measured"] > 3_000_000

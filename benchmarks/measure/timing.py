@@ -56,12 +56,15 @@ def rotate(inputs: Inputs, num_sets: int) -> list[Inputs]:
 
 
 class Replay:
-    """`num_calls` calls over the sets in turn, as one CUDA graph. Results are kept, so that the outputs rotate too."""
+    """`num_calls` calls over the sets in turn, as one CUDA graph. Results are kept, so that the outputs rotate too.
+    `before` is captured in front of each call: a foreign kernel."""
 
-    def __init__(self, call: Call, sets: list[Inputs], num_calls: int, device: str) -> None:
+    def __init__(
+        self, call: Call, sets: list[Inputs], num_calls: int, device: str, before: Callable[[], Any] | None = None
+    ) -> None:
         self.num_calls, self.device = num_calls, device
         self._turns = [sets[i % len(sets)] for i in range(num_calls)]
-        self._call = call
+        self._call, self._before = call, before or (lambda: None)
         self._results: list[Any] = []
         if device == "cuda":
             self._capture()
@@ -71,12 +74,14 @@ class Replay:
         warm.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm):
             for inputs in self._turns[:3]:
+                self._before()
                 self._call(*inputs)
         torch.cuda.current_stream().wait_stream(warm)
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             for inputs in self._turns:
+                self._before()
                 self._results.append(self._call(*inputs))
 
     def __call__(self) -> float:
@@ -89,6 +94,7 @@ class Replay:
             return self._events[0].elapsed_time(self._events[1]) * 1e-3 / self.num_calls
         begin = time.perf_counter()
         for inputs in self._turns:
+            self._before()
             self._call(*inputs)
         return (time.perf_counter() - begin) / self.num_calls
 

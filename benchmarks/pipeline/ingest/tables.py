@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables import Result, grid, load, number
+from measure.report import Result, grid, load, number
 
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/ingest_cpu.json`."
 
@@ -23,9 +23,13 @@ def measured(case: Result) -> str:
 
 def verdict(case: Result) -> str:
     return "; ".join(
-        f"{'holds' if bar['holds'] else 'MISSED'}, asked "
-        + (f"at least {100 * bar['at_least']:.0f} %" if "at_least" in bar else f"at most {bar['at_most']:g} {name}")
-        for name, bar in case["bars"].items()
+        f"{'met' if target['met'] else 'MISSED'}, target "
+        + (
+            f"at least {100 * target['at_least']:.0f} %"
+            if "at_least" in target
+            else f"at most {target['at_most']:g} {name}"
+        )
+        for name, target in case["targets"].items()
     )
 
 
@@ -38,7 +42,7 @@ def table(result: Result) -> str:
         f"{' A quick run: a fiftieth of the sizes.' if result['quick'] else ''}"
         f"{' ' + result['note'] if 'note' in result else ''}"
     )
-    header = ["case", "size", "what", "raw read", "ingest", "measured", "bar"]
+    header = ["case", "size", "what", "raw read", "ingest", "measured", "target"]
     rows = [
         [case["name"], f"{case['size_bytes'] / 1e9:.2f} GB",
          ", ".join(f"{value:,} {name}" for name, value in case["axes"].items()), rate(case, "raw"),

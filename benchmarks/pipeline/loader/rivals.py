@@ -9,7 +9,7 @@ Plain PyTorch is what is left without them: one gather for all windows of a batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -148,3 +148,65 @@ class Gather:
             for key, values in self.values.items():
                 batch[key], batch[f"{key}_is_pad"] = values[rows], pad
             yield batch
+
+
+# ---- on the device: free functions of tensors, which torch.compile compiles once per shape ---------------------------
+
+
+def row_windows(values: torch.Tensor, steps: torch.Tensor, rows: int, anchor_rows: torch.Tensor) -> torch.Tensor:
+    """Windows of evenly spaced rows: rows of the epoch, clamped to their episode of `rows`, one gather."""
+    first = (anchor_rows // rows * rows)[:, None]
+    index = (anchor_rows[:, None] + steps).clamp(first, first + (rows - 1))
+    return values[index]
+
+
+EPISODE_NS = 1 << 40  # longer than any episode: puts all episodes on one time axis
+
+
+class Searched(NamedTuple):
+    """A stream of episodes of `rows` rows each, ready for one search. `key`: times moved apart by EPISODE_NS."""
+
+    values: torch.Tensor
+    times: torch.Tensor
+    key: torch.Tensor
+    deltas: torch.Tensor
+    offset: torch.Tensor
+    scale: torch.Tensor
+    rows: int
+
+
+def searched(values: torch.Tensor, times: torch.Tensor, rows: int, deltas_ns: Sequence[int],
+             offset: Any = 0.0, scale: Any = 1.0) -> Searched:  # fmt: skip
+    episode = torch.arange(len(times), device=times.device) // rows
+    deltas = torch.tensor(deltas_ns, device=times.device)
+    of_channels = [torch.as_tensor(x, dtype=torch.float32, device=times.device) for x in (offset, scale)]
+    return Searched(values, times, times + episode * EPISODE_NS, deltas, *of_channels, rows)
+
+
+def rows_before(stream: Searched, episode: torch.Tensor, anchor_ns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The row before each moment, (B, steps), with a row after it in its episode; and the moments."""
+    moments = anchor_ns[:, None] + stream.deltas
+    first = (episode * stream.rows)[:, None]
+    found = torch.searchsorted(stream.key, moments + (episode * EPISODE_NS)[:, None], right=True) - 1
+    return found.clamp(first, first + (stream.rows - 2)), moments
+
+
+def search_windows(stream: Searched, episode: torch.Tensor, anchor_ns: torch.Tensor) -> torch.Tensor:
+    """Windows of any recording: one search, two gathers, linear interpolation in float32, (x - offset) * scale."""
+    left, moments = rows_before(stream, episode, anchor_ns)
+    t_left, t_right = stream.times[left], stream.times[left + 1]
+    weight = ((moments - t_left).float() / (t_right - t_left).float()).nan_to_num(1.0).clamp(0, 1)[..., None]
+    window = torch.lerp(stream.values[left].float(), stream.values[left + 1].float(), weight)
+    return ((window - stream.offset) * stream.scale).to(stream.values.dtype)
+
+
+def search_streams(streams: tuple[Searched, ...], episode: torch.Tensor, anchor_ns: torch.Tensor) -> torch.Tensor:
+    """The windows of several streams side by side."""
+    return torch.cat([search_windows(stream, episode, anchor_ns) for stream in streams], -1)
+
+
+def touched_rows(stream: Searched, episode: torch.Tensor, anchor_ns: torch.Tensor) -> int:
+    """Different rows that the windows of a batch need, counted window by window."""
+    left = rows_before(stream, episode, anchor_ns)[0]
+    both, _ = torch.cat([left, left + 1], 1).sort(1)
+    return int((both[:, 1:] != both[:, :-1]).sum()) + len(both)

@@ -1,7 +1,7 @@
 """Reads a million batches and watches what the process holds: memory, GPU memory, file descriptors.
 
-python benchmarks/soak_loader.py --tier mmap --batches 200000
-python benchmarks/soak_loader.py --tier gpu --device cuda --batches 1000000 --out benchmarks/results/soak_gpu.json
+python benchmarks/bench_loader.py soak --tier mmap --batches 200000
+python benchmarks/bench_loader.py soak --tier gpu --device cuda --batches 1000000 --out benchmarks/results/soak_gpu.json
 
 After a warm-up, resident memory may grow by less than 1 MB, GPU memory and descriptors not at all. Every sample also
 reads one batch again that was read at the beginning, and compares it.
@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import harness
 import numpy as np
 import robocache
 import torch
+from measure import harness
+from measure.targets import verdict
 
 RATE_HZ = 50
 STREAMS = {"state": 8, "action": 7}
@@ -114,44 +115,40 @@ def soak(
     return samples
 
 
-def bars_of(samples: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def targets_of(samples: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The most that was held after the warm-up, less what was held right after it."""
     limits = {"resident_bytes": RESIDENT_BYTES - 1, "descriptors": 0}
     limits |= {name: 0 for name in samples[0] if name.startswith("gpu_")}
-    bars = {}
+    targets = {}
     for name, limit in limits.items():
         grown = max(sample[name] for sample in samples) - samples[0][name]
-        bars[name] = {"at_most": limit, "measured": grown, "holds": grown <= limit}
-    return bars
+        targets[name] = {"at_most": limit, "measured": grown, "met": grown <= limit}
+    return targets
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=1_000_000)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--warm", type=int, default=20_000, help="batches before the first sample; a tenth at most")
     parser.add_argument("--tier", default=None, help="as Loader takes it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a bar is missed")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "soak_loader.json"), help="JSON file to write")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     environment = harness.environment()
     with tempfile.TemporaryDirectory() as folder:
         loader = open_loader(make(Path(folder)), args.tier, args.device, args.batch_size)
         print(f"tier {loader.tier} on {loader.device}, {len(loader)} batches of {args.batch_size} an epoch", flush=True)
         samples = soak(loader, args.batches, min(args.warm, args.batches // 10))
-    bars = bars_of(samples)
-    for name, bar in bars.items():
-        print(f"  {'PASS' if bar['holds'] else 'MISS'} {name} grew by {bar['measured']:,}, at most {bar['at_most']:,}")
+    targets = targets_of(samples)
+    for name, target in targets.items():
+        print(f"  {verdict(target)} {name} grew by {target['measured']:,}, at most {target['at_most']:,}")
     record = environment | {
         "tier": loader.tier, "device": str(loader.device), "batches": args.batches, "batch_size": args.batch_size,
-        "epochs": loader.epoch, "bars": bars, "samples": samples,
+        "epochs": loader.epoch, "targets": targets, "samples": samples,
     }  # fmt: skip
     if args.device == "cuda":
         record["gpu"] = torch.cuda.get_device_name()
     harness.write_json(args.out, record)
-    return int(args.strict and not all(bar["holds"] for bar in bars.values()))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return int(args.strict and not all(target["met"] for target in targets.values()))

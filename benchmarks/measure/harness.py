@@ -24,7 +24,7 @@ import numpy as np
 import robocache
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ISA_FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
              "asimd", "sve", "sve2", "bf16")  # fmt: skip
 WARM_S = 0.03  # by then the rival's OpenMP threads sleep, and ours are spread over the cores
@@ -70,7 +70,7 @@ def environment() -> dict[str, Any]:
     installed = robocache.check_installation()
     installed["native_module"] = Path(installed["native_module"]).name  # no paths of this machine
     return {
-        "command": command(sys.argv),
+        "command": shlex.join(["python", *(_without_folder(arg) for arg in sys.argv)]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         **revision(),
         "hardware": {
@@ -249,6 +249,13 @@ def _caches() -> dict[str, str]:
         kind = {"Data": "d", "Instruction": "i"}.get((index / "type").read_text().strip(), "")
         sizes[f"L{(index / 'level').read_text().strip()}{kind}"] = (index / "size").read_text().strip()
     return sizes
+
+
+def _without_folder(arg: str) -> str:
+    """Absolute paths by their last part: results name no folders of this machine."""
+    if Path(arg).is_absolute() and Path(arg).is_relative_to(ROOT):
+        return str(Path(arg).relative_to(ROOT))
+    return Path(arg).name if Path(arg).is_absolute() else arg
 
 
 def _git(*args: str) -> str | None:

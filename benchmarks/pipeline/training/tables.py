@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tables import Result, grid, load, number
+from measure.report import Result, grid, load, number
 
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/training_cuda.json`."
 
 
-def verdict(bars: Result) -> str:
+def verdict(targets: Result) -> str:
     return "; ".join(
-        f"{'holds' if bar['holds'] else 'MISSED'}: {bar['measured']:.3f} {name}, asked {bar['at_most']:g}"
-        for name, bar in bars.items()
+        f"{'met' if target['met'] else 'MISSED'}: {target['measured']:.3f} {name}, target {target['at_most']:g}"
+        for name, target in targets.items()
     )
 
 
@@ -20,7 +20,7 @@ def row(case: Result, name: str) -> list[str]:
         case["name"], f"{case['axes']['batch']:,}", f"{case['axes']['parameters'] / 1e6:.1f} M", name,
         number(case["median_step_s"][name] * 1e3), f"{case['ratios'][name]:.4f}",
         "" if idle is None else f"{100 * idle:.1f} %", number(case["cpu_s_per_million"].get(name)),
-        "" if cores is None else f"{cores:.3f}", verdict(case["bars"].get(name, {})),
+        "" if cores is None else f"{cores:.3f}", verdict(case["targets"].get(name, {})),
     ]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def table(result: Result) -> str:
         f"{' A quick run: little data, few samples.' if result['quick'] else ''}"
     )
     header = ["step", "batch", "parameters", "batches from", "step, ms", "x cached", "GPU idle", "CPU s for a million",
-              "cores", "bars"]  # fmt: skip
+              "cores", "targets"]  # fmt: skip
     rows = [row(case, name) for case in result["cases"] for name in case["median_step_s"]]
     lines = [said, "", *grid(header, rows)]
     if result["skipped"]:
