@@ -75,7 +75,7 @@ class Loader:
     ) -> None:
         given = dict(options) if windows is None else {"windows": windows, **options}
         self.what, self.order, self.where = grouped(what, order, where, given)
-        guard = MappingGuard()  # until the end of this
+        guard = MappingGuard()  # until the rows are read
         torch = import_torch()
         self.batch_size = whole("batch_size", batch_size, 1)
         self._ranks = Ranks(torch, self.order.rank, self.order.world_size)
@@ -130,8 +130,8 @@ class Loader:
         return steps_of(self.num_samples, global_batch, self.drop_last)
 
     def _settle(self, group_only: bool = False) -> None:
-        """Takes the rank that this process has by now, where none was given. An error where the length that was told
-        before is another one then."""
+        """Looks up the rank of this process if none was given. Raises RuntimeError if ``len`` has returned another
+        length before."""
         share = self._ranks.changed(group_only)
         if share is None:
             return
@@ -181,12 +181,12 @@ class Loader:
         return self._progress.next.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of which epoch comes next. An epoch that was resumed goes on where that is the one at hand."""
+        """Sets the epoch that the next iteration reads. A resumed epoch keeps its step if it is set again."""
         epoch = whole("epoch", epoch, 0, MOST_EPOCHS)
         self._progress.set_epoch(epoch, self._num_steps)
 
     def positions(self, step: int) -> tuple[int, int]:
-        """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
+        """``[begin, end)``: the positions of the epoch's order that this rank reads. Ranks are adjacent."""
         self._settle()
         return self._positions(step)
 
@@ -198,7 +198,7 @@ class Loader:
 
     def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
         """``(offset, scale)`` of each channel of a normalized stream, float64; ``source``: of a mixture. A batch holds
-        ``(x - offset) * scale``, and ``y / scale + offset`` is the way back, for what a policy has learned to say."""
+        ``(x - offset) * scale``; ``y / scale + offset`` converts the output of a policy back."""
         scales = self._reader.scales
         if not 0 <= operator.index(source) < len(scales):
             raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
@@ -212,7 +212,7 @@ class Loader:
         return offset.clone(), scale.clone()
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
-        """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
+        """Batch ``step`` of an epoch (by default the current one), independent of what was read before."""
         step = operator.index(step)
         self._settle(group_only=True)
         if not 0 <= step < self._num_steps:
@@ -221,9 +221,9 @@ class Loader:
         return self._read(step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
-        """The batch of a step that a tensor tells: an int64 tensor without dimensions, on the device of the loader. It
-        counts through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
-        counts it up, every replay reads the next batch, and the host does nothing."""
+        """The batch whose step is in a tensor: int64 without dimensions, on the device of the loader. Steps count
+        through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
+        increments the tensor, every replay reads the next batch without work on the host."""
         fused = self._reader.fused
         if fused is None or self._reader.place != self.device or self._clouds:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
@@ -263,10 +263,9 @@ class Loader:
         yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
     def __iter__(self) -> Iterator[Batch]:
-        """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand.
+        """The current epoch from its beginning, or from the step of ``load_state_dict``. The next one follows.
 
-        In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once; the
-        next epoch in each iteration.
+        In worker k of n of torch's ``DataLoader``: steps k, k + n, ...; every iteration reads the next epoch.
         """
         self._settle()
         worker = this_worker()
@@ -284,7 +283,7 @@ class Loader:
         self._progress.finish(worker, epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``load_state_dict`` needs to go on after the batch that was given last: small, and plain JSON."""
+        """What ``load_state_dict`` needs to continue after the last returned batch: about 200 bytes of JSON."""
         return {
             "version": 1,
             "fingerprint": self._fingerprint,
@@ -296,13 +295,13 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another loader of the same data was, on any number of ranks with the same batch in all."""
+        """Continues where another loader of this data stopped, with the same global batch on any number of ranks."""
         check_state(state, self.state_dict(), self._steps_of, self._ranks.known)
         batch = (int(state["batch_size"]), int(state["world_size"]))
         self._progress.resume(int(state["epoch"]), int(state["step"]), batch, self._num_steps)
 
     def as_dataset(self) -> Any:
-        """An ``IterableDataset`` of whole batches, where code insists on a ``DataLoader(dataset, batch_size=None)``."""
+        """An ``IterableDataset`` of whole batches, for code that needs a ``DataLoader(dataset, batch_size=None)``."""
         from .dataset import LoaderDataset
 
         return LoaderDataset(self)
