@@ -8,7 +8,7 @@ from .convert.export import Exported, export
 from .convert.ingest import ingest
 from .convert.view import view
 from .install import check_installation, print_installation_info, self_test
-from .loader import Loader, Mixture, Voxels, Window
+from .loader import Loader, Mixture, Order, Voxels, What, Where, Window
 from .ops.align import align, fuse_multimodal, resample_trajectories
 from .ops.types import Aligned, SparseVoxels, Stream, VoxelInfo
 from .ops.voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
@@ -28,6 +28,7 @@ __all__ = [
     "LeftOut",
     "Loader",
     "Mixture",
+    "Order",
     "Report",
     "Source",
     "SparseVoxels",
@@ -35,6 +36,8 @@ __all__ = [
     "StreamSpec",
     "VoxelInfo",
     "Voxels",
+    "What",
+    "Where",
     "Window",
     "__version__",
     "align",

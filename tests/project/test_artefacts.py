@@ -141,7 +141,8 @@ def test_the_public_names_are_those_of_the_design():
     names = (
         "align resample_trajectories fuse_multimodal check_installation print_installation_info self_test __version__"
     )
-    assert {*names.split(), "Stream", "Aligned", "FormatError", "set_num_threads", "num_threads"} <= set(
+    loader = {"Loader", "Mixture", "Order", "Voxels", "What", "Where", "Window"}
+    assert {*names.split(), *loader, "Stream", "Aligned", "FormatError", "set_num_threads", "num_threads"} <= set(
         robocache.__all__
     )
     assert all(hasattr(robocache, name) for name in robocache.__all__)

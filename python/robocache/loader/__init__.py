@@ -2,7 +2,8 @@
 
 from .loader import Loader
 from .mixture import Mixture
+from .options import Order, What, Where
 from .voxels import Voxels
 from .window import Window
 
-__all__ = ["Loader", "Mixture", "Voxels", "Window"]
+__all__ = ["Loader", "Mixture", "Order", "Voxels", "What", "Where", "Window"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..ops.arrays import dtype_name
 from ..text import did_you_mean
 from .batches.reader import INDEX
 from .mixture import Mixture, cache_of
-from .numbers import number, whole
 from .order.selection import Anchors, Episodes, Selection
 from .window import Key
 
@@ -86,11 +84,6 @@ def reading(spec: StreamSpec) -> str:
     return f"{spec.align_method or 'the default of its dtype'}{period}"
 
 
-def require_mapping(name: str, given: Any) -> None:
-    if given is not None and not isinstance(given, Mapping):
-        raise ValueError(f"Loader: {name} must be a dict of streams, got {given!r}")
-
-
 def require_own_names(keys: list[Key], return_index: bool) -> None:
     """No two things of a batch under one name."""
     names = [key.name for key in keys]
@@ -136,11 +129,7 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], way
     return {name: found for name, found in asked.items() if found is not None}
 
 
-def anchor_stream(
-    asked: str | None, hz: float | None, names: list[str], specs: Mapping[str, StreamSpec], caches: list[Cache]
-) -> str:
-    if hz is not None and not 0 < number("anchor_hz", hz) < math.inf:
-        raise ValueError(f"Loader: anchor_hz must be above 0, got {hz}")
+def anchor_stream(asked: str | None, names: list[str], specs: Mapping[str, StreamSpec], caches: list[Cache]) -> str:
     if asked is None:
         vectors = [name for name in (*names, *specs) if specs[name].kind == "vector"]
         asked = next(iter(vectors), names[0])
@@ -151,14 +140,6 @@ def anchor_stream(
                 f"{did_you_mean(str(asked), cache.specs)}"
             )
     return asked
-
-
-def skipped(given: Any) -> tuple[int, int]:
-    """How many anchors are left out at both ends of each episode."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
-    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
-    return first, last
 
 
 def steps_of(num_samples: int, global_batch: int, drop_last: bool) -> int:

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
+import multiprocessing.context
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from .._core import MappingGuard
 from ..cache.cache import Cache
 from ..text import did_you_mean
-from .arguments import (
-    anchor_stream,
-    caches_of,
-    device_of,
-    dtypes_of,
-    fingerprint_of,
-    import_torch,
-    require_mapping,
-    require_own_names,
-    require_read_alike,
-    require_windows_fit,
-    shared_specs,
-    skipped,
-    steps_of,
-)
-from .batches.clouds import Clouds, number_clouds, points_bytes
-from .batches.reader import BatchReader, Order, columns_of
+from .arguments import device_of, import_torch, steps_of
+from .batches.reader import OrderKey
 from .batches.ring import Ring
-from .batches.scale import check_ways
-from .batches.store import choose_tier, open_store, resident_bytes
-from .batches.verify import MappedRows, check_verify, is_checked
-from .mixture import BLOCK, Mixture
+from .mixture import Mixture
 from .numbers import whole
-from .order.epochs import Epochs, Position
+from .options import Options, Order, What, Where, grouped
+from .order.epochs import Epochs
+from .order.progress import NextBatch, Progress
 from .order.ranks import Ranks
-from .order.selection import Episodes, Selection, Split, anchors_of, episodes_of
-from .order.state import MOST_EPOCHS, Place, check_state, require_same_batch
-from .window import Window, keys_of, usual_tolerance_ns
-from .workers import Worker, given_arguments, reduced, this_worker
+from .order.state import MOST_EPOCHS, check_state
+from .samples import Samples
+from .window import Window
+from .workers import this_worker
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Batch = dict[str, Any]
 
@@ -46,25 +35,19 @@ Batch = dict[str, Any]
 class Loader:
     """Aligned, shuffled, normalized batches of a cache: dicts of torch tensors. The guide: ``docs/loader.md``.
 
-    ``windows``: ``{stream: Window(past, future, rate_hz)}``; or LeRobot's ``delta_timestamps={stream: [seconds]}``. A
-    batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: where the recording has nothing to say.
+    A batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: true where the recording has no value.
+    ``source``: a cache, its path, or a ``Mixture``. ``batch_size``: of one rank. The options are the fields of three
+    groups:
 
-    Every row of the stream ``anchors`` (by default the first vector stream of the windows) is the anchor of a sample,
-    or every moment at ``anchor_hz`` between its first row and its last; ``skip_anchors=(first, last)`` leaves out so
-    many at both ends of each episode. ``episodes`` (numbers, or a function of an ``Episode``) and
-    ``split=("train", 0.9)`` choose episodes.
+    what=What(...)      what is in a batch: windows, delta_timestamps, normalize, dtype, return_index
+    order=Order(...)    which samples, in which order: anchors, anchor_hz, skip_anchors, episodes, split, shuffle, seed,
+                        drop_last, rank, world_size
+    where=Where(...)    where rows are kept and batches computed: device, tier, budget_bytes, verify
 
-    ``normalize``: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, by the statistics of the cache; or one of
-    these alone: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
-    ``dtype``: of floating and normalized streams, for all or as ``{stream: dtype}``.
-
-    ``batch_size`` is that of one rank; ``rank`` and ``world_size`` come from ``torch.distributed`` or the launcher,
-    also where the process group is initialized after the loader was made.
-    ``tier``: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None takes the fastest that fits into
-    ``budget_bytes`` (by default 80 % of what is free, shared with the other ranks of this machine).
-    ``return_index`` adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
-    ``verify``: ``"load"`` compares checksums where rows are copied, or for ``mmap`` before rows are read for the first
-    time; ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
+    ``help(robocache.Order)`` explains the fields. Each field is also a keyword of ``Loader``: ``Loader(cache, 64,
+    windows, seed=3)`` is ``Loader(cache, 64, what=What(windows), order=Order(seed=3))``. A group that is given has all
+    its fields, so a keyword of the same group is an error. ``loader.what``, ``loader.order`` and ``loader.where`` are
+    the groups.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (1,))
@@ -85,128 +68,70 @@ class Loader:
         batch_size: int,
         windows: Mapping[str, Window] | None = None,
         *,
-        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
-        anchors: str | None = None,
-        anchor_hz: float | None = None,
-        skip_anchors: tuple[int, int] = (0, 0),
-        episodes: Episodes = None,
-        split: Split = None,
-        normalize: Mapping[str, str | None] | str | None = None,
-        dtype: Any = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = True,
-        device: Any = "cpu",
-        tier: str | None = None,
-        budget_bytes: int | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        return_index: bool = False,
-        verify: str | None = "auto",
+        what: What | None = None,
+        order: Order | None = None,
+        where: Where | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        self._arguments = given_arguments(locals())
-        guard = MappingGuard()  # until the end of this
+        given = dict(options) if windows is None else {"windows": windows, **options}
+        self.what, self.order, self.where = grouped(what, order, where, given)
+        guard = MappingGuard()  # until the rows are read
         torch = import_torch()
-        for name, given in (("windows", windows), ("delta_timestamps", delta_timestamps)):
-            require_mapping(name, given)
-        mixture = source if isinstance(source, Mixture) else None
-        caches = caches_of(source, episodes)
-        if mixture is None:
-            self._arguments["source"] = caches[0]  # a path may lead to another version later
-        if len(caches) > 1 and not shuffle:
-            raise ValueError(
-                f"Loader: shuffle must be True for a Mixture, whose caches share blocks of {BLOCK} samples, got False; "
-                "to read caches in order take a Loader for each"
-            )
         self.batch_size = whole("batch_size", batch_size, 1)
-        self.seed = whole("seed", seed, 0, 2**64 - 1)
-        self._ranks = Ranks(torch, rank, world_size)
-        self.shuffle, self.drop_last, self.return_index = bool(shuffle), bool(drop_last), bool(return_index)
-        self.device = device_of(torch, device)
-        self.caches = caches
-        self.verify = check_verify(verify)
-
-        selections = [Selection(cache, episodes, split) for cache in caches]
-        if mixture is None:
-            self._arguments["episodes"] = selections[0].kept.tolist()  # a function may not travel to another process
-        asked = [*(windows or delta_timestamps or {})]
-        specs = shared_specs(caches, asked if windows is not None else None)
-        keys = keys_of(
-            specs,
-            windows,
-            delta_timestamps,
-            lambda name: [s.interval_ns(name) for s in selections],
-            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in selections)),
-        )
-        names = [key.name for key in keys]
-        require_read_alike(caches, keys, windows or {})
-        require_own_names(keys, return_index)
-        require_windows_fit(keys, selections)
-        ways = check_ways(normalize, names, specs)
-        read_as = number_clouds(keys, selections, specs, ways, dtype)
-        columns = columns_of(keys, read_as, ways, dtypes_of(dtype, read_as, names, ways))
-
-        self.anchors = anchor_stream(anchors, anchor_hz, asked, specs, caches)
-        skip = skipped(skip_anchors)
-        tables = [anchors_of(selection, self.anchors, anchor_hz, skip) for selection in selections]
-        quotas = [1] if mixture is None or len(caches) == 1 else mixture.quotas()
-        self.num_anchors = sum(table.count for table in tables)
+        self._ranks = Ranks(torch, self.order.rank, self.order.world_size)
+        self.device = device_of(torch, self.where.device)
+        samples = Samples(source, self.what, self.order)
+        self.caches = samples.caches
+        self._source = source if isinstance(source, Mixture) else self.caches[0]
+        self._kept = None if isinstance(source, Mixture) else samples.selections[0].kept.tolist()
+        """Numbers of the episodes of a single cache."""
+        self.anchors = samples.anchors
+        """The stream."""
+        self.num_anchors = samples.num_anchors
         """Of all sources."""
-        self.num_samples = self.num_anchors if mixture is None else mixture.epoch_size or self.num_anchors
+        self.num_samples = samples.count
         """Of an epoch, over all ranks."""
+        self._fingerprint = samples.fingerprint
         self._num_steps = self._steps_of(self._ranks.share.world_size * self.batch_size)
         self._length_told = False
 
-        needed = resident_bytes(selections, names) + points_bytes(keys, selections)
-        budget = None if budget_bytes is None else whole("budget_bytes", budget_bytes, 0, 2**62)
-        self.tier = choose_tier(tier, self.device, needed, budget, self._ranks.num_local())
-
-        told = episodes_of(selections) if self.return_index else None
-
-        def reader_of(tier: str) -> BatchReader:
-            check = is_checked(self.verify, tier)
-            store = open_store(selections, names, tier, needed, self.device, check)
-            rows_of = self.anchors if anchor_hz is None and not any(skip) else None
-            mapped = MappedRows(selections, names, check) if tier == "mmap" else None
-            order = [*zip(tables, quotas, strict=True)]
-            return BatchReader(store, caches, columns, order, rows_of, self.device, mapped, told)
-
-        try:
-            self._reader = reader_of(self.tier)
-        except NotImplementedError as error:  # a GPU reads pinned memory in one way only
-            if self.tier != "pinned":
-                raise
-            if tier is not None:
-                raise NotImplementedError(
-                    f"Loader: tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
-                ) from error
-            self.tier = "memory"
-            self._reader = reader_of(self.tier)
+        self._reader = samples.open_reader(self.where, self.device, self._ranks.num_local())
+        self.tier = self._reader.store.tier
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
-        check = is_checked(self.verify, self.tier)
-        self._clouds = [
-            Clouds(key, 2 * i, selections, self.tier, self.device, check)
-            for i, key in enumerate(keys)
-            if key.window.voxels
-        ]
-        for cache in caches:
+        self._clouds = samples.open_clouds(self.tier, self.where, self.device)
+        for cache in self.caches:
             cache._reader.require_readable()
         del guard
-        self._fingerprint = fingerprint_of(selections, tables, quotas, self.num_samples, self.shuffle)
         self._ring: Ring | None = None
-        self._place = Place()
-        self._epochs = Epochs()
-        self._begun_as_worker = 0
-        """Iterations, by this process as a worker of a ``DataLoader``."""
-        self._set_in_worker = False
+        self._progress = Progress()
+
+    @property
+    def seed(self) -> int:
+        return self.order.seed
+
+    @property
+    def shuffle(self) -> bool:
+        return self.order.shuffle
+
+    @property
+    def drop_last(self) -> bool:
+        return self.order.drop_last
+
+    @property
+    def return_index(self) -> bool:
+        return self.what.return_index
+
+    @property
+    def verify(self) -> str | None:
+        return self.where.verify
 
     def _steps_of(self, global_batch: int) -> int:
         return steps_of(self.num_samples, global_batch, self.drop_last)
 
     def _settle(self, group_only: bool = False) -> None:
-        """Takes the rank that this process has by now, where none was given. An error where the length that was told
-        before is another one then."""
+        """Looks up the rank of this process if none was given. Raises RuntimeError if ``len`` has returned another
+        length before."""
         share = self._ranks.changed(group_only)
         if share is None:
             return
@@ -253,38 +178,15 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        return self._place.epoch
-
-    @property
-    def _finished(self) -> bool:
-        """Whether the last batch of the epoch was given to somebody who did not ask whether there is another."""
-        return self._place.step == self._num_steps and self._place.resumed_from is None
-
-    @property
-    def _position(self) -> Position:
-        """Where a worker begins that is a copy of this loader."""
-        place = self._place
-        if self._finished:
-            return Position(place.version, place.epoch + 1, 0)
-        return Position(place.version, place.epoch, 0 if place.resumed_from is None else place.step)
-
-    def _set_place(self, epoch: int, step: int, resumed_from: tuple[int, int] | None) -> None:
-        worker = this_worker()
-        self._place = Place(epoch, step, resumed_from, self._place.version + (not worker.is_one))
-        if worker.is_one:
-            self._set_in_worker = True
-            self._epochs.resumed(self._iteration_of(worker), self._position, epoch + (step > 0))
-        else:
-            self._epochs.set(self._position)
+        return self._progress.next.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of which epoch comes next. An epoch that was resumed goes on where that is the one at hand."""
+        """Sets the epoch that the next iteration reads. A resumed epoch keeps its step if it is set again."""
         epoch = whole("epoch", epoch, 0, MOST_EPOCHS)
-        same = epoch == self._place.epoch and not self._finished
-        self._set_place(epoch, self._place.step if same else 0, self._place.resumed_from if same else None)
+        self._progress.set_epoch(epoch, self._num_steps)
 
     def positions(self, step: int) -> tuple[int, int]:
-        """``[begin, end)``: what this rank reads of the order of an epoch. Ranks lie side by side."""
+        """``[begin, end)``: the positions of the epoch's order that this rank reads. Ranks are adjacent."""
         self._settle()
         return self._positions(step)
 
@@ -296,7 +198,7 @@ class Loader:
 
     def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
         """``(offset, scale)`` of each channel of a normalized stream, float64; ``source``: of a mixture. A batch holds
-        ``(x - offset) * scale``, and ``y / scale + offset`` is the way back, for what a policy has learned to say."""
+        ``(x - offset) * scale``; ``y / scale + offset`` converts the output of a policy back."""
         scales = self._reader.scales
         if not 0 <= operator.index(source) < len(scales):
             raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
@@ -310,18 +212,18 @@ class Loader:
         return offset.clone(), scale.clone()
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
-        """Batch ``step`` of an epoch (by default of the one at hand), whatever was read before."""
+        """Batch ``step`` of an epoch (by default the current one), independent of what was read before."""
         step = operator.index(step)
         self._settle(group_only=True)
         if not 0 <= step < self._num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self._num_steps}), got {step}")
-        epoch = self._place.epoch if epoch is None else whole("epoch", epoch, 0, MOST_EPOCHS)
+        epoch = self.epoch if epoch is None else whole("epoch", epoch, 0, MOST_EPOCHS)
         return self._read(step, epoch)
 
     def batch_at(self, step: Any) -> Batch:
-        """The batch of a step that a tensor tells: an int64 tensor without dimensions, on the device of the loader. It
-        counts through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
-        counts it up, every replay reads the next batch, and the host does nothing."""
+        """The batch whose step is in a tensor: int64 without dimensions, on the device of the loader. Steps count
+        through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
+        increments the tensor, every replay reads the next batch without work on the host."""
         fused = self._reader.fused
         if fused is None or self._reader.place != self.device or self._clouds:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
@@ -337,8 +239,8 @@ class Loader:
         with self._reader.watched():
             return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
 
-    def _order(self, epoch: int) -> Order:
-        return self.seed, epoch, self.num_samples, self.shuffle
+    def _order(self, epoch: int) -> OrderKey:
+        return self.order.seed, epoch, self.num_samples, self.order.shuffle
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self._positions(step)
@@ -361,76 +263,64 @@ class Loader:
         yield from map(self._reader.batch_of, self._ring.batches(jobs))
 
     def __iter__(self) -> Iterator[Batch]:
-        """The epoch at hand from its beginning, or from where ``load_state_dict`` said. Then the next is at hand.
+        """The current epoch from its beginning, or from the step of ``load_state_dict``. The next one follows.
 
-        In a worker of torch's ``DataLoader``: every so many steps, so that all workers together read each once; the
-        next epoch in each iteration.
+        In worker k of n of torch's ``DataLoader``: steps k, k + n, ...; every iteration reads the next epoch.
         """
         self._settle()
         worker = this_worker()
-        epoch, step = self._begin_as(worker) if worker.is_one else self._begin()
-        self._place.version += not worker.is_one
+        batch_of_all = (self.batch_size, self._ranks.share.world_size)
+        epoch, step = self._progress.begin(worker, batch_of_all, self._num_steps)
         for batch in self._batches(range(step + worker.id, self._num_steps, worker.num_workers), epoch):
             step = min(step + worker.num_workers, self._num_steps)
-            self._place.epoch, self._place.step = epoch, step
+            self._progress.read(epoch, step)
             yield batch
             if (share := self._ranks.changed(group_only=True)) is not None:
                 raise RuntimeError(
                     f"Loader: this process became rank {share.rank} of {share.world_size} in the middle of an "
                     "iteration: initialize torch.distributed before it, or give rank= and world_size="
                 )
-        self._place.epoch, self._place.step = epoch + 1, 0
-        self._place.version += not worker.is_one
-
-    def _begin(self) -> tuple[int, int]:
-        """Epoch and first step of an iteration."""
-        place = self._place
-        if place.resumed_from is not None:
-            require_same_batch(place.resumed_from, (self.batch_size, self._ranks.share.world_size))
-        version, epoch, step = self._position
-        self._place = Place(epoch, step, None, version)
-        return epoch, step
-
-    def _iteration_of(self, worker: Worker) -> str:
-        return f"{worker.base_seed}/{self._begun_as_worker}"
-
-    def _begin_as(self, worker: Worker) -> tuple[int, int]:
-        """The same in a worker of a ``DataLoader``. Note [Epochs of workers]."""
-        iteration, position = self._iteration_of(worker), self._position
-        self._begun_as_worker += 1
-        if self._set_in_worker:
-            self._set_in_worker = False
-            epoch, step = self._begin()
-            self._epochs.resumed(iteration, position, epoch + 1)
-            return epoch, step
-        epoch, step = self._epochs.begin(iteration, worker.id, position)
-        if step > 0 and self._place.resumed_from is not None:
-            require_same_batch(self._place.resumed_from, (self.batch_size, self._ranks.share.world_size))
-        self._place = Place(epoch, step, None, position.version)
-        return epoch, step
+        self._progress.finish(worker, epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``load_state_dict`` needs to go on after the batch that was given last: small, and plain JSON."""
+        """What ``load_state_dict`` needs to continue after the last returned batch: about 200 bytes of JSON."""
         return {
             "version": 1,
             "fingerprint": self._fingerprint,
             "seed": self.seed,
-            "epoch": self._place.epoch,
-            "step": self._place.step,
+            "epoch": self.epoch,
+            "step": self._progress.next.step,
             "batch_size": self.batch_size,
             "world_size": self.world_size,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another loader of the same data was, on any number of ranks with the same batch in all."""
+        """Continues where another loader of this data stopped, with the same global batch on any number of ranks."""
         check_state(state, self.state_dict(), self._steps_of, self._ranks.known)
-        self._set_place(int(state["epoch"]), int(state["step"]), (int(state["batch_size"]), int(state["world_size"])))
+        batch = (int(state["batch_size"]), int(state["world_size"]))
+        self._progress.resume(int(state["epoch"]), int(state["step"]), batch, self._num_steps)
 
     def as_dataset(self) -> Any:
-        """An ``IterableDataset`` of whole batches, where code insists on a ``DataLoader(dataset, batch_size=None)``."""
+        """An ``IterableDataset`` of whole batches, for code that needs a ``DataLoader(dataset, batch_size=None)``."""
         from .dataset import LoaderDataset
 
         return LoaderDataset(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(self, self._arguments)
+        """Caches, options and position, no rows. The copy opens the same version of the cache, with the same tier and,
+        if it is known, for the same rank, or raises an error."""
+        order, where = self.order, replace(self.where, tier=self.tier)
+        if self._kept is not None:
+            order = replace(order, episodes=self._kept)  # a function may not be picklable
+        if self._ranks.known:
+            order = replace(order, **self._ranks.share._asdict())
+        # A process that this one starts counts epochs with it; any other copy does so by itself.
+        epochs = self._progress.epochs if multiprocessing.context.get_spawning_popen() is not None else None
+        groups = {"what": self.what, "order": order, "where": where}
+        return _copied, (type(self), self._source, self.batch_size, groups, self._progress.next, epochs)
+
+
+def _copied(kind: Any, source: Any, batch_size: int, groups: Any, next_batch: NextBatch, epochs: Epochs | None) -> Any:
+    loader = kind(source, batch_size, **groups)
+    loader._progress = Progress(replace(next_batch), epochs)
+    return loader

@@ -24,6 +24,16 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
+def short_repr(settings: Any) -> str:
+    """Of a dataclass: the fields that differ from their defaults."""
+    shown = []
+    for field in fields(settings):
+        value, default = getattr(settings, field.name), field.default
+        if value is not default and (default is None or value != default):  # an array has no single truth value
+            shown.append(f"{field.name}={value!r}")
+    return f"{type(settings).__name__}({', '.join(shown)})"
+
+
 @dataclass(frozen=True, repr=False)
 class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
@@ -56,6 +66,8 @@ class Window:
     voxels: Voxels | None = None
     tolerance: float | None = None
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         if self.deltas is not None:
             if self.past or self.future or self.rate_hz is not None:
@@ -87,11 +99,6 @@ class Window:
             _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
         if self.tolerance is not None:
             _require_seconds("tolerance", self.tolerance, 0, "be 0 or more seconds")
-
-    def __repr__(self) -> str:
-        """What is not as usual."""
-        given = ((f.name, f.default, getattr(self, f.name)) for f in fields(self))
-        return f"Window({', '.join(f'{name}={value!r}' for name, usual, value in given if value != usual)})"
 
     @property
     def deltas_ns(self) -> tuple[int, ...]:

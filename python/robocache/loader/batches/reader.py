@@ -20,8 +20,8 @@ from .verify import MappedRows
 
 NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
 NOTHING = nullcontext()
-Order = tuple[int, int, int, bool]
-"""seed, epoch, samples of an epoch, shuffle."""
+OrderKey = tuple[int, int, int, bool]
+"""What the order of an epoch is computed from: seed, epoch, samples of an epoch, shuffle."""
 INDEX = ("source_index", "episode_index", "anchor_ns")
 """What ``return_index`` adds to a batch."""
 
@@ -132,21 +132,21 @@ class BatchReader:
             episodes = (*self.episodes, torch.empty(0, dtype=torch.int64, device=self.place))
         return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes)
 
-    def anchors_at(self, order: Order, begin: int, count: int, tables: list[Any] | None = None) -> tuple[Any, Any]:
+    def anchors_at(self, order: OrderKey, begin: int, count: int, tables: list[Any] | None = None) -> tuple[Any, Any]:
         """``(episode, anchor)`` of each sample."""
         tables = self.tables if tables is None else tables
         drawn = self.torch.empty((2, count), dtype=self.torch.int64, device=tables[0][0].device)
         _core.sample_anchors(tables, order, begin, drawn[0], drawn[1])
         return drawn[0], drawn[1]
 
-    def read(self, order: Order, begin: int, count: int) -> list[Any]:
+    def read(self, order: OrderKey, begin: int, count: int) -> list[Any]:
         """``[values, padding, values, padding, ...]`` where batches are computed; then ``INDEX``, if that is wanted."""
         self.touch(order, begin, count)
         if self.fused is not None:
             return self.fused.read(order, begin, count)
         return self.steps.read(order, begin, count)
 
-    def touch(self, order: Order, begin: int, count: int) -> None:
+    def touch(self, order: OrderKey, begin: int, count: int) -> None:
         """Compares checksums of mapped rows before they are read for the first time, where that was asked for."""
         if count and self.mapped is not None and self.is_unchecked:
             self.mapped.touch(self.anchors_at(order, begin, count)[0].cpu())
@@ -198,7 +198,7 @@ class StepByStep:
             {name: tuple(x.to(reader.place) for x in pair) for name, pair in scales.items()} for scales in reader.scales
         ]
 
-    def read(self, order: Order, begin: int, count: int) -> list[Any]:
+    def read(self, order: OrderKey, begin: int, count: int) -> list[Any]:
         episode, anchor = self.reader.anchors_at(order, begin, count, self.tables)
         if count == 0:
             episode, anchor = (x.to(self.reader.place) for x in (episode, anchor))

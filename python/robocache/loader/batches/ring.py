@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..._core import MappingGuard
-from .reader import BatchReader, Order
+from .reader import BatchReader, OrderKey
 
 DEPTH = (3, 6)
 """Batches in pinned memory at once, at least and at most: one is copied, one is read, the others wait for threads."""
@@ -21,8 +21,8 @@ COPIED = 2
 the memory of the device stays the same."""
 ALIGNMENT = 256
 
-Job = tuple[Order, int, int]
-"""Order, first position, number of samples."""
+Job = tuple[OrderKey, int, int]
+"""The key of an order, first position, number of samples."""
 
 
 class Ring:

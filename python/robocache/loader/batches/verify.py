@@ -22,7 +22,7 @@ def check_verify(verify: str | None) -> str:
     return verify
 
 
-def is_checked(verify: str, tier: str) -> bool:
+def is_checked(verify: str | None, tier: str) -> bool:
     """Whether checksums are compared: where rows are copied anyway, unless told otherwise."""
     return verify == "load" or (verify == "auto" and tier != "mmap")
 

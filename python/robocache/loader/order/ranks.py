@@ -23,8 +23,6 @@ class Ranks:
     """
 
     def __init__(self, torch: Any, rank: int | None, world_size: int | None) -> None:
-        if (rank is None) != (world_size is None):
-            raise ValueError(f"Loader: rank and world_size belong together, got {rank} and {world_size}")
         self._num_gpus: Callable[[], int] = torch.cuda.device_count
         self._distributed = torch.distributed if torch.distributed.is_available() else None
         self.given = rank is not None and world_size is not None

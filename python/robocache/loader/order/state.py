@@ -1,9 +1,8 @@
-"""Where a loader is, and whether the state of another one is a place that it can go on from."""
+"""Whether a loader can continue from the state of another one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 SAME = {
@@ -13,18 +12,6 @@ SAME = {
 }
 MOST_EPOCHS = 2**62
 """So that one more is an int64 too."""
-
-
-@dataclass
-class Place:
-    """The batch that comes next."""
-
-    epoch: int = 0
-    step: int = 0
-    resumed_from: tuple[int, int] | None = None
-    """``batch_size`` and ``world_size`` of the state that was loaded, until the loader has gone on from there."""
-    version: int = 0
-    """How often the place was set, rather than reached by reading batches. Note [Epochs of workers]."""
 
 
 def check_state(state: Mapping[str, Any], own: Mapping[str, Any], steps_of: Callable[[int], int], known: bool) -> None:

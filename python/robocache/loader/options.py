@@ -1,0 +1,196 @@
+"""The options of ``Loader`` in three groups: what is in a batch, the order of samples, and where rows are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from ..text import did_you_mean
+from .batches.verify import check_verify
+from .numbers import number, whole
+from .order.selection import Episodes, Split
+from .window import Window, short_repr
+
+
+@dataclass(frozen=True, repr=False)
+class What:
+    """What is in a batch: which streams, at which moments around an anchor, in which form.
+
+    windows: ``{stream: Window(past, future, rate_hz)}``.
+    delta_timestamps: LeRobot's ``{stream: [seconds]}``, instead of ``windows``.
+    normalize: ``{stream: "mean_std" | "min_max" | "quantile" | "unit"}``, with the statistics of the cache; or one of
+        these names: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
+    dtype: of floating and normalized streams: one for all, or ``{stream: dtype}``.
+    return_index: adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
+
+    >>> import robocache
+    >>> robocache.What({"arm": robocache.Window(past=0.1, rate_hz=20)}, normalize="mean_std")
+    What(windows={'arm': Window(past=0.1, rate_hz=20)}, normalize='mean_std')
+    """
+
+    windows: Mapping[str, Window] | None = None
+    delta_timestamps: Mapping[str, Sequence[float]] | None = None
+    normalize: Mapping[str, str | None] | str | None = None
+    dtype: Any = None
+    return_index: bool = False
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        for name in ("windows", "delta_timestamps"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Mapping):
+                raise ValueError(f"Loader: {name} must be a dict of streams, got {given!r}")
+        for name in ("windows", "delta_timestamps", "normalize", "dtype"):
+            given = getattr(self, name)
+            if isinstance(given, Mapping):
+                _set(self, name, dict(given))  # the caller may change a dict later
+        _set(self, "return_index", bool(self.return_index))
+
+
+@dataclass(frozen=True, repr=False)
+class Order:
+    """Which samples an epoch has, in which order they come, and which of them this rank reads.
+
+    anchors: the stream whose rows are the anchors of the samples; None: the first vector stream of the windows.
+    anchor_hz: anchors at this rate, from the first row of that stream to its last, instead of its rows.
+    skip_anchors: ``(first, last)``: how many anchors are left out at both ends of each episode.
+    episodes: numbers of episodes, or a function of an ``Episode`` that returns whether it is kept; None: all.
+    split: ``("train", share)`` or ``("validation", share)`` of the episodes.
+    shuffle: whether samples come in a random order, a different one in each epoch.
+    seed: of that order.
+    drop_last: whether the samples that do not fill a batch of all ranks are left out.
+    rank, world_size: of this process; None: those of ``torch.distributed`` or the launcher, also if the process group
+        is initialized after the loader was constructed.
+
+    >>> import robocache
+    >>> robocache.Order(split=("train", 0.9), seed=3)
+    Order(split=('train', 0.9), seed=3)
+    """
+
+    anchors: str | None = None
+    anchor_hz: float | None = None
+    skip_anchors: tuple[int, int] = (0, 0)
+    episodes: Episodes = None
+    split: Split = None
+    shuffle: bool = True
+    seed: int = 0
+    drop_last: bool = True
+    rank: int | None = None
+    world_size: int | None = None
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        if self.anchor_hz is not None and not 0 < number("anchor_hz", self.anchor_hz) < math.inf:
+            raise ValueError(f"Loader: anchor_hz must be above 0, got {self.anchor_hz}")
+        _set(self, "skip_anchors", _skipped(self.skip_anchors))
+        if isinstance(self.episodes, Iterator):
+            _set(self, "episodes", [*self.episodes])  # several loaders may read them
+        _set(self, "shuffle", bool(self.shuffle))
+        _set(self, "seed", whole("seed", self.seed, 0, 2**64 - 1))
+        _set(self, "drop_last", bool(self.drop_last))
+        if (self.rank is None) != (self.world_size is None):
+            raise ValueError(f"Loader: rank and world_size belong together, got {self.rank} and {self.world_size}")
+
+
+@dataclass(frozen=True, repr=False)
+class Where:
+    """Where rows are kept, and where batches are computed.
+
+    device: of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a ``torch.device``.
+    tier: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None: the fastest one that fits into ``budget_bytes``.
+    budget_bytes: memory for the rows; None: 80 % of what is free, divided by the ranks of this machine.
+    verify: ``"load"`` compares checksums when rows are copied, or for ``mmap`` before rows are read for the first time;
+        ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
+
+    >>> import robocache
+    >>> robocache.Where(device="cuda", tier="pinned")
+    Where(device='cuda', tier='pinned')
+    """
+
+    device: Any = "cpu"
+    tier: str | None = None
+    budget_bytes: int | None = None
+    verify: str | None = "auto"
+
+    __repr__ = short_repr
+
+    def __post_init__(self) -> None:
+        if self.budget_bytes is not None:
+            _set(self, "budget_bytes", whole("budget_bytes", self.budget_bytes, 0, 2**62))
+        _set(self, "verify", check_verify(self.verify))
+
+
+class Options(TypedDict, total=False):
+    """The fields of the groups as keywords of ``Loader``, for editors and type checkers. ``windows`` is a parameter."""
+
+    delta_timestamps: Mapping[str, Sequence[float]] | None
+    normalize: Mapping[str, str | None] | str | None
+    dtype: Any
+    return_index: bool
+
+    anchors: str | None
+    anchor_hz: float | None
+    skip_anchors: tuple[int, int]
+    episodes: Episodes
+    split: Split
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+
+    device: Any
+    tier: str | None
+    budget_bytes: int | None
+    verify: str | None
+
+
+GROUPS = {"what": What, "order": Order, "where": Where}
+T = TypeVar("T", What, Order, Where)
+
+
+def grouped(
+    what: What | None, order: Order | None, where: Where | None, options: Mapping[str, Any]
+) -> tuple[What, Order, Where]:
+    """The three groups of a call: as they were given, or made from keywords."""
+    known = [*GROUPS, *(field.name for kind in GROUPS.values() for field in fields(kind))]
+    for name in options:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise TypeError(f"Loader.__init__() got an unexpected keyword argument {name!r}{near}")
+    return (
+        _group("what", What, what, options),
+        _group("order", Order, order, options),
+        _group("where", Where, where, options),
+    )
+
+
+def _group(name: str, kind: type[T], given: T | None, options: Mapping[str, Any]) -> T:
+    own = {field.name: options[field.name] for field in fields(kind) if field.name in options}
+    if given is None:
+        return kind(**own)
+    if not isinstance(given, kind):
+        raise ValueError(f"Loader: {name} must be of type robocache.{kind.__name__}, got {type(given).__name__}")
+    if own:
+        field, value = next(iter(own.items()))
+        raise ValueError(
+            f"Loader: {field} must be a field of {name}, or a keyword without {name}, got {field}={value!r} and "
+            f"{name}={given!r}"
+        )
+    return given
+
+
+def _set(group: Any, name: str, value: Any) -> None:
+    """In ``__post_init__`` of a frozen dataclass."""
+    object.__setattr__(group, name, value)
+
+
+def _skipped(given: Any) -> tuple[int, int]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"Loader: skip_anchors must be (first, last), two whole numbers, got {given!r}")
+    first, last = (whole("skip_anchors", number, 0, 2**31) for number in given)
+    return first, last
