@@ -109,7 +109,7 @@ def test_progress_is_told_after_each_episode():
         ({"thresholds": {"jitter": "x"}}, r"check: thresholds\['jitter'\] must be a number above 0, got 'x'"),
         ({"thresholds": {"rate": True}}, r"check: thresholds\['rate'\] must be a number above 0, got True"),
         ({"thresholds": {"rate": float("nan")}}, r"check: thresholds\['rate'\] must be a number above 0, got nan"),
-        ({"keep": 0}, "check: keep must be a whole number from 1, got 0"),
+        ({"keep": 0}, "check: keep must be an integer of at least 1, got 0"),
         ({"format": "mcap"}, "check: format and options are for paths"),
         ({"rate_hz": 5}, "check: format and options are for paths"),
     ],

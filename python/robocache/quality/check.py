@@ -60,7 +60,7 @@ def check(
     opened, kept = _open(source, format, options)
     chosen = _choose(opened.specs, streams)
     if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-        raise ValueError(f"check: keep must be a whole number from 1, got {keep!r}")
+        raise ValueError(f"check: keep must be an integer of at least 1, got {keep!r}")
     not_chosen = [LeftOut(name, "not chosen", "streams=") for name in opened.specs if name not in chosen]
     tally = _Tally(Report(os.fspath(opened.path), opened.format, Thresholds.of(thresholds)), chosen, kept, keep)
     if isinstance(opened, Cache):
