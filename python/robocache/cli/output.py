@@ -36,12 +36,12 @@ def in_options(message: str, flags: Mapping[str, str]) -> str:
 
     >>> in_options("ingest: image_size must change a stream", {"image_size": "--image-size"})
     'ingest: --image-size must change a stream'
-    >>> in_options("open: rate_hz must be given for log.zarr", {"format": "--format"})
-    'open: --option rate_hz must be given for log.zarr'
-    >>> in_options("wrist: a video; video=True reads it", {"streams": "--streams"})
-    'wrist: a video; --option video=True reads it'
-    >>> in_options("gripper: not chosen; streams= reads it", {"streams": "--streams"})
-    'gripper: not chosen; --streams reads it'
+    >>> in_options("open: rate_hz is required for log.zarr", {"format": "--format"})
+    'open: --option rate_hz is required for log.zarr'
+    >>> in_options("wrist: a video; pass video=True to read it", {"streams": "--streams"})
+    'wrist: a video; pass --option video=True to read it'
+    >>> in_options("gripper: not selected; pass streams= to read it", {"streams": "--streams"})
+    'gripper: not selected; pass --streams to read it'
     """
     of_source = sorted(option_names() - flags.keys() - {"format"})
 
@@ -56,7 +56,7 @@ def in_options(message: str, flags: Mapping[str, str]) -> str:
         message = re.sub(rf"(?<![\w'\"./-]){name}=(?![\w'\"\[({{])", flag, message)
         if "_" in name:  # "pass skip_incomplete to skip it": not an English word
             message = re.sub(rf"(?<![\w'\"./=-]){name}\b(?!=)", flag, message)
-    for name in of_source:  # "video=True reads it"
+    for name in of_source:  # "pass video=True to read it"
         message = re.sub(rf"(?<![\w'\"./-])(?<!--option ){name}=", f"--option {name}=", message)
     return message
 
