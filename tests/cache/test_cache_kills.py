@@ -85,7 +85,7 @@ def test_ingest_info_and_check_from_the_command_line(source, tmp_path):
     assert [e.index for e in cache] == [0, 1, 2, 7]
     assert "measured Hz" in command("info", out).stdout
     good = command("check", out, "--checksums-only")
-    assert (good.returncode, good.stdout.split(": ")[-1]) == (0, "every checksum is right\n")
+    assert (good.returncode, good.stdout.split(": ")[-1]) == (0, "all checksums match\n")
     told = json.loads(command("check", out, "--checksums-only", "--json").stdout)
     assert told == {"path": str(out), "ok": True, "problems": []}
 

@@ -188,7 +188,7 @@ BAD = {
     "integers that are blended": ({"method": "linear", "dtype": "int32"}, "previous, next, nearest, min or max"),
     "pictures that are blended": (
         {"method": "linear", "kind": "depth", "shape": (2, 2)},
-        "method of kind depth must be one of previous, next, nearest, since it is never blended, got 'linear'",
+        "method of kind depth must be one of previous, next, nearest, because it is never interpolated, got 'linear'",
     ),
     "a period of nothing": ({"period": 0}, "period must be positive and finite, got 0"),
     "a period in words": ({"period": "turn"}, "period must be a number, got 'turn'"),

@@ -30,13 +30,13 @@ def test_the_command_exports_a_cache_and_tells_what_is_lost(cache, tmp_path, cap
     out = tmp_path / "out"
     args = ["--streams", "x.float32=action,depth", "--episodes", "0,2", "--fps", "15", "--method", "action=nearest"]
     assert main.main(["export", str(cache.path), str(out), *args]) == 2  # methods go by the names of the source
-    assert "--method names 'action', which is none of the streams: x.float32, depth" in capsys.readouterr().err
+    assert "--method must name streams among x.float32, depth, got 'action'" in capsys.readouterr().err
     args[-1] = "x.float32=nearest"
     assert main.main(["export", str(cache.path), str(out), *args, "--robot-type", "so100", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["path"], told["fps"], told["episodes"], told["frames"]) == (str(out), 15, 2, 4 + 20)
     assert told["features"] == {"x.float32": "action", "depth": "depth"}
-    assert "x.float32: its own times in 2 episodes; read at 15 Hz by nearest" in told["lost"]
+    assert "x.float32: resampled in 2 episodes, at 15 Hz by nearest" in told["lost"]
     assert told["size_bytes"] == sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
     back = robocache.open(out)
     assert [len(e.streams["action"]) for e in back] == [4, 20]
@@ -47,7 +47,7 @@ def test_without_json_there_is_a_text(cache, tmp_path, capsys):
     assert main.main(["export", str(cache.path), str(tmp_path / "out"), "--streams", "x.uint8=a/b"]) == 0
     text = capsys.readouterr().out
     assert "LeRobot v3.0, 3 episodes, 48 frames at 30 Hz" in text
-    assert "  x.uint8 -> a.b\nlost:\n  x.uint8: named a.b, LeRobot's names have no slash\n" in text
+    assert "  x.uint8 -> a.b\nlost:\n  x.uint8: renamed to a.b: LeRobot names cannot contain slashes\n" in text
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
@@ -212,7 +212,7 @@ def test_the_measured_rate_is_of_the_times_and_not_of_what_is_declared(tmp_path,
     told = json.loads(capsys.readouterr().out)
     assert (told["episodes"], told["measured_episodes"], told["streams"]["actions"]["messages"]) == (3, 1, 10)
     assert main.main(["info", str(tmp_path), "--measure", "0"]) == 0
-    assert "0.000 h in the 0 that were measured" in capsys.readouterr().out
+    assert "0.000 h in 0 measured episodes" in capsys.readouterr().out
     assert (spread(10, 3), spread(3, None), spread(3, 9)) == ([1, 5, 8], [0, 1, 2], [0, 1, 2])
 
 
@@ -260,9 +260,9 @@ def test_dtype_and_size_of_single_streams_are_on_the_command_line_too(tmp_path, 
     [
         (["--dtype", "int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
         (["--dtype", "arm=int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
-        (["--dtype", "=float32"], "must be VALUE, or NAME=VALUE once for a stream, got '=float32'"),
-        (["--dtype", "a=float16,float32"], "must be VALUE, or NAME=VALUE once for a stream, got 'a=float16,float32'"),
-        (["--image-size", "a=2x2,a=3x3"], "must be VALUE, or NAME=VALUE once for a stream, got 'a=2x2,a=3x3'"),
+        (["--dtype", "=float32"], "must be VALUE, or NAME=VALUE with each NAME once, got '=float32'"),
+        (["--dtype", "a=float16,float32"], "must be VALUE, or NAME=VALUE with each NAME once, got 'a=float16,float32'"),
+        (["--image-size", "a=2x2,a=3x3"], "must be VALUE, or NAME=VALUE with each NAME once, got 'a=2x2,a=3x3'"),
         (["--image-size", "a=2"], "must be HEIGHTxWIDTH, like 224x320, got '2'"),
     ],
 )

@@ -46,9 +46,9 @@ def test_a_misspelled_command_option_or_choice_has_a_suggestion(args, near, caps
     ("command", "options", "message"),
     [
         ("ingest", ["--streams", "action"], "has no stream 'action', only actions; did you mean 'actions'?"),
-        ("ingest", ["--dtype", "action=float32"], "--dtype names 'action', which is no stream of the cache; did you"),
+        ("ingest", ["--dtype", "action=float32"], "--dtype must name streams of the cache, got 'action'; did you"),
         ("export", ["--streams", "action"], "has no stream 'action', only actions; did you mean 'actions'?"),
-        ("export", ["--method", "action=mean"], "--method names 'action', which is none of the streams: actions; did"),
+        ("export", ["--method", "action=mean"], "--method must name streams among actions, got 'action'; did"),
         ("check", ["--streams", "action"], "has no stream 'action', only actions; did you mean 'actions'?"),
         ("check", ["--threshold", "gap_facter=3"], "got 'gap_facter'; did you mean 'gap_factor'?"),
         ("info", ["--format", "calvn"], "open: --format must be one of"),
@@ -59,12 +59,12 @@ def test_a_misspelled_command_option_or_choice_has_a_suggestion(args, near, caps
         (
             "ingest",
             ["--image-size", "8x8"],
-            "--image-size must change a stream, got (8, 8), and no stream has pictures",
+            "--image-size must change at least one stream, got (8, 8), but no stream has images",
         ),
         (
             "ingest",
             ["--image-size", "actions=8x8"],
-            "--image-size names 'actions', which is of kind vector, no picture",
+            "--image-size must name image or depth streams, got 'actions' of kind vector",
         ),
         ("export", ["--max-gap-s", "-1"], "--max-gap-s must be above 0, got -1.0"),
     ],

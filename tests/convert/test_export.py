@@ -43,7 +43,7 @@ def test_a_lerobot_dataset_through_a_cache_and_back_is_itself(version, tmp_path,
     assert back.metadata["info"]["robot_type"] == "so100"
     assert [s.names for s in back.specs.values()] == [s.names for s in source.specs.values()]
     assert digest_of(back) == digest_of(source)
-    assert done.lost == ["meta of 3 episodes", "metadata of the dataset"]
+    assert done.lost == ["meta of 3 episodes is not stored", "metadata of the dataset is not stored"]
 
 
 def digest_of(source):
@@ -138,16 +138,16 @@ def test_every_format_is_exported_as_align_says(name, tmp_path, rng):
 def test_what_is_lost_is_told(tmp_path, rng):
     lost = robocache.export(multirate(rng), tmp_path / "out", fps=25, max_gap_s=0.05).lost
     for line in (
-        "half: float32, LeRobot has no bfloat16; the values are the same",
-        "/imu/orientation: named imu.orientation, LeRobot's names have no slash",
-        "grip: rows of shape (1,), not ()",
-        "1 episodes have no task; LeRobot needs one, and has an empty text",
-        "1 episodes do not begin at 0; LeRobot's do, when they began is lost",
-        "/imu/orientation: its own times in 1 episodes; read at 25 Hz by slerp_xyzw",
+        "half: stored as float32: LeRobot has no bfloat16; the values are unchanged",
+        "/imu/orientation: renamed to imu.orientation: LeRobot names cannot contain slashes",
+        "grip: stored with rows of shape (1,) instead of ()",
+        "1 episodes have no task; stored with an empty one, which LeRobot requires",
+        "1 episodes do not start at time 0; the start time is not stored",
+        "/imu/orientation: resampled in 1 episodes, at 25 Hz by slerp_xyzw",
     ):
         assert line in lost, line
     assert any(
-        line.startswith("grip: ") and line.endswith("held or in gaps, LeRobot cannot mark them") for line in lost
+        line.startswith("grip: ") and line.endswith("held or in gaps; LeRobot cannot mark them") for line in lost
     )
     assert not any(line.startswith("joints: ") and "gaps" in line for line in lost)
 
@@ -171,10 +171,10 @@ def test_the_span_is_where_all_streams_have_rows_or_all_of_it(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "export: fps must be given where streams have no rate or several, got none, 30, 500"),
+        ({}, ValueError, "export: fps is required if streams have no rate or different rates, got rates none, 30, 500"),
         ({"fps": 0}, ValueError, "export: fps must be a rate in Hz above 0, got 0"),
         ({"fps": "30"}, ValueError, "export: fps must be a rate in Hz above 0, got '30'"),
-        ({"fps": 1e-7, "streams": ["arm"]}, ValueError, "export: episode 0: fps must be 1e-06 at least, got 1e-07"),
+        ({"fps": 1e-7, "streams": ["arm"]}, ValueError, "export: episode 0: fps must be at least 1e-06, got 1e-07"),
         ({"fps": 30, "span": "both"}, ValueError, "export: span must be one of overlap, all, got 'both'"),
         ({"fps": 30, "streams": ["leg"]}, ValueError, "export: the source has no stream 'leg'"),
         ({"fps": 30, "streams": {"arm": "index"}}, ValueError, "feature of 'arm' must not be named 'index'"),
@@ -183,17 +183,29 @@ def test_the_span_is_where_all_streams_have_rows_or_all_of_it(tmp_path):
             ValueError,
             "'arm' and 'force' would both be named 'a.b'",
         ),
-        ({"fps": 30, "streams": ["/lidar"]}, ValueError, "export: there is no stream that LeRobot can hold"),
-        ({"fps": 30, "methods": {"leg": "linear"}}, ValueError, "export: methods names 'leg', which is none of"),
+        ({"fps": 30, "streams": ["/lidar"]}, ValueError, "export: no stream can be a LeRobot feature"),
+        (
+            {"fps": 30, "methods": {"leg": "linear"}},
+            ValueError,
+            "export: methods must name streams among .*, got 'leg'",
+        ),
         (
             {"fps": 30, "methods": {"camera/wrist": "linear"}},
             ValueError,
-            "since pictures are never blended, got 'linear'",
+            "because images are never interpolated, got 'linear'",
         ),
         ({"fps": 30, "max_gap_s": 0}, ValueError, "export: max_gap_s must be above 0, got 0"),
         ({"fps": 30, "episodes": [9]}, ValueError, "export: episodes must be from 0 to 4, got 9"),
-        ({"fps": 30, "format": "mcap"}, ValueError, "export: format and options are for paths"),
-        ({"fps": 30}, robocache.FormatError, "export: episode 2: stream 'arm' has no rows; streams= or episodes="),
+        (
+            {"fps": 30, "format": "mcap"},
+            ValueError,
+            "export: format and options must not be given for a source that is already open",
+        ),
+        (
+            {"fps": 30},
+            robocache.FormatError,
+            "export: episode 2: stream 'arm' has no rows; leave it out with streams= or episodes=",
+        ),
         ({"fps": 1e5, "streams": ["arm"]}, robocache.FormatError, "frames at 100000 Hz: too many"),
     ],
 )

@@ -102,8 +102,8 @@ def test_another_size_is_another_cache_for_resume(tmp_path):
         (224, r"ingest: image_size must be \(height, width\), whole numbers from 1 to 65536, got 224"),
         ((0, 4), r"whole numbers from 1 to 65536, got \(0, 4\)"),
         ((2.5, 4), r"whole numbers from 1 to 65536, got \(2\.5, 4\)"),
-        ({"leg": (2, 2)}, "ingest: image_size names 'leg', which is no stream of the cache"),
-        ({"arm": (2, 2)}, "ingest: image_size names 'arm', which is of kind vector, no picture"),
+        ({"leg": (2, 2)}, "ingest: image_size must name streams of the cache, got 'leg'"),
+        ({"arm": (2, 2)}, "ingest: image_size must name image or depth streams, got 'arm' of kind vector"),
     ],
 )
 def test_bad_sizes_are_refused_before_anything_is_written(size, message, tmp_path):

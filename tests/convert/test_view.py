@@ -109,7 +109,7 @@ def test_rows_too_long_for_series_are_tensors(tmp_path):
         ({"fps": 0}, ValueError, "view: fps must be a rate in Hz above 0, got 0"),
         ({"episodes": [7]}, ValueError, "view: episodes must be from 0 to 4, got 7"),
         ({"streams": ["leg"]}, ValueError, "view: the source has no stream 'leg'"),
-        ({"methods": {"leg": "linear"}}, ValueError, "view: methods names 'leg', which is none of"),
+        ({"methods": {"leg": "linear"}}, ValueError, "view: methods must name streams among .*, got 'leg'"),
     ],
 )
 def test_bad_calls_are_refused_and_leave_no_file(options, error, message, tmp_path):
@@ -154,7 +154,9 @@ def test_a_writer_that_stalled_is_waited_for_while_the_file_grows_and_the_file_r
     forgotten = []
     monkeypatch.setattr(rerun.RecordingStream, "flush", flush)
     monkeypatch.setattr("robocache.convert.view.Shown.forget", lambda self: forgotten.append(True))
-    with pytest.raises(OSError, match=r"view: .*x\.rrd: not all could be written, the disk may be full: Flush timed"):
+    with pytest.raises(
+        OSError, match=r"view: .*x\.rrd: the recording is incomplete, the disk may be full: Flush timed"
+    ):
         robocache.view(two_rates(0), save=tmp_path / "x.rrd")
     assert len(calls) > grows  # the true writer, behind it, may make the file grow as well
     assert forgotten == [True]

@@ -103,15 +103,15 @@ def test_progress_is_told_after_each_episode():
     [
         ({"streams": ["leg"]}, "check: the source has no stream 'leg', only arm, force"),
         ({"streams": "arm"}, "check: streams must be a list of names, got 'arm'"),
-        ({"streams": []}, "check: streams must have a name at least, got none"),
+        ({"streams": []}, "check: streams must name at least one stream, got none"),
         ({"thresholds": {"gaps": 1}}, "check: thresholds must have keys among gap_factor, .*, got 'gaps'"),
         ({"thresholds": {"jitter": 0}}, r"check: thresholds\['jitter'\] must be a number above 0, got 0"),
         ({"thresholds": {"jitter": "x"}}, r"check: thresholds\['jitter'\] must be a number above 0, got 'x'"),
         ({"thresholds": {"rate": True}}, r"check: thresholds\['rate'\] must be a number above 0, got True"),
         ({"thresholds": {"rate": float("nan")}}, r"check: thresholds\['rate'\] must be a number above 0, got nan"),
-        ({"keep": 0}, "check: keep must be a whole number from 1, got 0"),
-        ({"format": "mcap"}, "check: format and options are for paths"),
-        ({"rate_hz": 5}, "check: format and options are for paths"),
+        ({"keep": 0}, "check: keep must be an integer of at least 1, got 0"),
+        ({"format": "mcap"}, "check: format and options must not be given for a source that is already open"),
+        ({"rate_hz": 5}, "check: format and options must not be given for a source that is already open"),
     ],
 )
 def test_a_bad_call_is_a_value_error_that_names_argument_rule_and_value(options, message):

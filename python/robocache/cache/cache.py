@@ -73,7 +73,7 @@ def check_details(where: str, details: dict[str, JSON]) -> None:
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise _core.FormatError(f"{where}: {key} must be of type {kind[-1].__name__}, got {str(value)[:80]!r}")
     if any(not isinstance(name, str) for name in details.get("names") or ()):
-        raise _core.FormatError(f"{where}: names must be texts, got {str(details['names'])[:80]}")
+        raise _core.FormatError(f"{where}: names must be strings, got {str(details['names'])[:80]}")
 
 
 class Cache:
@@ -203,7 +203,7 @@ class Cache:
 def _reopened(path: Path, generation: int, identity: str) -> Cache:
     cache = Cache(path)
     if (cache.generation, cache._identity()) != (generation, identity):
-        raise _core.FormatError(f"{path}: generation {generation} is gone; there is {cache.generation} now")
+        raise _core.FormatError(f"{path}: generation {generation} was replaced by generation {cache.generation}")
     return cache
 
 
@@ -236,7 +236,7 @@ class CacheWriter:
         self.path = absolute(path)
         self.specs = dict(specs)
         if not self.specs:
-            raise ValueError("CacheWriter: specs must have a stream at least, got none")
+            raise ValueError("CacheWriter: specs must have at least one stream, got none")
         streams = [
             (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
             for name, spec in self.specs.items()

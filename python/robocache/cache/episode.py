@@ -65,7 +65,7 @@ class StreamSpec:
         try:
             self.name.encode()
         except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
-            raise ValueError(f"StreamSpec: name must be text that UTF-8 can hold, got {self.name!r}") from None
+            raise ValueError(f"StreamSpec: name must be valid UTF-8 text, got {self.name!r}") from None
         if any(size < 0 for size in self.shape):
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
         if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
@@ -113,8 +113,8 @@ def _check_reading(spec: StreamSpec, method: Method, period: float | None) -> No
     """By the contract of ``align``, for a call without rows."""
     if method is not None and spec.kind != "vector" and method not in FRAMES:
         raise ValueError(
-            f"StreamSpec: method of kind {spec.kind} must be one of {', '.join(FRAMES)}, since it is never blended, "
-            f"got {method!r}"
+            f"StreamSpec: method of kind {spec.kind} must be one of {', '.join(FRAMES)}, because it is never "
+            f"interpolated, got {method!r}"
         )
     nothing = np.empty(0, np.int64)
     values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
@@ -175,7 +175,7 @@ class EpisodeStream:
             raise ValueError(f"EpisodeStream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
         if (self.spec.kind == "points") != (self.offsets is not None):
             raise ValueError(
-                f"EpisodeStream: {name} is of kind {self.spec.kind}; offsets belong to points, and only to them"
+                f"EpisodeStream: {name} is of kind {self.spec.kind}; only kind points has offsets, and requires them"
             )
         if self.offsets is None:
             if len(values) != len(times):
@@ -238,7 +238,7 @@ class LeftOut:
     option: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.reason}" + (f"; {self.option} reads it" if self.option else "")
+        return f"{self.name}: {self.reason}" + (f"; pass {self.option} to read it" if self.option else "")
 
     def to_json(self) -> dict[str, JSON]:
         return {"name": self.name, "reason": self.reason, "option": self.option}

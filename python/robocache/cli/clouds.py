@@ -1,6 +1,6 @@
-"""Made-up point clouds and depth images, and the bytes a call on them must move: for the profiler and the benchmarks.
+"""Synthetic point clouds and depth images for the profiler and the benchmarks.
 
-All of them are in a box of BOX_M meters around the origin, where a sensor stands in a room.
+All are in a box of BOX_M meters around the origin, where a sensor stands in a room.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 BOX_M = 12.8
 CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")
 ROOM_M = (11.86, 8.94, 2.92)
-ROOM_ON_FACES_M = (12.0, 9.0, 3.0)  # its walls lie on faces of cells of 0.1 m, where only rounding decides the cell
-BOXES = (  # furniture: the lower and the upper corner
+ROOM_ON_FACES_M = (12.0, 9.0, 3.0)  # walls lie on cell faces of a 0.1 m grid, so rounding decides the cell
+BOXES = (  # furniture: lower and upper corner
     ((1.5, 1.0, -1.5), (3.0, 2.2, -0.6)),
     ((-4.0, -3.5, -1.5), (-3.2, -1.5, 0.8)),
     ((2.0, -3.0, -1.5), (2.6, -2.4, 1.5)),
@@ -24,7 +24,7 @@ RINGS = 64
 
 
 def make_cloud(kind: str, num_points: int, device: str = "cpu") -> Tensor:
-    """(N, 3) float32. lidar: the order of a spinning sensor, ring by ring at each heading; shuffled: those points."""
+    """(N, 3) float32. lidar: in the order of a spinning sensor, ring by ring per heading; shuffled: the same points."""
     if kind == "uniform":
         return (torch.rand(num_points, 3, device=device) - 0.5) * BOX_M
     if kind == "sphere":
@@ -40,7 +40,7 @@ def make_cloud(kind: str, num_points: int, device: str = "cpu") -> Tensor:
 
 
 def scan_room(num_points: int, device: str = "cpu") -> Tensor:
-    """What a spinning LiDAR of RINGS beams sees of a room with furniture, with 5 mm of noise."""
+    """A scan of a furnished room by a spinning LiDAR with RINGS beams and 5 mm of noise."""
     number = torch.arange(num_points, device=device)
     headings = math.ceil(num_points / RINGS)
     heading = (number // RINGS).float() * (2 * math.pi / headings)
@@ -51,7 +51,7 @@ def scan_room(num_points: int, device: str = "cpu") -> Tensor:
 
 
 def hit_distance(rays: Tensor, eye: Tensor, room_m: tuple[float, float, float] = ROOM_M) -> Tensor:
-    """How far each ray (N, 3) goes from the eye until a wall or a box stops it."""
+    """Distance along each ray (N, 3) from the eye to the first wall or box."""
     half = torch.tensor(room_m, device=rays.device) / 2
     walls = torch.where(rays > 0, half - eye, -half - eye) / torch.where(rays == 0, -1e-9, rays)
     nearest = walls.amin(1)
@@ -66,8 +66,8 @@ def hit_distance(rays: Tensor, eye: Tensor, room_m: tuple[float, float, float] =
 def make_depth(
     num_views: int, height: int, width: int, device: str = "cpu", room_m: tuple[float, float, float] = ROOM_M
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Views of the room from its middle, turned step by step: depth (V, H, W) uint16 millimeters with some pixels not
-    measured, intrinsics (3, 3), pose (V, 4, 4), camera to room."""
+    """Views from the middle of the room in all directions: depth (V, H, W) uint16 millimeters (0: not measured),
+    intrinsics (3, 3), pose (V, 4, 4) from camera to room."""
     focal = 0.9 * width
     intrinsics = torch.tensor([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]], device=device)
     v, u = torch.meshgrid(torch.arange(height, device=device), torch.arange(width, device=device), indexing="ij")
@@ -79,7 +79,7 @@ def make_depth(
         forward, right, down = (math.cos(a), math.sin(a), 0.0), (math.sin(a), -math.cos(a), 0.0), (0.0, 0.0, -1.0)
         turn = torch.tensor([right, down, forward], device=device).T
         pose[i, :3, :3] = turn
-        rays = beam.reshape(-1, 3) @ turn.T  # length 1 along the axis of the camera: distance is depth
+        rays = beam.reshape(-1, 3) @ turn.T  # unit length along the camera axis: distance is depth
         meters = hit_distance(rays, torch.zeros(3, device=device), room_m).reshape(height, width)
         depth[i] = (meters * 1000).int()
     depth[torch.rand(depth.shape, device=device) < 0.02] = 0
@@ -87,7 +87,7 @@ def make_depth(
 
 
 def grid_of(num_cells: int) -> dict[str, Any]:
-    """The box as a cube of cells: arguments of ``voxelize_pointcloud``."""
+    """Grid arguments of ``voxelize_pointcloud`` for the box, with ``num_cells`` along each axis."""
     low = -BOX_M / 2
     return {"grid_min": (low, low, low), "voxel_size": BOX_M / num_cells, "grid_size": (num_cells,) * 3}
 

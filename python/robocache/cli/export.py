@@ -17,7 +17,7 @@ from ..convert.view import view
 from ..ops.types import Method
 from ..text import escaped
 from .ingest import add_source_options, numbers, show_progress, stream_map
-from .output import failed, left_out_text, say
+from .output import failed, left_out_text, print_escaped
 
 Commands = Any
 """What ``add_subparsers`` returns."""
@@ -25,34 +25,35 @@ Commands = Any
 
 def add_commands(commands: Commands) -> None:
     add = commands.add_parser("export", help="write a cache or a dataset as a LeRobot v3.0 dataset")
-    add.add_argument("source", type=Path, help="a cache, or a dataset in a format that robocache.open knows")
-    add.add_argument("out", type=Path, help="the folder of the LeRobot dataset; must not exist")
-    add.add_argument("--fps", type=float, help="frames a second; the streams' rate where they have the same")
-    add.add_argument("--span", choices=SPANS, default=SPANS[0], help="frames where all streams have rows, or any")
-    add.add_argument("--max-gap-s", type=float, metavar="S", help="count frames that are in longer gaps")
-    add.add_argument("--skip-incomplete", action="store_true", help="skip episodes without a frame, do not stop there")
-    add.add_argument("--robot-type", help="for info.json")
+    add.add_argument("source", type=Path, help="cache or dataset, in any format that robocache.open reads")
+    add.add_argument("out", type=Path, help="new folder for the LeRobot dataset; must not exist")
+    add.add_argument("--fps", type=float, help="frames per second (default: the streams' common rate)")
+    add.add_argument("--span", choices=SPANS, default=SPANS[0], help="frames where all streams have rows, or any has")
+    add.add_argument("--max-gap-s", type=float, metavar="S", help="count frames in gaps longer than S seconds as lost")
+    add.add_argument("--skip-incomplete", action="store_true", help="skip episodes without frames instead of failing")
+    add.add_argument("--robot-type", help="robot_type in info.json")
     add_choices(add, "all")
-    add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
+    add.add_argument("--json", action="store_true", help="print the result as JSON, without a progress bar")
     add.set_defaults(run=run_export, flags=add.flags())
 
     look = commands.add_parser("view", help="show episodes in the Rerun viewer")
-    look.add_argument("source", type=Path, help="a cache, or a dataset in a format that robocache.open knows")
+    look.add_argument("source", type=Path, help="cache or dataset, in any format that robocache.open reads")
     look.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a recording instead of opening the viewer")
-    look.add_argument("--fps", type=float, help="rate of the aligned streams; that of the slowest stream unless given")
+    look.add_argument("--fps", type=float, help="rate of the aligned streams (default: the slowest stream's)")
     add_choices(look, "the first")
-    look.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
+    look.add_argument("--json", action="store_true", help="print the result as JSON, without a progress bar")
     look.set_defaults(run=run_view, flags=look.flags())
 
 
 def add_choices(parser: argparse.ArgumentParser, episodes: str) -> None:
-    parser.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to take; B is called C")
-    parser.add_argument("--episodes", type=numbers, metavar="0-3,7", help=f"episodes to take: {episodes}")
-    parser.add_argument("--method", type=way, action="append", default=[], metavar="STREAM=METHOD", help="of align")
+    parser.add_argument("--streams", type=stream_map, metavar="A,B=C", help="select streams; B=C renames B to C")
+    parser.add_argument("--episodes", type=numbers, metavar="0-3,7", help=f"select episodes (default: {episodes})")
+    methods = "align method of a stream; repeatable"
+    parser.add_argument("--method", type=method_for, action="append", default=[], metavar="STREAM=METHOD", help=methods)
     add_source_options(parser)
 
 
-def way(text: str) -> tuple[str, Method]:
+def method_for(text: str) -> tuple[str, Method]:
     """``"force=mean"``; or ``"pose=[[0,3,\"linear\"],[3,6,\"angle\"]]"``, ranges of channels as JSON."""
     name, found, method = text.rpartition("=")
     if not found or not name or not method:
@@ -60,7 +61,7 @@ def way(text: str) -> tuple[str, Method]:
     if not method.startswith("["):
         return name, method
     try:
-        return name, [(int(begin), int(end), str(way)) for begin, end, way in json.loads(method)]
+        return name, [(int(begin), int(end), str(kind)) for begin, end, kind in json.loads(method)]
     except (ValueError, TypeError):
         raise argparse.ArgumentTypeError(f"must be STREAM=[[begin,end,METHOD],...], got {text!r}") from None
 
@@ -82,7 +83,7 @@ def run_export(args: argparse.Namespace) -> int:
         result = dataclasses.asdict(done) | {"path": str(done.path), "seconds": round(time.perf_counter() - begin, 3)}
         print(json.dumps(result, indent=1))
     else:
-        say(text_of(done, args.flags))
+        print_escaped(text_of(done, args.flags))
     return 0
 
 
@@ -113,5 +114,5 @@ def run_view(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result, indent=1))
     else:
-        say(f"{len(shown)} episodes sent to {where}")
+        print_escaped(f"{len(shown)} episodes written to {where}")
     return 0

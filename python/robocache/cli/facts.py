@@ -1,4 +1,4 @@
-"""What there is to say of a dataset or a cache: streams, rates as declared and as measured, hours, sizes."""
+"""Summary of a dataset or a cache: streams, declared and measured rates, hours, sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Measured:
         self.episodes = 0
         self.duration_ns = 0
         self.streams = {name: [0, 0, 0] for name in source.specs}
-        """Messages, intervals between them, and the nanoseconds these take."""
+        """Number of messages, number of intervals, and total duration of the intervals in ns."""
 
     def add(self, episode: Episode) -> None:
         times = {name: s.times for name, s in episode.streams.items() if name in self.streams and len(s)}
@@ -37,7 +37,7 @@ class Measured:
         self.episodes += 1
 
     def add_cache(self, cache: Cache) -> None:
-        """All of it, shard by shard; no values are read."""
+        """Adds all episodes, shard by shard. Reads times, no values."""
         for shard in range(cache.num_shards):
             begins, ends = [], []
             for stream, sums in enumerate(self.streams.values()):
@@ -45,7 +45,7 @@ class Measured:
                 begin, end = offsets[:-1], offsets[1:]
                 some = end > begin
                 if len(times) != int(offsets[-1]) or bool((end < begin).any()) or int(offsets[0]) != 0:
-                    raise FormatError(f"{cache.path}: offsets are damaged; see robocache check")
+                    raise FormatError(f"{cache.path}: offsets are damaged; run robocache check for details")
                 first, last = np.full(len(begin), np.iinfo(np.int64).max), np.full(len(begin), np.iinfo(np.int64).min)
                 first[some], last[some] = times[begin[some]], times[end[some] - 1]
                 begins.append(first)
@@ -61,16 +61,16 @@ class Measured:
 
 
 def difference(ends: NDArray[np.int64], begins: NDArray[np.int64]) -> int:
-    """The sum of all ends - begins, in Python's integers: int64 cannot hold what lies between two of its ends."""
+    """The sum of all ends - begins, in Python integers: the difference of two int64 may overflow int64."""
     return int(sum(ends.tolist()) - sum(begins.tolist()))
 
 
 def facts(
     source: Source, measure: int | None = None, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
-    """Of a cache all is measured. A dataset has to be read for that: all, or ``measure`` episodes spread over it.
+    """Measures all episodes of a cache. Of a dataset, reads all episodes, or ``measure`` episodes evenly spread.
 
-    ``hours`` are those of the episodes that were measured; ``measured_episodes`` says how many that were.
+    ``hours`` is the total of the measured episodes; ``measured_episodes`` is their number.
     """
     result: dict[str, Any] = {"path": str(source.path), "format": source.format, "episodes": len(source)}
     streams: dict[str, dict[str, Any]] = {
@@ -94,15 +94,15 @@ def facts(
     return result | {"streams": streams, "left_out": [entry.to_json() for entry in left_out_of(source)]}
 
 
-def spread(count: int, wanted: int | None) -> list[int]:
-    """Numbers from 0 on, below ``count``, evenly spread: all, or as many as wanted."""
-    if wanted is None or wanted >= count:
+def spread(count: int, num_chosen: int | None) -> list[int]:
+    """``num_chosen`` numbers in [0, count), evenly spread; all of them if it is None."""
+    if num_chosen is None or num_chosen >= count:
         return list(range(count))
-    return [(2 * i + 1) * count // (2 * wanted) for i in range(wanted)]
+    return [(2 * i + 1) * count // (2 * num_chosen) for i in range(num_chosen)]
 
 
 def size_of(source: Source) -> int | None:
-    """Bytes of the files of a dataset; None where a source does not say which these are."""
+    """Total bytes of a dataset's files; None if the source has no list of files."""
     files = getattr(source, "files", None)
     return sum(path.stat().st_size for path in files()) if callable(files) else None
 
@@ -110,7 +110,7 @@ def size_of(source: Source) -> int | None:
 def table(result: dict[str, Any]) -> str:
     head = f"{result['path']}: {result['format']}, {result['episodes']} episodes, {len(result['streams'])} streams"
     part = result["measured_episodes"] < result["episodes"]
-    head += f", {result['hours']:.3f} h" + (f" in the {result['measured_episodes']} that were measured" if part else "")
+    head += f", {result['hours']:.3f} h" + (f" in {result['measured_episodes']} measured episodes" if part else "")
     if result["bytes"] is not None:
         head += f", {result['bytes'] / (1 << 20):.1f} MiB"
     if "shards" in result:

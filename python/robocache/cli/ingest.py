@@ -16,7 +16,7 @@ from .._core import FormatError
 from ..cache.cache import SHARD_BYTES
 from ..convert.ingest import FLOATS, ingest, open_source
 from .facts import facts, table
-from .output import failed, left_out_text, say
+from .output import failed, left_out_text, print_escaped
 
 T = TypeVar("T")
 Commands = Any
@@ -28,12 +28,12 @@ def stream_map(text: str) -> dict[str, str]:
     """``"arm,wrist_cam=camera"`` as {name in the source: name in the cache}."""
     pairs = [part.split("=", 1) for part in text.split(",")]
     if not all(name for pair in pairs for name in pair):
-        raise argparse.ArgumentTypeError(f"must be NAME or NAME=NEW, with commas between, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be NAME or NAME=NEW, separated by commas, got {text!r}")
     return {pair[0]: pair[-1] for pair in pairs}
 
 
 def numbers(text: str) -> Iterator[int]:
-    """``"0-3,7"`` as 0, 1, 2, 3, 7; one after the other, since a range may be far longer than the dataset."""
+    """``"0-3,7"`` as 0, 1, 2, 3, 7. Lazy, because a range may be far longer than the dataset."""
     ranges = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -41,13 +41,13 @@ def numbers(text: str) -> Iterator[int]:
             raise argparse.ArgumentTypeError(f"must be numbers and ranges like 0-3,7, got {text!r}")
         begin, end = int(first), int(last or first)
         if end < begin:
-            raise argparse.ArgumentTypeError(f"must be ranges that do not go back, got {part!r}")
+            raise argparse.ArgumentTypeError(f"must be increasing ranges, got {part!r}")
         ranges.append(range(begin, end + 1))
     return itertools.chain(*ranges)
 
 
 def option(text: str) -> tuple[str, Any]:
-    """``"rate_hz=20"``: the value as JSON where it is JSON, True, False and None also as Python has them, else text."""
+    """``"rate_hz=20"``: the value parsed as JSON or as Python's True, False or None; otherwise the text itself."""
     name, found, value = text.partition("=")
     if not found or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
@@ -74,7 +74,7 @@ def float_dtype(text: str) -> str:
 
 
 def by_stream(one: Callable[[str], T]) -> Callable[[str], T | dict[str, T]]:
-    """``"X"`` as what ``one`` makes of it, for all streams; ``"arm=X,cam=Y"`` as {name in the cache: that}."""
+    """``"X"`` as ``one("X")``, for all streams; ``"arm=X,cam=Y"`` as {name in the cache: ``one`` of its value}."""
 
     def parse(text: str) -> T | dict[str, T]:
         if "=" not in text:
@@ -82,7 +82,7 @@ def by_stream(one: Callable[[str], T]) -> Callable[[str], T | dict[str, T]]:
         pairs = [part.rpartition("=") for part in text.split(",")]
         names = {name for name, _, _ in pairs}
         if "" in names or len(names) < len(pairs):
-            raise argparse.ArgumentTypeError(f"must be VALUE, or NAME=VALUE once for a stream, got {text!r}")
+            raise argparse.ArgumentTypeError(f"must be VALUE, or NAME=VALUE with each NAME once, got {text!r}")
         return {name: one(value) for name, _, value in pairs}
 
     return parse
@@ -100,37 +100,35 @@ def megabytes(text: str) -> int:
 
 def add_commands(commands: Commands) -> None:
     add = commands.add_parser("ingest", help="convert a dataset into a cache")
-    add.add_argument("source", type=Path, help="a dataset in a format that robocache.open knows, or a cache")
-    add.add_argument("out", type=Path, help="the folder of the cache")
-    add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B is called C in the cache")
-    dtypes = f"how floating streams are stored, all or some (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
+    add.add_argument("source", type=Path, help="dataset, in any format that robocache.open reads, or a cache")
+    add.add_argument("out", type=Path, help="folder of the cache")
+    add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B=C renames B to C")
+    dtypes = f"stored dtype of floating-point streams, for all or by name (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
     add.add_argument("--dtype", type=by_stream(float_dtype), help=dtypes)
-    sizes = "height x width of images and depth, all or some (A=HxW,B=HxW)"
+    sizes = "resize images and depth to height x width, for all or by name (A=HxW,B=HxW)"
     add.add_argument("--image-size", type=by_stream(image_size), metavar="HxW", help=sizes)
-    add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep")
-    add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="size of a shard: 64")
-    add.add_argument("--resume", action="store_true", help="continue where an ingest with the same options stopped")
+    add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep (default: all)")
+    add.add_argument("--shard-mib", type=megabytes, default=SHARD_BYTES, metavar="MIB", help="shard size (default: 64)")
+    add.add_argument("--resume", action="store_true", help="continue an interrupted ingest with the same options")
     add_source_options(add)
-    add.add_argument("--json", action="store_true", help="the result as JSON, and no progress")
+    add.add_argument("--json", action="store_true", help="print the result as JSON, without a progress bar")
     add.set_defaults(run=run_ingest, flags=add.flags())
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", help="of the source; found by looking unless given")
-    parser.add_argument(
-        "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the format"
-    )
+    parser.add_argument("--format", help="format of the source (default: detect)")
+    options = "option of the format; repeatable; docs/formats.md lists them"
+    parser.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help=options)
 
 
 def add_measure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--measure", type=count, metavar="N", help="read N episodes of a dataset for its rates and hours, not all"
-    )
+    measured = "read only N episodes of a dataset to measure rates and hours (default: all)"
+    parser.add_argument("--measure", type=count, metavar="N", help=measured)
 
 
 def count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}")
     return int(text)
 
 
@@ -149,7 +147,7 @@ def print_note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """In the place of ``warnings.showwarning``: a user of a command needs no line of ours."""
+    """Replaces ``warnings.showwarning``: command-line users do not need a source line."""
     print(f"robocache ingest: note: {message}", file=sys.stderr)
 
 
@@ -173,7 +171,7 @@ def run_ingest(args: argparse.Namespace) -> int:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Of a path: a cache, or a dataset in any format."""
+    """Describes a cache or a dataset."""
     try:
         source = open_source(args.path, args.format, dict(args.option), "info")
         result = facts(source, args.measure, None if args.json else show_progress)
@@ -189,4 +187,4 @@ def show_facts(result: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(result, indent=1))
     else:
-        say("\n".join([table(result), *left_out_text(result["left_out"], args.flags)]))
+        print_escaped("\n".join([table(result), *left_out_text(result["left_out"], args.flags)]))

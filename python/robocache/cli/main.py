@@ -1,6 +1,6 @@
-"""The command ``robocache``. Exit codes: 0 done; 1 asked for something that failed; 2 cannot run here, or bad usage.
+"""The command ``robocache``. Exit codes: 0 done; 1 failed; 2 bad usage, or a requirement is missing.
 
-130 after Ctrl-C, and 141 where nobody reads the output any more, as a shell reports them of other tools.
+130 after Ctrl-C and 141 after a broken pipe, as a shell reports these signals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import _core
 from ..install import check_installation, print_installation_info
 from . import check, export, ingest
-from .output import say
+from .output import print_escaped
 from .parser import Parser
 from .profile import ProfileError, Spec, VoxelSpec, profile, table
 
@@ -25,7 +25,10 @@ METHODS = (
     "linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max",
 )  # fmt: skip
 MODES = ("occupancy", "count", "sum", "mean", "min", "max")
-CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")  # clouds.CLOUDS, which needs torch
+CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")  # same as clouds.CLOUDS, whose module needs torch
+
+
+CASE = "rows, samples, targets, channels (default: 4096,512,1024,64)"
 
 
 def positive(text: str) -> int:
@@ -34,7 +37,7 @@ def positive(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
     return number
 
 
@@ -45,46 +48,52 @@ def shape(text: str) -> tuple[int, int, int, int]:
     except ValueError:
         numbers = []
     if len(numbers) != 4 or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"must be B,S,T,D, four whole numbers from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be B,S,T,D, four integers of at least 1, got {text!r}")
     num_rows, num_samples, num_targets, num_channels = numbers
     return num_rows, num_samples, num_targets, num_channels
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="robocache", description="RoboCache from the command line.")
+    parser = Parser(prog="robocache", description="Convert, check, export, view and profile robot datasets.")
     parser.add_argument("--version", action="version", version=f"robocache {_core.version()}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    info = commands.add_parser("info", help="what is installed and works here; of a path: what is in the dataset")
-    info.add_argument("path", type=Path, nargs="?", help="a cache, or a dataset in a format that robocache.open knows")
+    info = commands.add_parser("info", help="describe the installation or, with a path, a dataset")
+    info.add_argument("path", type=Path, nargs="?", help="cache or dataset, in any format that robocache.open reads")
     ingest.add_measure(info)
     ingest.add_source_options(info)
-    info.add_argument("--json", action="store_true", help="as JSON")
+    info.add_argument("--json", action="store_true", help="print JSON")
     info.set_defaults(run=run_info, flags=info.flags())
     ingest.add_commands(commands)
     check.add_commands(commands)
     export.add_commands(commands)
 
-    profiles = commands.add_parser("profile", help="hardware counters of an op's CUDA kernels; needs a GPU and ncu")
+    profiles = commands.add_parser(
+        "profile", help="measure hardware counters of an op's CUDA kernels; needs a GPU and ncu"
+    )
     ops = profiles.add_subparsers(metavar="op", required=True)
-    align = ops.add_parser("align", help="resample_trajectories on made-up trajectories, under Nsight Compute")
-    align.add_argument("--case", type=shape, default=(4096, 512, 1024, 64), metavar="B,S,T,D", help="4096,512,1024,64")
+    align = ops.add_parser("align", help="profile resample_trajectories on synthetic trajectories with Nsight Compute")
+    align.add_argument("--case", type=shape, default=(4096, 512, 1024, 64), metavar="B,S,T,D", help=CASE)
     align.add_argument("--dtype", choices=("bfloat16", "float16", "float32", "float64"), default="bfloat16")
     align.add_argument("--times-dtype", choices=("float32", "float64", "int64"), default="float32")
     align.add_argument("--method", choices=METHODS, default="linear")
     align.add_argument("--order", choices=("ramp", "random"), default="ramp", help="evenly spaced or random times")
-    align.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="files go here")
+    align.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="output folder")
     align.add_argument("--json", action="store_true", help="print JSON instead of a table")
     align.set_defaults(run=run_profile_align)
 
-    voxelize = ops.add_parser("voxelize", help="voxelize_pointcloud on made-up clouds, under Nsight Compute")
+    voxelize = ops.add_parser("voxelize", help="profile voxelize_pointcloud on synthetic clouds with Nsight Compute")
     voxelize.add_argument("--cloud", choices=CLOUDS, default="uniform")
-    voxelize.add_argument("--points", type=positive, default=1_000_000, metavar="N", help="1000000")
-    voxelize.add_argument("--cells", type=positive, default=128, metavar="N", help="of each axis: 128")
+    voxelize.add_argument(
+        "--points", type=positive, default=1_000_000, metavar="N", help="number of points (default: 1000000)"
+    )
+    voxelize.add_argument(
+        "--cells", type=positive, default=128, metavar="N", help="cells along each axis (default: 128)"
+    )
     voxelize.add_argument("--mode", choices=MODES, default="occupancy")
-    voxelize.add_argument("--dtype", help="of the grid: int32, for features float32")
-    voxelize.add_argument("--channels", type=positive, default=16, metavar="F", help="features of a point: 16")
+    voxelize.add_argument("--dtype", help="dtype of the grid (default: int32; float32 for features)")
+    voxelize.add_argument("--channels", type=positive, default=16, metavar="F", help="features per point (default: 16)")
     voxelize.add_argument("--deterministic", action="store_true")
-    voxelize.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="files go here")
+    voxelize.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="output folder")
     voxelize.add_argument("--json", action="store_true", help="print JSON instead of a table")
     voxelize.set_defaults(run=run_profile_voxelize)
     return parser
@@ -125,13 +134,13 @@ def run_profile(spec: Spec | VoxelSpec, args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that cannot be printed is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a name that cannot be printed must not fail the command
     try:
         try:
             args = make_parser().parse_args(argv)
             code: int = args.run(args)
         finally:
-            print(end="", flush=True)  # now, and not when Python ends; without an output nothing
+            print(end="", flush=True)  # flush now, not at exit; no effect if stdout is closed
     except KeyboardInterrupt:
         print("robocache: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -142,11 +151,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop_output()
         unnamed = error.filename is None and error.strerror is not None
         what = f"cannot write the output: {error.strerror}" if unnamed else error
-        say(f"robocache: {what}", sys.stderr)
+        print_escaped(f"robocache: {what}", sys.stderr)
         return 1
     return code
 
 
 def drop_output() -> None:
-    """What is still buffered has nowhere to go; Python would try once more at its end, and complain."""
+    """Discards buffered output, which Python would otherwise try to write again at exit, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The parser of the command line: suggestions for misspelled words, and which option sets which argument."""
+"""Command-line parser: suggestions for misspelled words, and the option of each Python argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ..text import did_you_mean, escaped_lines
 
 ALIASES = {"methods": "method", "thresholds": "threshold", "shard_bytes": "shard_mib"}
-"""{argument in Python: the option's name where it is another one}"""
+"""{Python argument: name of the option}, where the two differ."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         return flags | {name: flags[dest] for name, dest in ALIASES.items() if dest in flags}
 
     def options(self) -> Iterator[str]:
-        """All options, also those of the commands."""
+        """All options, including those of the commands."""
         for action in self._actions:
             yield from action.option_strings
             if isinstance(action, argparse._SubParsersAction):
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuses here what is unknown: the usage that is printed is then that of the command."""
+        """Rejects unknown arguments here, so that the usage of the command is printed."""
         result, unknown = super().parse_known_args(args, namespace)
         if unknown:
             wrong = next((arg for arg in unknown if arg.startswith("-")), unknown[0])

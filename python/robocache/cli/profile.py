@@ -1,4 +1,4 @@
-"""``robocache profile``: runs an op under Nsight Compute, and says what its kernels did with the memory they moved."""
+"""``robocache profile``: runs an op under Nsight Compute and compares its DRAM traffic with the minimum."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ COLUMNS = (
     "of at most", "registers", "issue %",
 )  # fmt: skip
 NOTE = (
-    "Medians of the launches, each with caches flushed before it (ncu's way). Formula: {formula}, each once. An output "
-    "that fits the L2 cache may reach DRAM after its kernel has ended, and then counts less than the formula."
+    "Medians over the launches; ncu flushes the caches before each launch. Formula: {formula}, each counted once. If "
+    "the output fits in the L2 cache, part of it is written to DRAM after the kernel ends and is not counted."
 )
 
 
@@ -52,12 +52,12 @@ NSIGHT = Path("/opt/nvidia/nsight-compute")
 
 
 class ProfileError(Exception):
-    """Why there is no profile, in words for the user."""
+    """The op cannot be profiled; the message is for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One call of ``resample_trajectories``, (B, S, T, D) and kinds, profiled ``calls`` times."""
+    """One call of ``resample_trajectories``, profiled ``calls`` times. ``case``: (B, S, T, D)."""
 
     case: tuple[int, int, int, int]
     dtype: str
@@ -89,7 +89,7 @@ class VoxelSpec:
     calls: int = 5
 
     op: ClassVar[str] = "voxelize"
-    kernels: ClassVar[str] = "."  # with those of libraries that a call launches
+    kernels: ClassVar[str] = "."  # all kernels, including those of libraries
     formula: ClassVar[str] = "points and features, the grid"
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class VoxelSpec:
 
 
 def find_ncu() -> str:
-    """ncu of the PATH, of CUDA, or of a Nsight Compute beside it."""
+    """Path of ncu: on the PATH, in CUDA_HOME, or in a Nsight Compute installation."""
     found = shutil.which("ncu")
     places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "ncu"]
     places += sorted(NSIGHT.glob("*/ncu"), reverse=True)
@@ -112,7 +112,7 @@ def find_ncu() -> str:
 
 
 def require_tools() -> str:
-    """Where ncu is; raises where it, a GPU or PyTorch is missing."""
+    """Path of ncu. Raises ProfileError if ncu, a GPU or PyTorch is missing."""
     cuda = _core.cuda_status()
     if not cuda["available"]:
         raise ProfileError(f"needs a GPU: {cuda['reason']}")
@@ -145,10 +145,12 @@ def profile(spec: Spec | VoxelSpec, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = log.read_text() if log.exists() else ""
     if done.returncode != 0 or not facts.exists():
-        raise ProfileError(f"ncu ended with code {done.returncode}:\n{last_words(text, done.stdout, done.stderr)}")
+        raise ProfileError(f"ncu exited with code {done.returncode}:\n{last_lines(text, done.stdout, done.stderr)}")
     launches = parse_ncu(text)
     if not launches:
-        raise ProfileError(f"ncu saw no kernel named {spec.kernels}:\n{last_words(text, done.stdout, done.stderr)}")
+        raise ProfileError(
+            f"ncu profiled no kernel that matches {spec.kernels}:\n{last_lines(text, done.stdout, done.stderr)}"
+        )
     moved = json.loads(facts.read_text())
     facts.unlink()
     result = summarize(launches, moved, spec.formula)
@@ -161,21 +163,21 @@ def profile(spec: Spec | VoxelSpec, folder: Path) -> dict[str, Any]:
     return result
 
 
-def last_words(*texts: str) -> str:
-    """The lines that say what went wrong: ncu's errors, else the last ones."""
+def last_lines(*texts: str) -> str:
+    """The error lines of ncu; without errors, the last lines."""
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "==ERROR==" in line or "Error" in line]
-    return "\n".join("  " + line.strip() for line in (errors or lines)[-6:]) or "  it said nothing"
+    return "\n".join("  " + line.strip() for line in (errors or lines)[-6:]) or "  (no output)"
 
 
 # ---- ncu's table -----------------------------------------------------------------------------------------------------
 
 
 def parse_ncu(text: str) -> list[dict[str, Any]]:
-    """The launches in what ``ncu --csv --page raw`` writes: {"kernel": name, "time_s": …, …}, in base units.
+    """Parses the output of ``ncu --csv --page raw`` into launches: {"kernel": name, "time_s": …, …}, in base units.
 
-    Before the table come lines of ncu (``==PROF== …``) and of the program; after its header a row of units. Numbers may
-    have thousands separators; what a GPU cannot count is ``n/a`` and becomes None.
+    Lines of ncu (``==PROF== …``) and of the program precede the table; a row of units follows its header. Numbers may
+    have thousands separators. A counter that the GPU lacks is ``n/a`` and becomes None.
     """
     rows = csv.reader(line for line in text.splitlines() if line.startswith('"'))
     header: list[str] = next((row for row in rows if "Kernel Name" in row), [])
@@ -223,7 +225,7 @@ def short_name(name: str) -> str:
 
 
 def summarize(launches: Iterable[dict[str, Any]], moved: dict[str, Any], what: str = Spec.formula) -> dict[str, Any]:
-    """Medians per kernel, and their DRAM bytes against the bytes that must move."""
+    """Medians per kernel, and the ratio of their DRAM bytes to the minimum."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for launch in launches:
         by_name.setdefault(launch["kernel"], []).append(launch)
@@ -241,7 +243,7 @@ def summarize(launches: Iterable[dict[str, Any]], moved: dict[str, Any], what: s
 
 
 def table(result: dict[str, Any]) -> str:
-    """The kernels as a table, with what must move below it."""
+    """The kernels as a table, followed by the minimum traffic."""
 
     def cell(x: float | None, scale: float = 1.0, digits: int = 1) -> str:
         return "n/a" if x is None else f"{x * scale:.{digits}f}"
@@ -257,23 +259,23 @@ def table(result: dict[str, Any]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
              for row in rows]  # fmt: skip
-    must = f"must move: {result['read_bytes'] / 1e6:.2f} MB read, {result['written_bytes'] / 1e6:.2f} MB written"
+    must = f"minimum traffic: {result['read_bytes'] / 1e6:.2f} MB read, {result['written_bytes'] / 1e6:.2f} MB written"
     return "\n".join([*lines, "", must, *result["notes"]])
 
 
 def draw(result: dict[str, Any], title: str, path: Path) -> str | None:
-    """The roofline of instructions: these kernels hardly calculate, so what they issue is what can keep them from the
-    speed of memory. Returns why there is no picture, or None."""
+    """Draws an instruction roofline: these kernels do little arithmetic, so the instruction issue rate is the other
+    limit besides memory bandwidth. Returns the reason if there is no plot, else None."""
     try:
         import matplotlib
     except ImportError:
-        return "no roofline picture: matplotlib is not installed"
+        return "no roofline plot: matplotlib is not installed"
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     points = [p for p in (roofline(k) for k in result["kernels"]) if p is not None]
     if not points:
-        return "no roofline picture: ncu did not count what it needs"
+        return "no roofline plot: ncu did not report the required counters"
     bandwidth, issue = (max(p[key] for p in points) for key in ("peak_bytes_per_s", "peak_inst_per_s"))
     knee = issue / bandwidth
     figure, ax = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
@@ -293,7 +295,7 @@ def draw(result: dict[str, Any], title: str, path: Path) -> str | None:
 
 
 def roofline(kernel: dict[str, Any]) -> dict[str, Any] | None:
-    """Where a kernel is, and the two peaks its percentages imply; None where ncu counted too little."""
+    """A kernel's point, and the two peaks that its percentages imply; None if a counter is missing."""
     needed = ("time_s", "dram_pct", "dram_read_bytes", "dram_written_bytes", "instructions", "issue_pct")
     if any(not kernel[key] for key in needed if key != "dram_written_bytes") or kernel["dram_written_bytes"] is None:
         return None

@@ -1,6 +1,6 @@
-"""Made-up inputs, and the bytes a call on them must move: what the profiler and the benchmarks run on.
+"""Synthetic inputs for the profiler and the benchmarks, and the minimum memory traffic of a call on them.
 
-``python -m robocache.cli.workload SPEC RESULT`` is the process that ``robocache profile`` watches.
+``python -m robocache.cli.workload SPEC RESULT`` is the process that ``robocache profile`` runs under ncu.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 UNIX_NS = 1_700_000_000_000_000_000
 READS = {"previous": (0, 0), "nearest": (0, 0), "next": (-1, 1), "cubic": (1, 2)}
-"""Rows a method reads, as (before, after) the left one; every other method that interpolates reads (0, 1)."""
+"""Rows that a method reads, as (before, after) the left row; other interpolating methods read (0, 1)."""
 WINDOWS = ("mean", "min", "max")
 WARM_CALLS = 20
 
 
 def make_fractions(num_rows: int, num_times: int, order: str, device: str = "cpu") -> Tensor:
-    """(B, N) float64 rising in (0, 1). ramp: even; random: as sorted uniform; jitter: even ±30 %."""
+    """(B, N) float64 increasing in (0, 1). ramp: evenly spaced; random: sorted uniform; jitter: even ±30 %."""
     gaps = torch.ones(num_rows, num_times + 1, dtype=torch.float64, device=device)
     if order == "random":
         gaps.exponential_().add_(1e-3)
@@ -35,13 +35,13 @@ def make_fractions(num_rows: int, num_times: int, order: str, device: str = "cpu
 
 
 def as_times(seconds: Tensor, dtype: str) -> Tensor:
-    """float64 seconds as the times of a log: int64 nanoseconds of a Unix time, or float seconds."""
+    """float64 seconds as timestamps of a log: int64 Unix nanoseconds, or float seconds."""
     return (seconds * 1e9).long() + UNIX_NS if dtype == "int64" else seconds.to(getattr(torch, dtype))
 
 
 def make_times(num_rows: int, num_times: int, dtype: str, order: str, span_s: float, inset: float = 0.0,
                device: str = "cpu") -> Tensor:  # fmt: skip
-    """(B, N) rising times over [inset, 1 - inset] of the span."""
+    """(B, N) increasing times over [inset, 1 - inset] of the span."""
     fractions = make_fractions(num_rows, num_times, order, device)
     return as_times((inset + fractions * (1 - 2 * inset)) * span_s, dtype)
 
@@ -63,7 +63,7 @@ def make_inputs(shape: tuple[int, int, int, int], dtype: str, times_dtype: str, 
 
 
 def touched_rows(times: Tensor, targets: Tensor, before: int = 0, after: int = 1) -> int:
-    """How many different source rows the targets need: left - before … left + after."""
+    """Number of distinct source rows that the targets need: left - before … left + after."""
     left = torch.searchsorted(times, targets, right=True).sub_(1)
     seen = torch.zeros(times.shape, dtype=torch.bool, device=times.device)
     for step in range(-before, after + 1):
@@ -76,14 +76,14 @@ def size_of(*tensors: Tensor) -> int:
 
 
 def moved_bytes(values: Tensor, times: Tensor, targets: Tensor, method: str = "linear") -> tuple[int, int]:
-    """The fewest bytes (read, written): different rows the method needs, all times, all targets; the output."""
+    """Minimum bytes (read, written): distinct rows that the method needs, all times, all targets; the output."""
     row_bytes = values.shape[2] * values.element_size()
     rows = times.numel() if method in WINDOWS else touched_rows(times, targets, *READS.get(method, (0, 1)))
     return rows * row_bytes + size_of(times, targets), targets.numel() * row_bytes
 
 
 def run_voxelize(spec: dict[str, Any], device: str) -> dict[str, Any]:
-    """The same for ``voxelize_pointcloud``."""
+    """Same as ``run``, for ``voxelize_pointcloud``."""
     import robocache
 
     from .clouds import grid_of, make_cloud
@@ -105,7 +105,7 @@ def run_voxelize(spec: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def run(spec: dict[str, Any], device: str) -> dict[str, Any]:
-    """Makes the case of ``spec``, calls it ``spec["calls"]`` times inside a profiler range; says what must move."""
+    """Calls the op of ``spec`` ``spec["calls"]`` times inside a profiler range; returns the minimum traffic."""
     import robocache
 
     values, times, targets = make_inputs(spec["case"], spec["dtype"], spec["times_dtype"], spec["order"], device)

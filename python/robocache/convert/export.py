@@ -122,7 +122,8 @@ def export(
             times, why = times_of(episode, position, used, rate, span)
             if why and not skip_incomplete:
                 raise FormatError(
-                    f"export: episode {position}: {why}; streams= or episodes= leave it out, skip_incomplete skips it"
+                    f"export: episode {position}: {why}; leave it out with streams= or episodes=, or pass "
+                    "skip_incomplete to skip it"
                 )
             if not why:
                 columns: dict[str, Column] = {}
@@ -136,7 +137,7 @@ def export(
             if progress is not None:
                 progress(done, len(positions))
         if not writer.episodes:
-            raise FormatError("export: there is no episode with a frame")
+            raise FormatError("export: no episode has a frame")
         writer.finish()
     size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
     features = {old: spec.name for old, spec in plan.items()}
@@ -154,7 +155,7 @@ def times_of(
         if not len(episode.streams.get(name, ())):
             return nothing, f"stream {name!r} has no rows"
     times = frame_times([episode.streams[name] for name in specs], rate_hz, span, f"export: episode {position}")
-    return times, "" if len(times) else "its streams have no time in common"
+    return times, "" if len(times) else "its streams do not overlap in time"
 
 
 def column_at(
@@ -181,26 +182,26 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
     """What becomes of a stream, with lines for what does not come back."""
     name = wanted.strip("/").replace("/", ".")
     if name != wanted:
-        lost.append(f"{spec.name}: named {name}, LeRobot's names have no slash")
+        lost.append(f"{spec.name}: renamed to {name}: LeRobot names cannot contain slashes")
     shape, dtype, kind = spec.shape or (1,), spec.dtype, spec.kind
     if kind == "image" and not (dtype == "uint8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)))):
         kind = "vector"
     if kind == "depth" and (dtype != "uint16" or len(shape) != 2):
         kind = "vector"
     if kind != spec.kind:
-        lost.append(f"{spec.name}: numbers, since {dtype} {spec.kind} of shape {shape} has no PNG")
+        lost.append(f"{spec.name}: stored as numbers: PNG cannot hold {dtype} {spec.kind} of shape {shape}")
     if kind == "image" and len(shape) == 2:
         shape = (*shape, 1)
     if dtype == "bfloat16":
         dtype = "float32"
-        lost.append(f"{spec.name}: float32, LeRobot has no bfloat16; the values are the same")
+        lost.append(f"{spec.name}: stored as float32: LeRobot has no bfloat16; the values are unchanged")
     if shape != spec.shape:
-        lost.append(f"{spec.name}: rows of shape {shape}, not {spec.shape}")
+        lost.append(f"{spec.name}: stored with rows of shape {shape} instead of {spec.shape}")
     beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
     if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
         beside.insert(0, "unit")
     if beside:
-        lost.append(f"{spec.name}: {', '.join(beside)} of the stream")
+        lost.append(f"{spec.name}: not stored: {', '.join(beside)}")
     names = spec.names if kind == "vector" else None
     return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
 
@@ -208,14 +209,14 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
 def check_names(plan: Mapping[str, StreamSpec], homeless: Iterable[LeftOut]) -> None:
     if not plan:
         why = "; ".join(str(entry) for entry in homeless)
-        raise ValueError(f"export: there is no stream that LeRobot can hold: {why}")
+        raise ValueError(f"export: no stream can be a LeRobot feature: {why}")
     seen: dict[str, str] = {}
     for old, spec in plan.items():
         if not spec.name or spec.name in AUTOMATIC:
-            raise ValueError(f"export: the feature of {old!r} must not be named {spec.name!r}; streams= renames it")
+            raise ValueError(f"export: the feature of {old!r} must not be named {spec.name!r}; rename it with streams=")
         if spec.name in seen:
             raise ValueError(
-                f"export: {seen[spec.name]!r} and {old!r} would both be named {spec.name!r}; streams= renames"
+                f"export: {seen[spec.name]!r} and {old!r} would both be named {spec.name!r}; rename one with streams="
             )
         seen[spec.name] = old
 
@@ -224,8 +225,8 @@ def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
     if fps is None:
         rates = sorted({spec.rate_hz for spec in specs.values()}, key=lambda rate: rate or 0.0)
         if len(rates) != 1 or rates[0] is None:
-            told = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
-            raise ValueError(f"export: fps must be given where streams have no rate or several, got {told}")
+            listed = ", ".join("none" if rate is None else f"{rate:g}" for rate in rates)
+            raise ValueError(f"export: fps is required if streams have no rate or different rates, got rates {listed}")
         return float(rates[0])
     if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
         raise ValueError(f"export: fps must be a rate in Hz above 0, got {fps!r}")
@@ -293,19 +294,19 @@ class Tally:
 
     def lines(self, rate: float, ways: Mapping[str, Method]) -> list[str]:
         counts = {
-            f"{self.no_task} episodes have no task; LeRobot needs one, and has an empty text": self.no_task,
-            f"{self.several_tasks} episodes have several tasks; each has its first one now": self.several_tasks,
-            f"{self.began} episodes do not begin at 0; LeRobot's do, when they began is lost": self.began,
-            f"meta of {self.meta} episodes": self.meta,
-            "metadata of the dataset": self.metadata,
+            f"{self.no_task} episodes have no task; stored with an empty one, which LeRobot requires": self.no_task,
+            f"{self.several_tasks} episodes have several tasks; only the first is stored": self.several_tasks,
+            f"{self.began} episodes do not start at time 0; the start time is not stored": self.began,
+            f"meta of {self.meta} episodes is not stored": self.meta,
+            "metadata of the dataset is not stored": self.metadata,
         }
         lines = [text for text, number in counts.items() if number]
         for name, number in self.moved.items():
             if number:
                 way = ways[name] or "align's default method"
-                lines.append(f"{name}: its own times in {number} episodes; read at {rate:g} Hz by {way}")
+                lines.append(f"{name}: resampled in {number} episodes, at {rate:g} Hz by {way}")
         return lines + [
-            f"{name}: {number} frames are held or in gaps, LeRobot cannot mark them"
+            f"{name}: {number} frames are held or in gaps; LeRobot cannot mark them"
             for name, number in self.invalid.items()
             if number
         ]

@@ -30,7 +30,7 @@ def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Met
     """How ``align`` reads the stream: as given, else as the stream says."""
     if given is not None and spec.kind in ("image", "depth") and given not in FRAMES:
         raise ValueError(
-            f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, since pictures are never blended, "
+            f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, because images are never interpolated, "
             f"got {given!r}"
         )
     return spec.align_method if given is None else given
@@ -41,7 +41,7 @@ def check_methods(methods: Mapping[str, Method] | None, specs: Mapping[str, Stre
     for name in methods or {}:
         if name not in specs:
             near = did_you_mean(str(name), specs)
-            raise ValueError(f"{op}: methods names {name!r}, which is none of the streams: {', '.join(specs)}{near}")
+            raise ValueError(f"{op}: methods must name streams among {', '.join(specs)}, got {name!r}{near}")
     return {name: method_of(spec, (methods or {}).get(name), op) for name, spec in specs.items()}
 
 
@@ -56,7 +56,7 @@ def frame_times(streams: Iterable[EpisodeStream], rate_hz: float, span: str, whe
     if end < begin:
         return np.empty(0, np.int64)
     if rate_hz < MIN_RATE_HZ:
-        raise ValueError(f"{where}: fps must be {MIN_RATE_HZ:g} at least, got {rate_hz!r}")
+        raise ValueError(f"{where}: fps must be at least {MIN_RATE_HZ:g}, got {rate_hz!r}")
     count = int(Fraction(end - begin) * Fraction(rate_hz).limit_denominator(10**6) / SECOND_NS) + 2
     if count > MAX_FRAMES or end - begin > MAX_SPAN_NS:
         raise FormatError(

@@ -87,18 +87,18 @@ def ingest(
     for what, by_name in (("dtype", dtype), ("image_size", image_size)):
         if isinstance(by_name, Mapping) and (unknown := [name for name in by_name if name not in specs]):
             near = did_you_mean(unknown[0], specs)
-            raise ValueError(f"ingest: {what} names {unknown[0]!r}, which is no stream of the cache{near}")
+            raise ValueError(f"ingest: {what} must name streams of the cache, got {unknown[0]!r}{near}")
     if image_size is not None:
         specs = resized_specs(specs, image_size)
     positions = range(len(opened)) if episodes is None or callable(episodes) else check_episodes(episodes, len(opened))
-    asked = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
+    stored = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
     if image_size is not None:
-        asked["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
+        stored["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
     identity = identity_of(opened)
     if resume:
         require_identity(identity, episodes)
-    decides = [identity, getattr(opened, "open_options", "{}"), asked, kept]
+    decides = [identity, getattr(opened, "open_options", "{}"), stored, kept]
     fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest() if identity else ""
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
@@ -108,7 +108,7 @@ def ingest(
         problem = str(error).removeprefix("CacheWriter: ")
         if isinstance(streams, Mapping) or not problem.startswith("stream "):
             raise  # a name that the user chose, or an option
-        raise FormatError(f"ingest: {opened.path}: {problem}; streams= renames it, or leaves it out") from None
+        raise FormatError(f"ingest: {opened.path}: {problem}; rename it or leave it out with streams=") from None
     blamed = BlameSource(opened) if isinstance(source, str | os.PathLike) else contextlib.nullcontext()
     changed = False
     one_by_one = not callable(episodes)  # a function is given all of an episode
@@ -124,17 +124,17 @@ def ingest(
             if progress is not None:
                 progress(done + 1, len(positions))
         if not len(writer):
-            raise ValueError(f"ingest: episodes must keep an episode at least, got none of {len(opened)}")
+            raise ValueError(f"ingest: episodes must keep at least one episode, got none of {len(opened)}")
         if identity_of(opened) != identity:
             changed = True
             raise FormatError(
-                f"ingest: {opened.path} changed during the ingest, so nothing was committed; run it again when nobody "
-                "writes to the source"
+                f"ingest: {opened.path} changed during the ingest, so nothing was committed; run it again when no "
+                "process writes to the source"
             )
-        told = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": identity}
+        origin = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": identity}
         left_out = [entry.to_json() for entry in all_left_out(opened, chosen, len(writer))]
         with blamed:
-            return writer.commit({"source": told | {"metadata": opened.metadata}, "left_out": left_out})
+            return writer.commit({"source": origin | {"metadata": opened.metadata}, "left_out": left_out})
     finally:
         writer._release()
         if changed:  # some of its shards may be of either state
@@ -157,7 +157,7 @@ def open_source(
 ) -> Source:
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
-            raise ValueError(f"{op}: format and options are for paths; this source is open already")
+            raise ValueError(f"{op}: format and options must not be given for a source that is already open")
         return source
     from ..sources import open as open_path
 
@@ -169,9 +169,9 @@ def nothing_to_read(source: Source) -> str:
     if source.specs:
         return f"{source.path} has no episodes"
     reasons = left_out_of(source)
-    told = "".join(f"\n  {entry}" for entry in reasons[:MOST_REASONS])
+    listed = "".join(f"\n  {entry}" for entry in reasons[:MOST_REASONS])
     more = f"\n  and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
-    return f"{source.path} has no stream that can be read" + (f"; left out:{told}{more}" if reasons else "")
+    return f"{source.path} has no stream that can be read" + (f"; left out:{listed}{more}" if reasons else "")
 
 
 def all_left_out(
@@ -179,9 +179,9 @@ def all_left_out(
 ) -> list[LeftOut]:
     """What the source leaves out, then ``more``, then the streams and the episodes that the caller did not choose."""
     entries = [*left_out_of(source), *more]
-    entries += [LeftOut(name, "not chosen", "streams=") for name in source.specs if name not in chosen]
+    entries += [LeftOut(name, "not selected", "streams=") for name in source.specs if name not in chosen]
     if num_episodes < len(source):
-        entries.append(LeftOut(f"{len(source) - num_episodes} of {len(source)} episodes", "not chosen", "episodes="))
+        entries.append(LeftOut(f"{len(source) - num_episodes} of {len(source)} episodes", "not selected", "episodes="))
     return entries
 
 
@@ -201,21 +201,21 @@ def identity_of(source: Source) -> str:
     try:
         return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
     except OSError as error:
-        raise FormatError(f"ingest: {source.path}: cannot look at its files: {error}") from error
+        raise FormatError(f"ingest: {source.path}: cannot read its files: {error}") from error
 
 
 def require_identity(identity: str, episodes: Episodes) -> None:
     """Without it nothing tells whether the rows that are there are those of this source and of these options."""
     if not identity:
         raise ValueError(
-            "ingest: resume must have a source whose fingerprint() is not empty, since nothing else tells whether the "
-            "cache comes from it; give the source a fingerprint (a version, or sizes and times of its files), or take "
-            "resume=False to start over"
+            "ingest: resume must have a source whose fingerprint() is not empty, because the fingerprint identifies "
+            "the source of a cache; give the source a fingerprint (a version, or sizes and modification times of its "
+            "files), or pass resume=False to start over"
         )
     if callable(episodes):
         raise ValueError(
-            "ingest: resume must have episodes as numbers, since nothing tells whether a function is the same one; "
-            "take episodes=[i for i, e in enumerate(source) if keep(e)], or resume=False to start over"
+            "ingest: resume must have episodes as numbers, because functions cannot be compared; "
+            "pass episodes=[i for i, e in enumerate(source) if keep(e)], or resume=False to start over"
         )
 
 
@@ -248,7 +248,7 @@ def choose_streams(
         raise ValueError(f"{op}: streams must be a list of names or a dict, got {streams!r}")
     wanted = dict(streams) if isinstance(streams, Mapping) else {name: name for name in streams}
     if not wanted:
-        raise ValueError(f"{op}: streams must name a stream at least, got none")
+        raise ValueError(f"{op}: streams must name at least one stream, got none")
     reasons = {left.name: left for left in left_out}
     for name in wanted:
         if name not in specs and name in reasons:
@@ -257,7 +257,7 @@ def choose_streams(
             near = did_you_mean(str(name), specs)
             raise ValueError(f"{op}: the source has no stream {name!r}, only {', '.join(specs) or 'none'}{near}")
     if len(set(wanted.values())) < len(wanted):
-        raise ValueError(f"{op}: streams must give every stream a name of its own")
+        raise ValueError(f"{op}: streams must give each stream a unique name")
     return {old: wanted[old] for old in specs if old in wanted}
 
 
@@ -277,7 +277,7 @@ def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> l
             raise ValueError(f"{op}: episodes must be from 0 to {count - 1}, got {i}")
         numbers.append(i)
     if not numbers:
-        raise ValueError(f"{op}: episodes must name an episode at least, got none")
+        raise ValueError(f"{op}: episodes must name at least one episode, got none")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{op}: episodes must not name an episode twice")
     return numbers
@@ -291,19 +291,21 @@ def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source)
             where = label(episode.index) if callable(label) else f"{source.path}: episode {episode.index}"
             raise FormatError(
                 f"ingest: {where} has the stream {name!r}, which the source did not have when it was opened; "
-                "streams= that names the streams to keep leaves it out"
+                "to leave it out, name the streams to keep with streams="
             )
 
 
-def asked_dtype(spec: StreamSpec, name: str, dtype: Dtype) -> str | None:
+def chosen_dtype(spec: StreamSpec, name: str, dtype: Dtype) -> str | None:
     return dtype.get(name) if isinstance(dtype, Mapping) else dtype if spec.dtype in FLOATS else None
 
 
 def stored_spec(spec: StreamSpec, name: str, dtype: Dtype) -> StreamSpec:
-    wanted = asked_dtype(spec, name, dtype)
-    if wanted is not None and (wanted not in FLOATS or spec.dtype not in FLOATS):
-        raise ValueError(f"ingest: dtype of {name!r} must stay {spec.dtype} or be one float of another, got {wanted!r}")
-    return dataclasses.replace(spec, name=name, dtype=wanted or spec.dtype)
+    chosen = chosen_dtype(spec, name, dtype)
+    if chosen is not None and spec.dtype not in FLOATS:
+        raise ValueError(f"ingest: dtype of {name!r} must not be set, because it is {spec.dtype}, got {chosen!r}")
+    if chosen is not None and chosen not in FLOATS:
+        raise ValueError(f"ingest: dtype of {name!r} must be one of {', '.join(FLOATS)}, got {chosen!r}")
+    return dataclasses.replace(spec, name=name, dtype=chosen or spec.dtype)
 
 
 def convert(
@@ -322,10 +324,10 @@ def convert(
         spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
         if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
             raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
-        have, asked = stream.spec.dtype, asked_dtype(spec, new, dtype) is not None
-        if have != spec.dtype and (have not in FLOATS or not (asked or spec.dtype in WIDER[have])):
-            go_on = "; dtype= sets one for all" if have in FLOATS and spec.dtype in FLOATS else ""
-            raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {have}{go_on}")
+        have, explicit = stream.spec.dtype, chosen_dtype(spec, new, dtype) is not None
+        if have != spec.dtype and (have not in FLOATS or not (explicit or spec.dtype in WIDER[have])):
+            fix = "; set one dtype for all with dtype=" if have in FLOATS and spec.dtype in FLOATS else ""
+            raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {have}{fix}")
         values = cast(stream.values, have, spec.dtype, where)
         if spec.shape != had[old].shape:
             values = resize(values, spec)

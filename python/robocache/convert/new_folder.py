@@ -37,14 +37,14 @@ def new_folder(out: Path, op: str) -> Iterator[Path]:
             yield hidden
             synced = [sync(Path(folder)) for folder, _, _ in os.walk(hidden)]
             if not is_at(hidden, lock):
-                raise FormatError(f"{op}: {hidden} was moved or replaced meanwhile, so that {out} is not written")
+                raise FormatError(f"{op}: {hidden} was moved or replaced by another process; {out} was not written")
             if os.path.lexists(out):
-                raise FileExistsError(f"{op}: {out} has appeared meanwhile, and is left alone")
+                raise FileExistsError(f"{op}: {out} was created by another process, and is unchanged")
             os.rename(hidden.name, out.name, src_dir_fd=parent, dst_dir_fd=parent)
             if not (sync_handle(parent) and all(synced)):
                 warnings.warn(
                     f"{op}: {out.parent}: this file system cannot sync folders: after a power loss {out.name} may be "
-                    "missing or not whole",
+                    "missing or incomplete",
                     RuntimeWarning,
                     stacklevel=3,
                 )

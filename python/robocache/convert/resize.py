@@ -23,8 +23,8 @@ def resized_specs(specs: Mapping[str, StreamSpec], size: ImageSize) -> dict[str,
     if all(resized[name] is spec for name, spec in specs.items()):
         pictures = {name: spec.shape[:2] for name, spec in specs.items() if spec.kind in FILTERS}
         sizes = ", ".join(f"{name!r} is {height} x {width}" for name, (height, width) in list(pictures.items())[:5])
-        why = f"{sizes} already" if pictures else "no stream has pictures"
-        raise ValueError(f"ingest: image_size must change a stream, got {size!r}, and {why}")
+        why = f"{sizes} already" if pictures else "no stream has images"
+        raise ValueError(f"ingest: image_size must change at least one stream, got {size!r}, but {why}")
     return resized
 
 
@@ -34,17 +34,19 @@ def resized_spec(spec: StreamSpec, size: ImageSize) -> StreamSpec:
         if spec.name not in size:
             return spec
         if spec.kind not in FILTERS:
-            raise ValueError(f"ingest: image_size names {spec.name!r}, which is of kind {spec.kind}, no picture")
+            raise ValueError(
+                f"ingest: image_size must name image or depth streams, got {spec.name!r} of kind {spec.kind}"
+            )
         size = size[spec.name]
     if size is None or spec.kind not in FILTERS:
         return spec
     height, width = checked_size(size)
     if spec.kind == "image" and spec.dtype != "uint8":
-        raise ValueError(f"ingest: image_size is for images of uint8, and {spec.name!r} is {spec.dtype}")
+        raise ValueError(f"ingest: image_size must apply to uint8 images, got {spec.name!r} of dtype {spec.dtype}")
     if (height, width) == spec.shape[:2]:
         return spec
     if 0 in spec.shape:
-        raise ValueError(f"ingest: image_size cannot resize {spec.name!r}, whose pictures are of shape {spec.shape}")
+        raise ValueError(f"ingest: image_size cannot resize {spec.name!r}, whose images have shape {spec.shape}")
     if spec.kind == "image":
         need_pillow()
     told = {"from": list(spec.shape[:2]), "filter": FILTERS[spec.kind]}

@@ -137,7 +137,9 @@ class Shown:
                 before, size = size, path.stat().st_size
                 if size == before:
                     self.forget()
-                    raise OSError(f"view: {path}: not all could be written, the disk may be full: {error}") from error
+                    raise OSError(
+                        f"view: {path}: the recording is incomplete, the disk may be full: {error}"
+                    ) from error
 
     def forget(self) -> None:
         """Rerun would wait when the recording is deleted, and at exit. What it holds is lost anyway."""

@@ -60,8 +60,8 @@ def check(
     opened, kept = _open(source, format, options)
     chosen = _choose(opened.specs, streams)
     if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-        raise ValueError(f"check: keep must be a whole number from 1, got {keep!r}")
-    not_chosen = [LeftOut(name, "not chosen", "streams=") for name in opened.specs if name not in chosen]
+        raise ValueError(f"check: keep must be an integer of at least 1, got {keep!r}")
+    not_chosen = [LeftOut(name, "not selected", "streams=") for name in opened.specs if name not in chosen]
     tally = _Tally(Report(os.fspath(opened.path), opened.format, Thresholds.of(thresholds)), chosen, kept, keep)
     if isinstance(opened, Cache):
         problems = opened.verify() if checksums else []
@@ -96,7 +96,7 @@ def _open(source: str | os.PathLike[str] | Source, format: str | None, options: 
     """The source, and whether it was opened here with the policies that keep the dirt."""
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
-            raise ValueError("check: format and options are for paths; this source is open already")
+            raise ValueError("check: format and options must not be given for a source that is already open")
         return source, False
     from ..sources import detect
     from ..sources import open as open_path
@@ -114,7 +114,7 @@ def _choose(specs: Mapping[str, StreamSpec], streams: Iterable[str] | None) -> d
         raise ValueError(f"check: streams must be a list of names, got {streams!r}")
     wanted = list(streams)
     if not wanted:
-        raise ValueError("check: streams must have a name at least, got none")
+        raise ValueError("check: streams must name at least one stream, got none")
     for name in wanted:
         if name not in specs:
             near = did_you_mean(str(name), specs)

@@ -27,7 +27,7 @@ COLOURS = {"good": "#2f6f4f", "fair": "#b58900", "bad": "#b3261e", "line": "#576
 
 def page(report: Report) -> str:
     counts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in report.counts.items())
-    stored = {"right": "; every checksum is right", "wrong": "; <b class='error'>checksums are wrong</b>"}
+    stored = {"right": "; all checksums match", "wrong": "; <b class='error'>checksums are wrong</b>"}
     parts = [
         "<!DOCTYPE html>",
         f"<html lang='en'><head><meta charset='utf-8'><title>check of {_text(report.path)}</title>",

@@ -163,7 +163,7 @@ class Report:
         head = f"{self.path}: {self.format}, {len(self.episodes)} episodes, {len(self.streams)} streams"
         parts = [f"{head}\nscore {shown(self.score)} of 100; {counts}"]
         if self.checksums in ("right", "not checked"):
-            parts[0] += "; every checksum is right" if self.checksums == "right" else "; checksums not checked"
+            parts[0] += "; all checksums match" if self.checksums == "right" else "; checksums not checked"
         if self.groups:
             rows: list[tuple[str, ...]] = [("", "finding", "stream", "episodes", "count", "the worst")]
             for group in self.groups[:lines]:

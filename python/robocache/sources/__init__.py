@@ -77,7 +77,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     found = format or detect(where)
     if found is None:
         tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
-        raise FormatError(f"open: {where} is in no format that is known here. Tried:{tried}")
+        raise FormatError(f"open: {where}: unrecognized dataset format; tried:{tried}")
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     module = _module(found)
@@ -117,7 +117,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
         if name in SWITCHES and not isinstance(value, bool):
             raise ValueError(f"open: {name} must be True or False, got {value!r}")
         if name in LIMITS and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
-            raise ValueError(f"open: {name} must be a number of {name[4:]} from 0, got {value!r}")
+            raise ValueError(f"open: {name} must be a number of {name[4:]} of at least 0, got {value!r}")
         if name == "repair" and not isinstance(value, Mapping | None):
             raise ValueError(f"open: repair must be a dict like {{'unsorted': 'sort'}}, got {value!r}")
 

@@ -133,7 +133,7 @@ class Robomimic(BaseSource):
             "total": told.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
         }
-        left = {name: "not one of /data and /mask" for name in file if name not in ("data", "mask")}
+        left = {name: "outside /data and /mask" for name in file if name not in ("data", "mask")}
         left |= {f"data/{name}": "not a demo" for name in data if not DEMO.fullmatch(name)}
         left |= {f"data, attribute {name}": why for name, why in unread.items()}
         left |= self._add_specs(data)
@@ -234,7 +234,7 @@ class Robomimic(BaseSource):
             self.budget.count(where)
             shape = checked_shape(where, kind.shape or ())
             if kind.dtype.kind == "O" and num_bytes(shape, 1) > 1:
-                left[name] = "a list of texts without a fixed length"
+                left[name] = "a list of variable-length strings"
             elif num_bytes(shape, kind.dtype.itemsize) > MAX_ATTRIBUTE:
                 left[name] = f"has more than {MAX_ATTRIBUTE} bytes"
             else:
@@ -360,7 +360,9 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
     declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
     if isinstance(declared, (int, float)) and 0 < declared < 1e9:
         return float(declared)
-    raise NeedsOption(f"open: rate_hz must be given for {path}: robomimic files have no times and this one no rate")
+    raise NeedsOption(
+        f"open: rate_hz is required for {path}: robomimic files have no timestamps, and env_args has no control_freq"
+    )
 
 
 def _task(attributes: dict[str, JSON], env_args: JSON) -> str | None:
@@ -383,13 +385,13 @@ def _check_not_written(path: Path) -> None:
 
 
 def _unknown_filter(dataset: Any) -> str:
-    """Why a dataset cannot be unpacked; empty where it can."""
+    """Why a dataset cannot be decompressed; empty where it can."""
     how = dataset.get_create_plist()
     filters = [how.get_filter(i) for i in range(how.get_nfilters())]
     odd = [
         f"{number} ({name.decode('utf-8', 'replace')[:40]})" for number, _, _, name in filters if number not in FILTERS
     ]
-    return f"packed by the HDF5 filter {odd[0]}, which is a plugin" if odd else ""
+    return f"compressed with the HDF5 filter {odd[0]}, which is a plugin" if odd else ""
 
 
 def _plain(value: Any) -> JSON:

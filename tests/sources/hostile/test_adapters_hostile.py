@@ -77,14 +77,14 @@ TEMPLATES = [
 def test_path_templates_of_lerobot_stay_inside(tmp_path, rng, template):
     written = write("lerobot v2.1", tmp_path, rng)
     edit_json(written.path / "meta/info.json", lambda info: info.update(data_path=template))
-    refused(written.path, "leads out of the dataset|a field that is not known")
+    refused(written.path, "points outside the dataset|an unknown field")
 
 
 def test_a_feature_name_cannot_lead_a_video_out(tmp_path, rng):
     written = write("lerobot v2.1", tmp_path, rng)
     video = {"dtype": "video", "shape": [32, 48, 3], "names": None}
     edit_json(written.path / "meta/info.json", lambda info: info["features"].update({"../../../x": video}))
-    refused(written.path, "leads out of the dataset")
+    refused(written.path, "points outside the dataset")
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../secret.png"])
@@ -99,14 +99,14 @@ def test_a_picture_by_its_name_stays_inside(tmp_path, rng, name):
     column = pa.array([{"bytes": None, "path": name}] * table.num_rows)
     place = table.column_names.index("observation.image")
     pq.write_table(table.set_column(place, "observation.image", column), path)
-    refused(written.path, "leads out of the dataset")
+    refused(written.path, "points outside the dataset")
 
 
 @pytest.mark.parametrize("name", ["../bag_0.mcap", "/etc/x.mcap", "x/../../bag_0.mcap"])
 def test_a_bag_lists_only_its_own_files(tmp_path, rng, name):
     written = write("ros2 bag", tmp_path, rng)
     (written.path / "metadata.yaml").write_text(f"info:\n  relative_file_paths:\n    - {name}\n")
-    refused(written.path, "leads out of the dataset", format="mcap", **written.options)
+    refused(written.path, "points outside the dataset", format="mcap", **written.options)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/evil", "data\\..\\evil"])
@@ -114,7 +114,7 @@ def test_a_zip_with_names_that_lead_out_is_refused(tmp_path, rng, name):
     written = write("zarr zip", tmp_path, rng)
     with zipfile.ZipFile(written.path, "a") as archive:
         archive.writestr(name, b"x")
-    refused(written.path, "leads out of the archive", **written.options)
+    refused(written.path, "points outside the archive", **written.options)
 
 
 # --- robomimic
@@ -186,7 +186,7 @@ def test_a_dataset_of_hdf5_that_is_mostly_not_there_is_refused(tmp_path, rng, ro
     def giant(file, h5py):
         file["data/demo_0"].create_dataset("states", (rows,), "f8", chunks=(1024,))
 
-    refused(hdf5(written, giant), "max_bytes sets it|decompression bomb|shape must be")
+    refused(hdf5(written, giant), "raise it with max_bytes=|decompression bomb|shape must be")
 
 
 def test_a_gzip_bomb_in_hdf5_is_refused(tmp_path, rng):
@@ -213,7 +213,7 @@ def test_a_giant_mask_of_hdf5_is_refused(tmp_path, rng):
 def test_objects_in_zarr_are_refused(tmp_path, rng):
     written = write("zarr v2", tmp_path, rng)
     edit_json(written.path / "data/state/.zarray", lambda array: array.update(dtype="|O"))
-    refused(written.path, "only numbers are read")
+    refused(written.path, "only numeric dtypes are supported")
 
 
 @pytest.mark.parametrize("codec", ["pickle", "vlen-utf8", "json2", "lzma", "bz2"])
@@ -262,7 +262,7 @@ def test_a_chunk_that_unpacks_to_more_than_a_chunk_is_refused(tmp_path, rng, cod
     edit_json(array / ".zarray", lambda described: described.update(compressor={"id": codec}))
     for path in array.glob("[0-9]*"):
         path.write_bytes(chunk_of(codec, 1 << 28))
-    refused(written.path, "unpacks to")
+    refused(written.path, "decompresses to")
 
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "lz4", "gzip", "zlib"])
@@ -285,7 +285,7 @@ def test_a_second_frame_behind_a_good_one_is_refused(tmp_path, rng):
     edit_json(array / ".zarray", lambda described: described.update(compressor={"id": "zstd", "level": 1}))
     for path in array.glob("[0-9]*"):
         path.write_bytes(chunk_of("zstd", 64) + chunk_of("zstd", 1 << 28))
-    refused(written.path, "unpacks to")
+    refused(written.path, "decompresses to")
 
 
 def test_a_zip_bomb_is_refused(tmp_path, rng):

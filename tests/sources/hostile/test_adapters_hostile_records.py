@@ -45,7 +45,7 @@ def test_a_chunk_of_mcap_that_is_a_bomb_is_refused(tmp_path, compression, declar
     pytest.importorskip("mcap_ros2", reason="MCAP is read with mcap-ros2-support")
     record = chunk_record(packed(compression, 1 << 28 if declared < 1 << 30 else 1000), declared, compression)
     path = mcap_with(tmp_path / "x.mcap", record)
-    refused(path, "unpacks to|max_bytes|bomb", clock="log_time", max_bytes=1 << 27)
+    refused(path, "decompresses to|max_bytes|bomb", clock="log_time", max_bytes=1 << 27)
 
 
 def test_a_zstd_chunk_that_asks_for_a_giant_window_is_refused(tmp_path):
@@ -325,12 +325,12 @@ def test_a_sparse_index_of_steps_is_refused_before_it_is_read(tmp_path):
 def test_what_calvin_and_rlds_leave_out_is_told(tmp_path, rng):
     left = robocache.open(write("calvin", tmp_path, rng).path).left_out
     name = "training/lang_annotations/auto_lang_ann.npy: emb"
-    assert left == [LeftOut(name, "of the language, only texts and tasks are read")]
+    assert left == [LeftOut(name, "only texts and tasks of the language are read")]
     written = write("rlds", tmp_path, rng)
-    text = LeftOut("language_instruction", "of a text, only the first step's is read, into the meta")
+    text = LeftOut("language_instruction", "only the text of the first step is read, into meta")
     assert robocache.open(written.path).left_out == [text]
     next((written.path / "0.1.0").glob("*-00001-of-*")).unlink()
-    missing = LeftOut("train: shards 1 to 1 of 2", "they are not in the folder")
+    missing = LeftOut("train: shards 1 to 1 of 2", "missing from the folder")
     assert robocache.open(written.path).left_out == [missing, text]
 
 

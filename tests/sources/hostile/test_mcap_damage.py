@@ -175,9 +175,9 @@ def test_stamps_that_are_zero_throughout_are_an_error_that_names_the_other_clock
 def test_topics_that_are_not_read_are_told_with_the_reason(tmp_path):
     path = write_log(tmp_path / "x.mcap", messages=0)
     assert robocache.open(path, clock="log_time").left_out == [
-        LeftOut("/arm", "it has no messages"),
-        LeftOut("/wrench", "it has no messages"),
-        LeftOut("/chatter", "messages of type std_msgs/msg/String are not read"),
+        LeftOut("/arm", "no messages"),
+        LeftOut("/wrench", "no messages"),
+        LeftOut("/chatter", "message type std_msgs/msg/String is not supported"),
     ]
     assert robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out == []
 
@@ -200,8 +200,8 @@ def test_topics_in_other_encodings_and_attachments_are_told(tmp_path):
     found = {str(left) for left in robocache.open(tmp_path / "x.mcap", clock="log_time").left_out}
     assert found == {
         "x.mcap: 1 attachments and 0 metadata records are not read",
-        "/idl: its type is defined in ros2idl, only ros2msg is read",
-        "/json: messages are encoded as json, only cdr is read",
+        "/idl: its type is defined in ros2idl; only ros2msg is supported",
+        "/json: messages are encoded as json; only cdr is supported",
         "/none: its messages have no type",
     }
 

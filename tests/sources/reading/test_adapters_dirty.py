@@ -94,7 +94,7 @@ def test_a_rate_must_be_known_and_can_be_overridden(tmp_path, rng):
 
     with h5py.File(written.path, "a") as file:
         file["data"].attrs["env_args"] = "{}"
-    with pytest.raises(ValueError, match=r"open: rate_hz must be given for .*robomimic files have no times"):
+    with pytest.raises(ValueError, match=r"open: rate_hz is required for .*robomimic files have no timestamps"):
         robocache.open(written.path)
     for bad in (0, -1, NAN, INF, "20", True):
         with pytest.raises(ValueError, match="open: rate_hz must be a rate in Hz above 0"):
@@ -188,7 +188,7 @@ def test_the_table_of_open_x_can_be_overridden(tmp_path, rng):
     assert source.metadata["rate_from"] == "user"
     info = written.path / "0.1.0/dataset_info.json"
     info.write_text(info.read_text().replace("asu_table_top_converted", "my_own"))
-    with pytest.raises(ValueError, match="open: rate_hz must be given for my_own_externally_to_rlds"):
+    with pytest.raises(ValueError, match="open: rate_hz is required for my_own_externally_to_rlds"):
         robocache.open(written.path)
 
 
@@ -219,11 +219,11 @@ def test_a_bag_of_sqlite_says_how_to_convert_it(tmp_path, listed):
         with pytest.raises(FormatError) as caught:
             robocache.open(path)
         assert str(caught.value) == (
-            f"mcap: {named} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
+            f"mcap: {named} is a SQLite bag; convert it to MCAP with 'ros2 bag convert' or, without ROS, with "
             "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
         )
     (bag / "bag_0.db3").rename(tmp_path / "other.sqlite")
-    with pytest.raises(FormatError, match="is in no format that is known here"):
+    with pytest.raises(FormatError, match="unrecognized dataset format"):
         robocache.open(tmp_path / "other.sqlite")
 
 
@@ -231,8 +231,11 @@ def test_a_clock_must_be_chosen_and_must_be_there(tmp_path, rng):
     pytest.importorskip("mcap_ros2", reason="MCAP is written with mcap-ros2-support")
     messages, _ = logs.log_messages(rng)
     logs.write_log(tmp_path / "x.mcap", messages)
-    with pytest.raises(ValueError, match=r"open: clock must be one of log_time, publish_time, header.stamp"):
+    needed = r"open: clock is required for .*x\.mcap; it must be one of log_time, publish_time, header\.stamp"
+    with pytest.raises(ValueError, match=needed):
         robocache.open(tmp_path / "x.mcap")
+    with pytest.raises(ValueError, match=r"open: clock must be one of log_time, .*, got 'wall'"):
+        robocache.open(tmp_path / "x.mcap", clock="wall")
     with pytest.raises(FormatError, match=r"topic /command, message 0: the message has no header.stamp"):
         list(robocache.open(tmp_path / "x.mcap", clock="header.stamp"))
     with pytest.raises(ValueError, match=r"open: topics must be among .*, got '/nothing'"):

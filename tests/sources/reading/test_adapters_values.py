@@ -98,8 +98,13 @@ LEROBOT = [
     ("int64", [2], [[1, 2], [3, None]], "row 1: the value is null"),
     ("float32", [2], [[1.0, 2.0], [3.0, None]], "row 1: the value is null"),
     ("float32", [2, 2], [[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], None]], "row 1: the value is null"),
-    ("float32", [2], [[1.0, 2.0, 3.0], [4.0]], "row 1: a list of 1, in row 0 of 3"),
-    ("float32", [2, 2], [[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0, 3.0], [4.0]]], "row 1: a list of 3, in row 0 of 2"),
+    ("float32", [2], [[1.0, 2.0, 3.0], [4.0]], "row 1: a list of length 1, but row 0 has length 3"),
+    (
+        "float32",
+        [2, 2],
+        [[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0, 3.0], [4.0]]],
+        "row 1: a list of length 3, but row 0 has length 2",
+    ),
     ("float32", [2, 2], [[[1.0], [2.0]], [[1.0], [2.0]]], r"4 values for 2 rows of shape \(2, 2\)"),
 ]
 
@@ -198,9 +203,8 @@ def zarr(root, ends=(4,), **arrays):
 )
 def test_an_integer_time_beyond_int64_nanoseconds_is_a_nan_time(tmp_path, dtype, times, unit):
     path = zarr(tmp_path, timestamp=np.array(times, dtype))
-    with pytest.raises(
-        FormatError, match=rf"stream state, row 2: the time is {times[2]}, beyond int64 nanoseconds; re"
-    ):
+    message = rf"stream state, row 2: the time is {times[2]}, outside the int64 nanosecond range; to continue, pass re"
+    with pytest.raises(FormatError, match=message):
         robocache.open(path, time_unit=unit).episode(0)
     episode = robocache.open(path, time_unit=unit, repair={"nan_time": "drop"}).episode(0)
     np.testing.assert_array_equal(episode.streams["state"].values[:, 0], [0, 1, 3])

@@ -59,7 +59,7 @@ def test_strict_reading_refuses_it_with_the_place_or_gives_every_row(case):
     assert case["strict"] in str(error.value)
     assert case["path"] in str(error.value)
     if case["repairs"]:
-        assert "; repair={'" in str(error.value)
+        assert "; to continue, pass repair={'" in str(error.value)
 
 
 @every_repair

@@ -43,8 +43,8 @@ def partial(monkeypatch):
 
 def test_the_manifest_lists_what_the_source_and_the_caller_left_out(tmp_path):
     cache = robocache.ingest(Partial(), tmp_path / "cache", streams=["arm", "force"], episodes=[0, 1])
-    others = [LeftOut(name, "not chosen", "streams=") for name in ("camera/wrist", "/lidar", "depth")]
-    expected = [TEXT, VIDEO, *others, LeftOut("3 of 5 episodes", "not chosen", "episodes=")]
+    others = [LeftOut(name, "not selected", "streams=") for name in ("camera/wrist", "/lidar", "depth")]
+    expected = [TEXT, VIDEO, *others, LeftOut("3 of 5 episodes", "not selected", "episodes=")]
     assert robocache.Cache(tmp_path / "cache").left_out == cache.left_out == expected
     manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
     assert manifest["metadata"]["left_out"] == [entry.to_json() for entry in expected]
@@ -52,7 +52,7 @@ def test_the_manifest_lists_what_the_source_and_the_caller_left_out(tmp_path):
 
 def test_a_function_that_drops_episodes_is_counted(tmp_path):
     cache = robocache.ingest(MadeSource(), tmp_path / "cache", episodes=lambda episode: episode.index % 2 == 0)
-    assert cache.left_out == [LeftOut("2 of 5 episodes", "not chosen", "episodes=")]
+    assert cache.left_out == [LeftOut("2 of 5 episodes", "not selected", "episodes=")]
 
 
 def test_where_all_is_kept_nothing_is_listed(tmp_path):
@@ -83,13 +83,13 @@ def test_ingest_and_info_print_what_was_left_out_with_the_option(partial, tmp_pa
     expected = [
         "left out:",
         "  caption: text is not read",
-        "  wrist_cam: a video; --option video=True reads it",
-        "  force: not chosen; --streams reads it",
+        "  wrist_cam: a video; pass --option video=True to read it",
+        "  force: not selected; pass --streams to read it",
     ]
     assert "\n".join(expected) + "\n" in text
-    assert text.endswith("  2 of 5 episodes: not chosen; --episodes reads it\n")
+    assert text.endswith("  2 of 5 episodes: not selected; pass --episodes to read it\n")
     assert main.main(["info", out]) == 0
-    assert "  wrist_cam: a video; --option video=True reads it\n" in capsys.readouterr().out
+    assert "  wrist_cam: a video; pass --option video=True to read it\n" in capsys.readouterr().out
     for command in (["ingest", str(tmp_path), out, "--streams", "arm"], ["info", out], ["info", str(tmp_path)]):
         assert main.main([*command, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["left_out"][:2] == [TEXT.to_json(), VIDEO.to_json()]
@@ -99,12 +99,12 @@ def test_check_prints_what_was_not_looked_at(partial, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert main.main(["check", str(tmp_path), "--streams", "arm", "--html", str(page)]) == 0
     text = capsys.readouterr().out
-    assert "left out:\n  caption: text is not read\n  wrist_cam: a video; --option video=True reads it\n" in text
-    assert "  /lidar: not chosen; --streams reads it\n" in text
+    assert "left out:\n  caption: text is not read\n  wrist_cam: a video; pass --option video=True to read it\n" in text
+    assert "  /lidar: not selected; pass --streams to read it\n" in text
     assert "<li>caption: text is not read</li>" in page.read_text()
     assert main.main(["check", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["left_out"] == [TEXT.to_json(), VIDEO.to_json()]
-    assert "  wrist_cam: a video; video=True reads it" in robocache.check(Partial()).text()
+    assert "  wrist_cam: a video; pass video=True to read it" in robocache.check(Partial()).text()
 
 
 def test_export_prints_what_lerobot_does_not_get(partial, tmp_path, capsys):
@@ -114,8 +114,8 @@ def test_export_prints_what_lerobot_does_not_get(partial, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "left out:\n  caption: text is not read\n" in text
     assert "  /lidar: LeRobot has no point clouds\n" in text
-    assert "  arm: not chosen; --streams reads it\n" in text
-    assert "  1 of 5 episodes: not chosen; --episodes reads it\n" in text
+    assert "  arm: not selected; pass --streams to read it\n" in text
+    assert "  1 of 5 episodes: not selected; pass --episodes to read it\n" in text
     assert main.main(["export", str(tmp_path), str(tmp_path / "again"), *args, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {"name": "/lidar", "reason": "LeRobot has no point clouds", "option": None} in told["left_out"]
@@ -144,9 +144,9 @@ def test_a_cache_of_zero_streams_is_an_error_that_says_why(tmp_path):
         robocache.ingest(source, tmp_path / "cache")
     with pytest.raises(robocache.FormatError, match="made has no stream that can be read"):
         robocache.export(source, tmp_path / "out")
-    with pytest.raises(ValueError, match="ingest: streams must name a stream at least, got none"):
+    with pytest.raises(ValueError, match="ingest: streams must name at least one stream, got none"):
         robocache.ingest(MadeSource(), tmp_path / "cache", streams=[])
-    with pytest.raises(ValueError, match="CacheWriter: specs must have a stream at least, got none"):
+    with pytest.raises(ValueError, match="CacheWriter: specs must have at least one stream, got none"):
         robocache.CacheWriter(tmp_path / "cache", {})
     assert list(tmp_path.iterdir()) == []
 
@@ -157,7 +157,7 @@ def test_a_cache_of_zero_episodes_is_an_error_and_the_old_cache_stays(tmp_path):
         robocache.ingest(MadeSource(episodes=0), out)
     old = robocache.ingest(MadeSource(), out)
     files = {path.name: path.read_bytes() for path in out.iterdir()}
-    with pytest.raises(ValueError, match="ingest: episodes must keep an episode at least, got none of 5"):
+    with pytest.raises(ValueError, match="ingest: episodes must keep at least one episode, got none of 5"):
         robocache.ingest(MadeSource(), out, episodes=lambda episode: False)
     assert len(robocache.Cache(out)) == len(old) == 5
     assert files.items() <= {path.name: path.read_bytes() for path in out.iterdir()}.items()
@@ -166,7 +166,7 @@ def test_a_cache_of_zero_episodes_is_an_error_and_the_old_cache_stays(tmp_path):
 @pytest.mark.parametrize(
     ("size", "why"),
     [
-        ("32x32", "no stream has pictures"),
+        ("32x32", "no stream has images"),
         ("6x8", "'camera/wrist' is 6 x 8 already"),
         ("camera/wrist=6x8", "'camera/wrist' is 6 x 8 already"),
     ],
@@ -176,8 +176,8 @@ def test_an_image_size_that_changes_nothing_is_an_error(size, why, partial, tmp_
     partial.specs = {name: SPECS[name] for name in names}
     assert main.main(["ingest", str(tmp_path), str(tmp_path / "cache"), "--image-size", size]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("robocache ingest: --image-size must change a stream, got ")
-    assert err.endswith(f"and {why}\n")
+    assert err.startswith("robocache ingest: --image-size must change at least one stream, got ")
+    assert err.endswith(f"but {why}\n")
     assert not (tmp_path / "cache").exists()
 
 

@@ -116,7 +116,7 @@ def test_a_depth_picture_of_another_kind_than_the_first_is_an_error(tmp_path):
         write_dataset(tmp_path / "x", {"depth": depth_feature("image")}, {"depth": cells(pictures)})
     )
     with pytest.raises(
-        robocache.FormatError, match="stream depth, row 5: the picture is float32 24 x 32, the stream's"
+        robocache.FormatError, match="stream depth, row 5: the image is float32 24 x 32, but the stream"
     ):
         source.episode(0)
 
@@ -160,9 +160,9 @@ def test_the_older_mark_of_a_depth_map_is_honoured(tmp_path, older):
     source = robocache.open(write_dataset(tmp_path / "x", {"depth": feature}))
     assert "depth" not in source.specs
     assert [str(left) for left in source.left_out] == [
-        "depth: a depth map in a video of yuv420p, read are those of gray12le"
+        "depth: depth video of pixel format yuv420p; only gray12le is supported"
     ]
-    with pytest.raises(ValueError, match="the stream 'depth' was left out: depth: a depth map in a video of yuv420p"):
+    with pytest.raises(ValueError, match="the stream 'depth' was left out: depth: depth video of pixel format yuv420p"):
         robocache.ingest(source, tmp_path / "out", streams=["depth"])
 
 
@@ -229,7 +229,7 @@ def test_texts_and_columns_that_are_not_declared_are_listed(tmp_path):
 def test_videos_that_are_not_decoded_are_listed_with_the_option(tmp_path):
     feature = {"dtype": "video", "shape": [24, 32, 3], "names": ["height", "width", "channels"]}
     source = robocache.open(write_dataset(tmp_path / "x", {"camera": feature}), video=False)
-    assert [str(left) for left in source.left_out] == ["camera: videos are not decoded; video=True reads it"]
+    assert [str(left) for left in source.left_out] == ["camera: videos are not decoded; pass video=True to read it"]
 
 
 @pytest.mark.parametrize("codec", ["mpeg4", "libx264"])

@@ -167,7 +167,7 @@ class Calvin(BaseSource):
         if not self.tree.has(name):
             return []
         annotations, others = read_annotations(self.tree.file(name), self.budget)
-        self.left_out += [LeftOut(f"{name}: {key}", "of the language, only texts and tasks are read") for key in others]
+        self.left_out += [LeftOut(f"{name}: {key}", "only texts and tasks of the language are read") for key in others]
         return annotations
 
     def _add_specs(self, path: Path) -> None:
@@ -177,7 +177,7 @@ class Calvin(BaseSource):
                 with archive.open(member) as file:
                     dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
                 if dtype.name not in DTYPES:
-                    raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numbers are read")
+                    raise FormatError(f"calvin: {path}: {name} has dtype {dtype}; only numeric dtypes are supported")
                 self.budget.check(f"calvin: {path}: {name}", member.file_size, member.compress_size)
                 meta = {"angles": list(ANGLES[name]), "units": UNITS} if name in ANGLES else {}
                 image = dtype == np.uint8 and len(shape) == 3
@@ -204,7 +204,7 @@ class Calvin(BaseSource):
                     raise FormatError(f"{where}: {error}") from error
                 if found.shape != row.shape or found.dtype != row.dtype:
                     raise FormatError(
-                        f"{where} is {found.dtype} {found.shape}, in the first step {row.dtype} {row.shape}"
+                        f"{where} is {found.dtype} {found.shape}, but {row.dtype} {row.shape} in the first step"
                     )
                 row[...] = found
 

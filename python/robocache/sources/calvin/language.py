@@ -66,7 +66,7 @@ def read_annotations(path: Path, budget: Budget) -> tuple[list[Annotation], list
     total = sum(len(one.text) + len(one.task or "") for one in annotations)
     if total > FREE_BYTES and total > MAX_REPEATS * len(data):
         raise FormatError(
-            f"{where} has {total} characters of text in {len(data)} bytes: refused as a decompression bomb"
+            f"{where} has {total} characters of text in {len(data)} bytes: rejected as a decompression bomb"
         )
     others = [key for key in found["language"] if isinstance(key, str) and key not in ("ann", "task")]
     return annotations, others
@@ -77,14 +77,14 @@ def _text(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind == "U":
         value = value.item()
     if not isinstance(value, str):
-        raise TypeError(f"a {type(value).__name__} where a text should be")
+        raise TypeError(f"expected a string, got a {type(value).__name__}")
     return str(value)
 
 
 def _number(value: Any) -> int:
     if isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer()):
         return int(value)
-    raise TypeError(f"a {type(value).__name__} where a number should be")
+    raise TypeError(f"expected a number, got a {type(value).__name__}")
 
 
 class _Mark:
@@ -178,7 +178,7 @@ class _Reader:
         elif name in self._steps:
             self._steps[name](argument)
         else:
-            raise FormatError(f"{self.where} uses {name}, which plain data does not need; it is refused")
+            raise FormatError(f"{self.where} uses the pickle opcode {name}, which plain data does not need; rejected")
 
     def _put(self, number: int) -> None:
         self.memo[number] = self.stack[-1]
@@ -189,7 +189,7 @@ class _Reader:
     def _marked(self) -> list[Any]:
         at = next((i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark)), -1)
         if at < 0:
-            raise FormatError(f"{self.where} closes what it did not open")
+            raise FormatError(f"{self.where} closes a mark that it did not open")
         items = self.stack[at + 1 :]
         del self.stack[at:]
         return items
@@ -205,15 +205,15 @@ class _Reader:
 
     def _extend(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], list):
-            raise FormatError(f"{self.where} appends to what is not a list")
+            raise FormatError(f"{self.where} appends to an object that is not a list")
         self.stack[-1].extend(items)
 
     def _set(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], dict) or len(items) % 2:
-            raise FormatError(f"{self.where} sets items of what is not a dict")
+            raise FormatError(f"{self.where} sets items of an object that is not a dict")
         plain = all(isinstance(key, (str, int, float, bytes)) for key in items[::2])
         if not plain:  # a tuple of shared tuples takes exponential time to hash
-            raise FormatError(f"{self.where} has keys that are neither texts nor numbers")
+            raise FormatError(f"{self.where} has keys that are neither strings nor numbers")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _reduce(self, called: Any, arguments: Any) -> None:
@@ -232,7 +232,7 @@ class _Reader:
             self.stack.append(_text(arguments[0]).encode("latin1"))
         else:
             shown = f"{name[0]}.{name[1]}" if name[0] else f"a {type(called).__name__}"
-            raise FormatError(f"{self.where} asks to call {shown}; only arrays, texts and numbers are read")
+            raise FormatError(f"{self.where} calls {shown}; only arrays, strings and numbers are read")
 
     def _build(self, state: Any) -> None:
         target = self.stack[-1]

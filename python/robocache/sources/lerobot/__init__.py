@@ -196,7 +196,7 @@ class LeRobot(BaseSource):
 
     def _column(self, table: Any, spec: StreamSpec, where: str) -> NDArray[Any]:
         if spec.name not in table.column_names:
-            raise FormatError(f"{where}: there is no such column, which meta/info.json declares")
+            raise FormatError(f"{where}: the column is missing, but meta/info.json declares it")
         column = table.column(spec.name).combine_chunks()
         if spec.meta.get("stored") == "image":
             values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
@@ -244,8 +244,8 @@ class LeRobot(BaseSource):
         if pixel == "uint8" and not (depth and found):
             return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta={"stored": dtype})
         if pixel not in ("uint16", "float32"):
-            kind = "depth maps of 8 bits have no unit" if depth else "neither of 8 or 16 bits, nor floats"
-            return LeftOut(name, f"its pictures are {kind}")
+            kind = "8-bit depth maps, which have no unit" if depth else "neither 8-bit, 16-bit nor float"
+            return LeftOut(name, f"its images are {kind}")
         unit = depth_maps.unit_of(feature) if depth else None
         return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta={"stored": dtype})
 
@@ -274,7 +274,9 @@ class LeRobot(BaseSource):
         info = feature.get("info")
         pixels = info.get("video.pix_fmt") if isinstance(info, dict) else None
         if pixels is not None and pixels != depth_maps.CODES:
-            return LeftOut(name, f"a depth map in a video of {str(pixels)[:40]}, read are those of {depth_maps.CODES}")
+            return LeftOut(
+                name, f"depth video of pixel format {str(pixels)[:40]}; only {depth_maps.CODES} is supported"
+            )
         size = self._declared_size(name, (*shape, 1) if len(shape) == 2 else shape, names)[:2]
         quantizer = depth_maps.quantizer_of(feature, where)
         unit = depth_maps.unit_of(feature) or "mm"  # codes are in meters: the unit is a choice, and this LeRobot's

@@ -101,14 +101,14 @@ def decode_tiff(data: bytes, shape: tuple[int, ...], dtype: str, where: str, bud
     with _opened(data, where) as image:
         if (image.height, image.width) != tuple(shape) or _dtype(image) != dtype:
             raise FormatError(
-                f"{where}: the picture is {_dtype(image) or image.mode} {image.height} x {image.width}, the stream's "
-                f"are {dtype} {shape[0]} x {shape[1]}"
+                f"{where}: the image is {_dtype(image) or image.mode} {image.height} x {image.width}, but the "
+                f"stream has {dtype} {shape[0]} x {shape[1]}"
             )
         budget.check(where, image.height * image.width * 4, len(data))
         try:
             return np.asarray(image).astype(dtype)
         except (OSError, ValueError, SyntaxError) as error:
-            raise FormatError(f"{where}: the picture cannot be decoded: {error}") from error
+            raise FormatError(f"{where}: the image cannot be decoded: {error}") from error
 
 
 def _dtype(image: Any) -> str | None:
@@ -121,4 +121,4 @@ def _opened(data: bytes, where: str) -> Any:
     try:
         return pillow.open(io.BytesIO(data), formats=("TIFF",))
     except Exception as error:  # Pillow's parser of TIFF raises many kinds
-        raise FormatError(f"{where}: not a TIFF picture: {error}") from error
+        raise FormatError(f"{where}: not a TIFF image: {error}") from error

@@ -134,7 +134,7 @@ def _fill(template: str, **values: Any) -> str:
             text = format(value, form[1:]) if not isinstance(value, str) else value
             filled = filled.replace("{" + name + form + "}", text)
     if "{" in filled or "}" in filled:
-        raise FormatError(f"lerobot: the path template {template[:200]!r} has a field that is not known")
+        raise FormatError(f"lerobot: the path template {template[:200]!r} has an unknown field")
     return filled
 
 

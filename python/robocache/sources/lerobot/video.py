@@ -82,7 +82,7 @@ def _checked(container: Any, spec: StreamSpec) -> Any:
     video = container.streams.video[0]
     if (video.height, video.width) != spec.shape[:2]:
         raise FormatError(
-            f"lerobot: {container.name}: the video is {video.height} x {video.width}, declared is {spec.shape[:2]}"
+            f"lerobot: {container.name}: the video is {video.height} x {video.width}, but {spec.shape[:2]} is declared"
         )
     pixels = max(MIN_PIXELS, (video.height + BLOCK) * (video.width + BLOCK))
     video.codec_context.options = {"max_pixels": str(pixels)}

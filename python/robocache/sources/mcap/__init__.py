@@ -74,8 +74,9 @@ class Mcap(BaseSource):
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
         if clock not in CLOCKS:
-            kind = NeedsOption if clock is None else OptionError
-            raise kind(f"open: clock must be one of {', '.join(CLOCKS)} for {path}, got {clock!r}")
+            if clock is None:
+                raise NeedsOption(f"open: clock is required for {path}; it must be one of {', '.join(CLOCKS)}")
+            raise OptionError(f"open: clock must be one of {', '.join(CLOCKS)}, got {clock!r}")
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._silent: set[str] = set()
@@ -138,7 +139,7 @@ class Mcap(BaseSource):
             if topic.reason:
                 self.left_out.append(LeftOut(name, topic.reason))
             elif name in self._silent:
-                self.left_out.append(LeftOut(name, "it has no messages"))
+                self.left_out.append(LeftOut(name, "no messages"))
         for recording in self._recordings if self.path.is_dir() else ():
             bag = recording[0].parent
             if (bag / METADATA).exists():
@@ -161,8 +162,8 @@ class Mcap(BaseSource):
         for topic in collected.values():
             if self._clock == "header.stamp" and topic.times and not any(topic.times):
                 raise FormatError(
-                    f"{repairer.where}, topic {topic.topic}: header.stamp is 0 in all {len(topic.times)} messages, so "
-                    "it was never set; clock='log_time' or clock='publish_time' reads it, topics= leaves it out"
+                    f"{repairer.where}, topic {topic.topic}: header.stamp is 0 in all {len(topic.times)} messages, "
+                    "so it was never set; pass clock='log_time' or 'publish_time', or leave it out with topics="
                 )
             for part in topic.parts():
                 self._check_same(part, repairer.where)
@@ -215,7 +216,7 @@ class Mcap(BaseSource):
 
     def _definition(self, schema: Schema | None, topic: Topic, where: str) -> Definition:
         if schema is None or schema.name != topic.schema:
-            raise FormatError(f"{where}: its type is not defined before it")
+            raise FormatError(f"{where}: its type is not defined before the message")
         try:
             return parse_definition(schema.name, schema.data, self.budget)
         except ValueError as error:
@@ -225,7 +226,7 @@ class Mcap(BaseSource):
         if self._clock == "header.stamp":
             header = getattr(decoded, "header", None)
             if header is None:
-                raise FormatError(f"{where}: the message has no header.stamp; choose another clock, or other topics")
+                raise FormatError(f"{where}: the message has no header.stamp; pass another clock= or other topics=")
             seconds = header.stamp.sec - (1 << 32 if header.stamp.sec >= 1 << 31 else 0)  # int32, in some definitions u
             return int(seconds * 10**9 + header.stamp.nanosec)
         time = message.log_time if self._clock == "log_time" else message.publish_time
@@ -238,18 +239,18 @@ def _topic(channel: Channel, schema: Schema | None) -> Topic:
     name = "" if schema is None else schema.name
     reason = ""
     if name not in KNOWN:
-        reason = f"messages of type {name} are not read" if name else "its messages have no type"
+        reason = f"message type {name} is not supported" if name else "its messages have no type"
     elif channel.encoding != "cdr":
-        reason = f"messages are encoded as {channel.encoding or 'nothing'}, only cdr is read"
+        reason = f"messages are encoded as {channel.encoding or 'nothing'}; only cdr is supported"
     elif schema is not None and schema.encoding != "ros2msg":
-        reason = f"its type is defined in {schema.encoding or 'nothing'}, only ros2msg is read"
+        reason = f"its type is defined in {schema.encoding or 'nothing'}; only ros2msg is supported"
     return Topic(channel.topic, name, reason)
 
 
 class SqliteBagError(FormatError):
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"mcap: {path} is a bag of SQLite; 'ros2 bag convert' makes MCAP of it, and without ROS "
+            f"mcap: {path} is a SQLite bag; convert it to MCAP with 'ros2 bag convert' or, without ROS, with "
             "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
         )
 

@@ -93,7 +93,7 @@ def _multi_array(message: Any, where: str, budget: Budget) -> list[Row]:
 
 def _image(message: Any, where: str, budget: Budget) -> list[Row]:
     if message.encoding not in PIXELS:
-        raise FormatError(f"{where}: pixels are {message.encoding!r}; read are {', '.join(PIXELS)}")
+        raise FormatError(f"{where}: pixel encoding must be one of {', '.join(PIXELS)}, got {message.encoding!r}")
     dtype, channels = PIXELS[message.encoding]
     pixel = np.dtype(dtype).newbyteorder(">" if message.is_bigendian else "<")
     width = message.width * max(channels, 1) * pixel.itemsize
@@ -125,7 +125,7 @@ def _point_cloud(message: Any, where: str, budget: Budget) -> list[Row]:
     """Fields as float32, or float64 where one of the fields is."""
     fields = [f for f in message.fields if f.count == 1 and f.datatype in POINT_TYPES]
     if not fields:
-        raise FormatError(f"{where}: the point cloud has no field that is read")
+        raise FormatError(f"{where}: the point cloud has no supported field")
     order = ">" if message.is_bigendian else "<"
     types = [np.dtype(order + POINT_TYPES[f.datatype]) for f in fields]
     if any(f.offset + t.itemsize > message.point_step for f, t in zip(fields, types, strict=True)):

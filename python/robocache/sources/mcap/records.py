@@ -80,7 +80,7 @@ class Damage(FormatError):
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
             f"mcap: {path} {what}: it is damaged or truncated; 'mcap recover {path.name} -o recovered.mcap' (the MCAP "
-            "command-line tool) writes a file of what can be read"
+            "command-line tool) saves the readable part"
         )
 
 
@@ -110,7 +110,7 @@ def _read_summary(file: IO[bytes], path: Path, budget: Budget) -> Summary:
     file.seek(end)
     data = file.read(footer_at - end)
     if crc and zlib.crc32(footer[:-4], zlib.crc32(data)) != crc:
-        raise Damage(path, "has a summary without the checksum that the footer declares")
+        raise Damage(path, "has a summary with a wrong checksum")
     summary = Summary(end, bool(crc and begin))
     view = memoryview(data)
     for opcode, at, length in _walk(view, f"mcap: {path}: the summary", budget):
@@ -234,7 +234,7 @@ class Data:
                 yield from self._record(opcode, content, summary)
             at += HEAD.size + length
         if wanted and crc != wanted:
-            raise Damage(self.path, "has data without the checksum that it declares")
+            raise Damage(self.path, "has data with a wrong checksum")
         self._compare(summary, num_chunks)
 
     def _data_crc(self, file: IO[bytes], summary: Summary) -> int:
@@ -276,7 +276,7 @@ class Data:
             raise Damage(self.path, f"has a chunk at byte {at} that its index does not have")
         data = _unpacked(packed, compression, size, where, self.budget)
         if crc and zlib.crc32(data) != crc:
-            raise Damage(self.path, f"has a chunk at byte {at} without the checksum that it declares")
+            raise Damage(self.path, f"has a chunk with a wrong checksum at byte {at}")
         view = memoryview(data)
         for opcode, begin, size in _walk(view, where, self.budget):
             yield from self._record(opcode, view[begin : begin + size], summary)
@@ -333,9 +333,11 @@ def _unpacked(packed: memoryview, compression: str, size: int, where: str, budge
     elif compression == "":
         data = packed
     else:
-        raise FormatError(f"{where} is packed with {compression!r}; lz4 and zstd are read")
+        raise FormatError(f"{where} is compressed with {compression!r}; only lz4 and zstd are supported")
     if len(data) != size:
-        raise FormatError(f"{where} declares {size} bytes and unpacks to {'more' if len(data) > size else len(data)}")
+        raise FormatError(
+            f"{where} declares {size} bytes and decompresses to {'more' if len(data) > size else len(data)}"
+        )
     return data
 
 
@@ -344,7 +346,7 @@ def _unpack_lz4(data: memoryview, most: int, where: str) -> bytes:
     try:
         return bytes(lz4.LZ4FrameDecompressor().decompress(data, max_length=most))
     except (RuntimeError, EOFError) as error:
-        raise FormatError(f"{where} cannot be unpacked: {error}") from error
+        raise FormatError(f"{where} cannot be decompressed: {error}") from error
 
 
 def _unpack_zstd(data: memoryview, most: int, where: str) -> bytes:
@@ -352,4 +354,4 @@ def _unpack_zstd(data: memoryview, most: int, where: str) -> bytes:
     try:
         return bytes(zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).stream_reader(data).read(most))
     except (zstandard.ZstdError, MemoryError) as error:
-        raise FormatError(f"{where} cannot be unpacked: {error}") from error
+        raise FormatError(f"{where} cannot be decompressed: {error}") from error

@@ -67,12 +67,12 @@ class Budget:
         """FormatError where ``needed`` bytes, declared by a file, are too many, or too many for ``stored`` bytes."""
         if needed < 0 or needed > self.max_bytes:
             raise FormatError(
-                f"{where} declares {needed} bytes, more than the limit of {self.max_bytes}; max_bytes sets it"
+                f"{where} declares {needed} bytes, more than the limit of {self.max_bytes}; raise it with max_bytes="
             )
         if stored is not None and needed > FREE_BYTES and needed > stored * EXPANSION:
             raise FormatError(
-                f"{where} declares {needed} bytes in {stored} stored ones: "
-                f"more than {EXPANSION} times as many, refused as a decompression bomb"
+                f"{where} declares {needed} bytes, more than {EXPANSION} times its {stored} stored bytes: rejected as "
+                "a decompression bomb"
             )
 
     def count(self, where: str, items: int = 1) -> None:
@@ -83,11 +83,11 @@ class Budget:
         meter.items += items
         if meter.items > self.max_items:
             raise FormatError(
-                f"{where}: {meter.items} items, more than the limit of {self.max_items}; max_items sets it"
+                f"{where}: {meter.items} items, more than the limit of {self.max_items}; raise it with max_items="
             )
         if meter.items > FREE_ITEMS + ITEMS_PER_BYTE * meter.stored_bytes:
             raise FormatError(
-                f"{where}: {meter.items} items in {meter.stored_bytes} stored bytes, refused as a decompression bomb"
+                f"{where}: {meter.items} items in {meter.stored_bytes} stored bytes, rejected as a decompression bomb"
             )
         if meter.items >= meter.next_look:
             meter.next_look = meter.items + LOOK_EVERY
@@ -101,7 +101,9 @@ class Budget:
         allowed = self.seconds_left(meter)
         if allowed < 0:
             total = self.max_seconds_of(meter)
-            raise FormatError(f"{where}: reading took more than {total:.0f} s of processor time; max_seconds sets it")
+            raise FormatError(
+                f"{where}: reading took more than {total:.0f} s of processor time; raise it with max_seconds="
+            )
 
     def max_seconds_of(self, meter: Meter) -> float:
         if self.max_seconds is not None:

@@ -49,6 +49,8 @@ def flat_values(column: Any, where: str) -> NDArray[Any]:
         lengths = lengths_of(column).to_numpy(zero_copy_only=False)
         if (odd := lengths != lengths[:1]).any():
             at = int(odd.argmax())
-            raise FormatError(f"{where}, row {at // per_row}: a list of {lengths[at]}, in row 0 of {lengths[0]}")
+            raise FormatError(
+                f"{where}, row {at // per_row}: a list of length {lengths[at]}, but row 0 has length {lengths[0]}"
+            )
         per_row *= int(lengths[0]) if len(lengths) else 1
         column = column.flatten()

@@ -35,6 +35,6 @@ def guarded(where: str, meter: Meter) -> Iterator[None]:
     except MemoryError as error:
         if meter.stored_bytes > FREE_BYTES:
             raise
-        raise FormatError(escaped(f"{where}: more memory is declared than there is: {error}")) from error
+        raise FormatError(escaped(f"{where}: the files declare more memory than is available: {error}")) from error
     except Exception as error:
         raise FormatError(escaped(f"{where}: {type(error).__name__}: {error}")) from error

@@ -45,7 +45,7 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
         size = (image.height, image.width)
         if size != tuple(shape[:2]):
             raise FormatError(
-                f"{where}: the picture is {size[0]} x {size[1]}, the stream's are {shape[0]} x {shape[1]}"
+                f"{where}: the image is {size[0]} x {size[1]}, but the stream has {shape[0]} x {shape[1]}"
             )
         try:
             if len(shape) == 2:
@@ -53,7 +53,7 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
             mode = next((mode for mode, channels in MODES.items() if channels == shape[2]), "RGB")
             pixels = np.asarray(image if image.mode == mode else image.convert(mode), np.uint8)
         except (OSError, ValueError, SyntaxError) as error:
-            raise FormatError(f"{where}: the picture cannot be decoded: {error}") from error
+            raise FormatError(f"{where}: the image cannot be decoded: {error}") from error
     return pixels.reshape(shape)
 
 
@@ -67,7 +67,7 @@ def _opened(data: bytes, extra: str, where: str, budget: Budget) -> Any:
     except FormatError:
         raise
     except (OSError, ValueError, SyntaxError, struct.error, pillow.DecompressionBombError) as error:
-        raise FormatError(f"{where}: neither a PNG nor a JPEG picture: {error}") from error
+        raise FormatError(f"{where}: neither a PNG nor a JPEG image: {error}") from error
 
 
 def checked_picture(data: bytes, where: str, budget: Budget) -> bytes:
@@ -82,7 +82,7 @@ def checked_picture(data: bytes, where: str, budget: Budget) -> bytes:
     if data.startswith(JPEG):
         _check_jpeg(data, where, budget)
         return data
-    raise ValueError("it begins as neither")
+    raise ValueError("unknown file signature")
 
 
 def _checked_png(data: bytes, where: str, budget: Budget) -> bytes:
@@ -128,7 +128,7 @@ def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
             scans += 1
             if scans > MAX_SCANS and scans * pixels > MAX_SCANNED_PIXELS:
                 raise FormatError(
-                    f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, refused as a bomb"
+                    f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, rejected as a bomb"
                 )
             found = JPEG_MARKER.search(data, at)
             if found is None:

@@ -100,7 +100,7 @@ class ReaderProcess:
         except TimeoutError as error:
             self.process.kill()
             self.end()
-            text = f"{where}: there was no progress for {SILENT_S:.0f} s; reading was ended"
+            text = f"{where}: no progress for {SILENT_S:.0f} s; reading was stopped"
             raise FormatError(escaped(text)) from error
         except (wire.Broken, OSError) as error:
             self.end()
@@ -130,11 +130,11 @@ def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int
 
 def _cause(status: int | None) -> str:
     if status == -signal.SIGXCPU:
-        return "reading did not come to an end and was stopped; the file is damaged, or made to harm"
+        return "reading exceeded its processor time and was stopped; the file is damaged or malicious"
     if status == -signal.SIGKILL:
         return "the reader process was killed, perhaps for lack of memory"
     name = signal.Signals(-status).name if status is not None and status < 0 else f"exit code {status}"
-    return f"the library that reads it crashed ({name}); the file is damaged, or made to harm"
+    return f"the library that reads the file crashed ({name}); the file is damaged or malicious"
 
 
 def _raise(answer: JSON) -> None:
@@ -280,5 +280,5 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, JSON]:
         try:
             found[name] = json.loads(json.dumps(os.fspath(plain) if isinstance(plain, os.PathLike) else plain))
         except (TypeError, ValueError):
-            raise ValueError(f"open: {name} must be a number, a text, a switch or a dict, got {value!r}") from None
+            raise ValueError(f"open: {name} must be a number, a string, a bool or a dict, got {value!r}") from None
     return found

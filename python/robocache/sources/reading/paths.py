@@ -46,7 +46,7 @@ class Tree:
         """The path of that name, which may not exist; FormatError where it leads out of the root."""
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or "\0" in str(name) or "\\" in str(name):
-            raise FormatError(f"open: {self.root}: the file name {str(name)!r} leads out of the dataset")
+            raise FormatError(f"open: {self.root}: the file name {str(name)!r} points outside the dataset")
         path = self.root / pure
         self.check(path)
         return path
@@ -60,8 +60,8 @@ class Tree:
             raise FormatError(f"open: {path}: {error}") from error
         if real != root and not real.startswith(root.rstrip("/") + "/"):
             raise FormatError(
-                f"open: {path} is a link out of the dataset, to {real}; follow_symlinks=True allows it where the "
-                "dataset is trusted"
+                f"open: {path} is a link out of the dataset, to {real}; if the dataset is trusted, pass "
+                "follow_symlinks=True"
             )
 
     def glob(self, pattern: str) -> list[Path]:

@@ -70,7 +70,7 @@ class Repairer:
         policy = self.policies[kind]
         if policy == "error":
             other = " or ".join(repr(choice) for choice in POLICIES[kind] if choice != "error")
-            raise FormatError(f"{self.where}, stream {stream}, {what}; repair={{{kind!r}: {other}}} goes on")
+            raise FormatError(f"{self.where}, stream {stream}, {what}; to continue, pass repair={{{kind!r}: {other}}}")
         if policy != "keep":
             self.places.setdefault(stream, {}).setdefault(kind, what)
             self.note(kind, stream, count)
@@ -109,7 +109,9 @@ class Repairer:
             bad = (rows.times > (2**63 - 1) // unit_ns) | (rows.times < -(2**63 // unit_ns))
         if bad.any():
             row = int(bad.argmax())
-            what = f"row {row}: the time is {rows.times[row]}" + ("" if floats else ", beyond int64 nanoseconds")
+            what = f"row {row}: the time is {rows.times[row]}" + (
+                "" if floats else ", outside the int64 nanosecond range"
+            )
             self.ask("nan_time", name, int(bad.sum()), what)
             rows.keep(~bad)
         rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
@@ -124,7 +126,7 @@ class Repairer:
         back = np.diff(rows.times) < 0
         if back.any():
             row = int(back.argmax()) + 1
-            what = f"row {row}: time goes back from {rows.times[row - 1]} to {rows.times[row]} ns"
+            what = f"row {row}: time decreases from {rows.times[row - 1]} to {rows.times[row]} ns"
             late = rows.times < np.maximum.accumulate(rows.times)
             policy = self.ask("unsorted", name, int(late.sum()), what)
             if policy == "drop":
@@ -142,7 +144,7 @@ class Repairer:
         same = np.diff(rows.times) == 0
         if same.any():
             row = int(same.argmax()) + 1
-            policy = self.ask("duplicate", name, int(same.sum()), f"row {row}: the time {rows.times[row]} ns again")
+            policy = self.ask("duplicate", name, int(same.sum()), f"row {row}: duplicate time {rows.times[row]} ns")
             if policy == "last":
                 rows.keep(np.append(~same, True))
             elif policy == "first":
@@ -167,9 +169,7 @@ class Repairer:
         step_ns = float(np.median(np.diff(rows.times)))
         ratio = step_ns * spec.rate_hz / SECOND_NS
         if step_ns > 0 and not 1 / UNIT_FACTOR < ratio < UNIT_FACTOR:
-            what = (
-                f"row 1: rows are {step_ns:.0f} ns apart where {spec.rate_hz:g} Hz are declared: another unit of time"
-            )
+            what = f"row 1: rows are {step_ns:.0f} ns apart, but {spec.rate_hz:g} Hz is declared: check the time unit"
             self.ask("time_unit", spec.name, 0, what)
 
 

@@ -55,18 +55,18 @@ def _check_members(file: IO[bytes], archive: zipfile.ZipFile, where: str, budget
     members = archive.infolist()
     stated = _num_members(file)
     if stated is not None and stated != len(members):
-        raise FormatError(f"{where} is not a readable zip: it lists {len(members)} members of {stated}")
+        raise FormatError(f"{where} is not a readable zip: it lists {len(members)} of {stated} members")
     for member in members:
         budget.count(where)
         name = member.orig_filename
         if name.startswith("/") or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
-            raise FormatError(f"{where}: the member {name[:200]!r} leads out of the archive")
+            raise FormatError(f"{where}: the member {name[:200]!r} points outside the archive")
         file.seek(member.header_offset)
         magic, flags, length, _ = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
         own = file.read(length).decode("utf-8" if flags & UTF8_NAME else "cp437", "replace")
         if magic != b"PK\3\4" or own != name:
             raise FormatError(
-                f"{where} is not a readable zip: the member {name[:200]!r} has another name in its header"
+                f"{where} is not a readable zip: the member {name[:200]!r} has a different name in its header"
             )
         budget.check(f"{where}: {name}", member.file_size, member.compress_size)
 

@@ -79,7 +79,9 @@ class Rlds(BaseSource):
         name = str(info.get("name") or path.parent.name)
         rate = open_x_rate(name) if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if rate is None:
-            raise NeedsOption(f"open: rate_hz must be given for {name}: RLDS has no times, and it is not in the table")
+            raise NeedsOption(
+                f"open: rate_hz is required for {name}: RLDS has no timestamps, and there is no Open X rate for it"
+            )
         self._rate_hz = rate
         self.metadata = {
             "name": name,
@@ -91,9 +93,9 @@ class Rlds(BaseSource):
         }
         for leaf in self._leaves:
             if leaf.in_steps and leaf.kind == "text":
-                self.left_out.append(LeftOut(leaf.name, "of a text, only the first step's is read, into the meta"))
+                self.left_out.append(LeftOut(leaf.name, "only the text of the first step is read, into meta"))
             elif leaf.in_steps and leaf.kind == "other":
-                self.left_out.append(LeftOut(leaf.name, "it is neither a tensor of numbers nor a picture"))
+                self.left_out.append(LeftOut(leaf.name, "neither a numeric tensor nor an image"))
         self._add_specs()
         self.metadata["left_out"] = [left.name for left in self.left_out]
 
@@ -108,7 +110,7 @@ class Rlds(BaseSource):
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
                     shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
             if None in shape:
-                self.left_out.append(LeftOut(leaf.name, "its size is left open"))
+                self.left_out.append(LeftOut(leaf.name, "its shape is not fixed"))
                 continue
             kind = "vector" if leaf.kind == "tensor" else "image" if len(shape) == 3 else "depth"
             sizes = tuple(size for size in shape if size is not None)
@@ -172,7 +174,7 @@ class Rlds(BaseSource):
         at = f"{where}, stream {leaf.name}"
         if leaf.kind == "image" or leaf.encoded:
             if not isinstance(value, list):
-                raise FormatError(f"{at}: numbers where encoded rows are declared")
+                raise FormatError(f"{at}: has numbers, but features.json declares encoded rows")
             values = np.empty((num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(num_rows):
                 if leaf.kind == "image":
@@ -181,7 +183,7 @@ class Rlds(BaseSource):
                     values[row] = leaf.decode(value[row], spec.row_bytes, f"{at}, row {row}").reshape(spec.shape)
             return values
         if isinstance(value, list):
-            raise FormatError(f"{at}: bytes where numbers are declared")
+            raise FormatError(f"{at}: has bytes, but features.json declares numbers")
         size = num_rows * int(np.prod(spec.shape, dtype=np.int64))
         return as_declared(value[:size].reshape(num_rows, *spec.shape), spec.dtype, at)
 
@@ -237,10 +239,10 @@ class Rlds(BaseSource):
         for split in order:
             numbers = [shard.number for shard in shards if shard.split == split]
             if numbers != list(range(len(numbers))):
-                raise FormatError(f"rlds: {self.path}: shards of {split} are missing or there twice: {numbers[:20]}")
+                raise FormatError(f"rlds: {self.path}: shards of {split} are missing or duplicate: {numbers[:20]}")
             if numbers and len(numbers) < counts[split]:
                 what = f"{split}: shards {len(numbers)} to {counts[split] - 1} of {counts[split]}"
-                self.left_out.append(LeftOut(what, "they are not in the folder"))
+                self.left_out.append(LeftOut(what, "missing from the folder"))
         return shards
 
 

@@ -44,10 +44,10 @@ def record_offsets(path: Path, budget: Budget) -> list[tuple[int, int]]:
             file.seek(at)
             head = file.read(HEAD_BYTES)
             if len(head) < HEAD_BYTES:
-                raise FormatError(f"{where}: the file ends in its length")
+                raise FormatError(f"{where}: the file ends inside its length field")
             length, crc = struct.unpack("<QI", head)
             if crc != masked_crc(head[:8]):
-                raise FormatError(f"{where}: the length does not have its checksum")
+                raise FormatError(f"{where}: the length has a wrong checksum")
             if length > size - at - HEAD_BYTES - 4:
                 raise FormatError(f"{where}: {length} bytes, more than the file has left")
             budget.check(where, length, stored)
@@ -63,9 +63,9 @@ def read_record(path: Path, offset: int, length: int, where: str) -> bytes:
         data = file.read(length)
         tail = file.read(4)
     if len(data) != length or len(tail) != 4:
-        raise FormatError(f"{where}: the file ends in it")
+        raise FormatError(f"{where}: the file ends inside it")
     if struct.unpack("<I", tail)[0] != masked_crc(data):
-        raise FormatError(f"{where}: the data does not have its checksum")
+        raise FormatError(f"{where}: the data has a wrong checksum")
     return data
 
 
@@ -129,11 +129,11 @@ def unpack_varints(data: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Packed varints: 7 bits a byte, lowest first, the last byte of each below 128."""
     ends = np.flatnonzero(data < 128)
     if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-        raise ValueError("a number that does not end")
+        raise ValueError("a truncated varint")
     begins = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     lengths = ends - begins + 1
     if len(lengths) and lengths.max() > 10:
-        raise ValueError("a number of more than 10 bytes")
+        raise ValueError("a varint of more than 10 bytes")
     values = np.zeros(len(ends), np.uint64)
     for i in range(int(lengths.max()) if len(lengths) else 0):
         has = lengths > i
@@ -173,4 +173,4 @@ def _varint(data: Any, at: int) -> tuple[int, int]:
         value |= (byte & 127) << (7 * i)
         if byte < 128:
             return value & 0xFFFFFFFFFFFFFFFF, at + i + 1
-    raise ValueError("a number of more than 10 bytes")
+    raise ValueError("a varint of more than 10 bytes")

@@ -75,21 +75,21 @@ class ZarrReplay(BaseSource):
         self._unit_ns = unit_ns
         self._rate_hz = None if rate_hz is None else checked_rate("rate_hz", rate_hz)
         if self._times_key is None and self._rate_hz is None:
-            raise NeedsOption(f"open: rate_hz must be given for {path}: it has no array of times, data/{TIMES}")
+            raise NeedsOption(f"open: rate_hz is required for {path}: it has no array of timestamps, data/{TIMES}")
         num_rows = int(self._ends[-1]) if len(self._ends) else 0
         for key, info in self._infos.items():
             if not info.shape or info.shape[0] < num_rows:
                 raise FormatError(
-                    f"zarr: {path}: data/{key} has shape {info.shape}, episode_ends ask for {num_rows} rows"
+                    f"zarr: {path}: data/{key} has shape {info.shape}, but {ENDS} requires {num_rows} rows"
                 )
             if key != self._times_key:
                 self.specs[key] = self._spec(key, info)
         for key, info in self._infos.items():
             if info.shape[0] > num_rows:
                 name = f"{key}[{num_rows}:{info.shape[0]}]"
-                self.left_out.append(LeftOut(name, f"these rows are after the last of {ENDS}"))
+                self.left_out.append(LeftOut(name, f"rows after the last entry of {ENDS}"))
         others += [name for name in infos if name.startswith("meta/") and name != ENDS]
-        self.left_out += [LeftOut(name, "only arrays of data/ are streams") for name in sorted(others)]
+        self.left_out += [LeftOut(name, "only arrays in data/ become streams") for name in sorted(others)]
         self.metadata = {
             "attributes": self._files.attributes(),
             "num_steps": num_rows,
@@ -128,7 +128,7 @@ class ZarrReplay(BaseSource):
         self.budget.count(f"zarr: {self.path}: {ENDS}", len(ends))
         if (np.diff(ends, prepend=0) < 0).any():
             row = int((np.diff(ends, prepend=0) < 0).argmax())
-            raise FormatError(f"zarr: {self.path}: {ENDS}, row {row}: {ends[row]} is before the one before")
+            raise FormatError(f"zarr: {self.path}: {ENDS}, row {row}: {ends[row]} is less than the previous entry")
         return ends
 
     def _spec(self, key: str, info: ArrayInfo) -> StreamSpec:

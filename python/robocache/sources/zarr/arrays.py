@@ -86,7 +86,7 @@ def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
         else:
             codecs.append((kind, config))
     if array.get("storage_transformers"):
-        raise FormatError(f"{where} has storage transformers, which are not read")
+        raise FormatError(f"{where} has storage transformers, which are not supported")
     keys = array.get("chunk_key_encoding")
     v2 = _text(keys, "name") == "v2"
     separator = str(_config(keys).get("separator", "." if v2 else "/"))

@@ -36,7 +36,7 @@ def make_steps(where: str, codecs: list[tuple[str, dict[str, Any]]], dtype: np.d
     unknown = [name for name, _ in codecs if name not in (*FILTERS, *COMPRESSORS)]
     compressors = [name for name, _ in codecs if name in COMPRESSORS]
     if unknown or len(compressors) > 1:
-        raise FormatError(f"{where} is stored with {', '.join(unknown or compressors)}, which is not read")
+        raise FormatError(f"{where} is stored with {', '.join(unknown or compressors)}, which is not supported")
     for name, config in codecs:
         steps.append(Step(name, config, count * itemsize + extra))
         if name in ("delta", "fixedscaleoffset", "astype"):
@@ -56,7 +56,7 @@ def number_type(where: str, text: Any) -> np.dtype[Any]:
     except TypeError:
         found = None
     if found is None or found.name not in DTYPES:
-        raise FormatError(f"{where} has dtype {str(text)[:80]!r}; only numbers are read")
+        raise FormatError(f"{where} has dtype {str(text)[:80]!r}; only numeric dtypes are supported")
     return found
 
 
@@ -67,7 +67,7 @@ def unpack_chunk(data: bytes, steps: list[Step], chunk_bytes: int, where: str) -
         found = _unpack(found, step, where)
     size = memoryview(found).nbytes
     if size != chunk_bytes:
-        raise FormatError(f"{where} unpacks to {size} bytes where a chunk has {chunk_bytes}")
+        raise FormatError(f"{where} decompresses to {size} bytes where a chunk has {chunk_bytes}")
     return found
 
 
@@ -81,14 +81,14 @@ def _unpack(data: Any, step: Step, where: str) -> Any:
         declared = DECLARED[name](memoryview(data), size)
         if declared is not None and declared != size:
             shown = "another size" if declared < 0 else f"{declared} bytes"
-            raise FormatError(f"{where} unpacks to {shown} where a chunk has {size}")
+            raise FormatError(f"{where} decompresses to {shown} where a chunk has {size}")
     codec = need("numcodecs", "zarr").get_codec({**config, "id": name})
     try:
         found = codec.decode(data)
     except Exception as error:  # codecs have many kinds of errors
-        raise FormatError(f"{where} cannot be unpacked: {type(error).__name__}: {error}") from error
+        raise FormatError(f"{where} cannot be decompressed: {type(error).__name__}: {error}") from error
     if memoryview(found).nbytes != size:
-        raise FormatError(f"{where} unpacks to {memoryview(found).nbytes} bytes where a chunk has {size}")
+        raise FormatError(f"{where} decompresses to {memoryview(found).nbytes} bytes where a chunk has {size}")
     return found
 
 
@@ -96,7 +96,7 @@ def _checked_crc32c(data: bytes, config: dict[str, Any], where: str) -> bytes:
     start = config.get("location") == "start"
     stated, rest = (data[:4], data[4:]) if start else (data[-4:], data[:-4])
     if struct.pack("<I", crc32c(rest)) != stated:
-        raise FormatError(f"{where} does not have its checksum")
+        raise FormatError(f"{where} has a wrong checksum")
     return rest
 
 
@@ -108,9 +108,9 @@ def _inflate(data: bytes, size: int, where: str) -> bytes:
         if len(found) <= size and not unpacker.eof:
             found += unpacker.decompress(unpacker.unconsumed_tail, size + 1 - len(found) or 1)
     except zlib.error as error:
-        raise FormatError(f"{where} cannot be unpacked: {error}") from error
+        raise FormatError(f"{where} cannot be decompressed: {error}") from error
     if len(found) > size or not unpacker.eof or unpacker.unused_data:
-        raise FormatError(f"{where} unpacks to more than the {size} bytes that a chunk has, or is cut off")
+        raise FormatError(f"{where} decompresses to more than the {size} bytes that a chunk has, or is cut off")
     return found
 
 

@@ -42,7 +42,7 @@ MCAP = [
     Case(
         *("duplicate", TWICE, None),
         [({"duplicate": "last"}, but(3, rows=13), {"duplicate": 1})],
-        [({"duplicate": "error"}, "row 4: the time 300000000 ns again")],
+        [({"duplicate": "error"}, "row 4: duplicate time 300000000 ns")],
         both(("duplicate", 4, 1)),
         STAMP,
     ),
@@ -59,7 +59,7 @@ MCAP = [
         options=STAMP,
     ),
     Case(
-        *("clock_back", SET_BACK, "row 6: time goes back from 1700000000"),
+        *("clock_back", SET_BACK, "row 6: time decreases from 1700000000"),
         [({"unsorted": "drop"}, [0, 1, 2, 3, 4, 5], {"unsorted": 6})],
         findings=both(("out_of_order", 6, 6), ("gap", 0, 1)),
         options=STAMP,
@@ -139,7 +139,7 @@ SWAPPED_30 = [*THIRTIETH[:5], THIRTIETH[6], THIRTIETH[5], *THIRTIETH[7:]]
 LEROBOT = [
     Case("clean", THIRTIETH),
     Case(
-        *("swapped", SWAPPED_30, "row 6: time goes back from 200000003 to 166666672 ns"),
+        *("swapped", SWAPPED_30, "row 6: time decreases from 200000003 to 166666672 ns"),
         [({"unsorted": "sort"}, SORTED, {"unsorted": 1}), ({"unsorted": "drop"}, but(6), {"unsorted": 1})],
         findings=[("out_of_order", 6, 1)],
     ),
@@ -199,7 +199,7 @@ CALVIN = [
     Case("one_step", [0.0], findings=[("single", 0, 1)]),
     Case("nan_value", THIRTIETH, None, [({"nan_value": "drop"}, but(0), {"nan_value": 1})],
          [({"nan_value": "error"}, "row 0: a value is NaN")], [("nan_value", 0, 1)], planted={0: NAN}),
-    Case("another_shape", THIRTIETH, "in the first step float64 (2,)", findings=[("unreadable", None, 1, None)],
+    Case("another_shape", THIRTIETH, "but float64 (2,) in the first step", findings=[("unreadable", None, 1, None)],
          extra={"wide": 7}),
     Case("cut_short", THIRTIETH, "is not a readable npz", findings=[("unreadable", None, 1, None)], extra={"cut": 7}),
 ]  # fmt: skip
@@ -223,7 +223,7 @@ RLDS = [
          extra={"values": 23}),
     Case("feature_missing", EVEN, "there is no steps/reward, which features.json declares", findings=BROKEN,
          options=AT_RATE, extra={"reward": None}),
-    Case("flipped_bit", EVEN, "record 1: the data does not have its checksum", findings=[(*BROKEN[0], 1)],
+    Case("flipped_bit", EVEN, "record 1: the data has a wrong checksum", findings=[(*BROKEN[0], 1)],
          options=AT_RATE, extra={"flip": 40}, episode=1),
 ]  # fmt: skip
 
