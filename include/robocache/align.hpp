@@ -97,9 +97,9 @@ struct AlignOptions {
 };
 
 /// Samples every stream at every query time and writes outputs[i] for streams[i]. Throws before writing anything.
-/// Stream-ordered on a device; allocates no tensor memory and never synchronizes there.
+/// Queue-ordered on a device; allocates no tensor memory and never synchronizes there.
 void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
-           const AlignOptions& options = {}, Stream stream = {});
+           const AlignOptions& options = {}, CudaQueue queue = {});
 
 /// For one stream: the gradient that comes back for its output, and where that of its values is summed up.
 struct AlignGradient {
@@ -110,9 +110,9 @@ struct AlignGradient {
 /// The gradient of align: adds to gradients[i].values what gradients[i].output brings back, by the weights of the rows
 /// each target read. nullopt: none for this stream. The data of StreamView::values is not read, nothing is checked
 /// again. linear, previous, next, nearest, cubic and mean; throws Unsupported for the other methods.
-/// Stream-ordered on a device, where sums of several targets are not bitwise repeatable; on the CPU they are.
+/// Queue-ordered on a device, where sums of several targets are not bitwise repeatable; on the CPU they are.
 void align_backward(std::span<const StreamView> streams, const Query& query,
-                    std::span<const std::optional<AlignGradient>> gradients, Stream stream = {});
+                    std::span<const std::optional<AlignGradient>> gradients, CudaQueue queue = {});
 
 /// The shape of AlignOutput::values for one stream; `data` is null. Throws as align does for what it can see.
 [[nodiscard]] TensorView align_output(const StreamView& stream, const Query& query);

@@ -1,4 +1,4 @@
-// TensorView, DType, Device and Stream: the vocabulary every operation speaks.
+// TensorView, DType, Device and CudaQueue: the vocabulary every operation speaks.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct Device {
 [[nodiscard]] std::string name(Device device);
 
 /// A queue of work on a device: a cudaStream_t, or nothing on the CPU. Does not own it.
-struct Stream {
+struct CudaQueue {
     void* handle = nullptr;
 };
 

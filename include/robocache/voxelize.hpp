@@ -69,17 +69,17 @@ struct VoxelOptions {
     bool check = true;           ///< verify offsets before writing
 };
 
-/// Points to a dense grid. Throws before writing anything. Stream-ordered on a device; allocates no tensor memory and
+/// Points to a dense grid. Throws before writing anything. Queue-ordered on a device; allocates no tensor memory and
 /// never synchronizes there, but for check. `workspace`: voxelize_workspace bytes, u8, contents irrelevant.
 /// Grid dtypes: occupancy bool, u8, i32, f32; count u8 (stops at 255), i32, i64; features: their own (u8: f32) or f32.
 void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
-              const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+              const VoxelOptions& options = {}, const TensorView& workspace = {}, CudaQueue queue = {});
 [[nodiscard]] std::int64_t voxelize_workspace(const PointsView& points, const VoxelGrid& grid,
                                               const VoxelOutput& output, const VoxelOptions& options = {});
 
 /// Depth images to a dense grid, without a point cloud in memory.
 void voxelize_depth(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+                    const VoxelOptions& options = {}, const TensorView& workspace = {}, CudaQueue queue = {});
 [[nodiscard]] std::int64_t voxelize_depth_workspace(const DepthView& images, const VoxelGrid& grid,
                                                     const VoxelOutput& output, const VoxelOptions& options = {});
 
@@ -97,7 +97,7 @@ struct SparseOutput {
 /// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides
 /// of the origin, fewer for several clouds: their number takes its bits from 63, the axes share what is left.
 void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                     const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+                     const VoxelOptions& options = {}, const TensorView& workspace = {}, CudaQueue queue = {});
 [[nodiscard]] std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid& grid,
                                                      const SparseOutput& output, const VoxelOptions& options = {});
 
@@ -109,7 +109,7 @@ struct VoxelGradient {
     TensorView features;               ///< (N, F) f32
 };
 void voxelize_backward(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                       const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
+                       const VoxelOptions& options = {}, const TensorView& workspace = {}, CudaQueue queue = {});
 [[nodiscard]] std::int64_t voxelize_backward_workspace(const PointsView& points, const VoxelGrid& grid,
                                                        const VoxelGradient& gradient, const VoxelOptions& options = {});
 

@@ -242,7 +242,7 @@ PendingBatch BatchBackend::read_ahead(const BatchPlan& plan, const BatchCall&) c
 }
 
 #ifndef ROBOCACHE_HAS_CUDA
-std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream) {
+std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, CudaQueue) {
     throw Unsupported("BatchReader: this build contains no CUDA code, got tensors on " + name(plan.device));
 }
 
@@ -269,13 +269,13 @@ struct BatchReader::State {
         return call;
     }
 
-    void run(const BatchCall& call, Stream stream) const {
+    void run(const BatchCall& call, CudaQueue stream) const {
         if (call.count == 0) return;
         backend->read(plan, call, stream);
     }
 };
 
-BatchReader::BatchReader(const BatchSource& source, Stream stream) : state_(std::make_unique<State>()) {
+BatchReader::BatchReader(const BatchSource& source, CudaQueue stream) : state_(std::make_unique<State>()) {
     state_->plan = make_plan(source);
     index_tables(state_->plan);
     const bool on_gpu = state_->plan.device.type == DeviceType::cuda;
@@ -301,7 +301,7 @@ TensorView BatchReader::output(std::size_t column, std::int64_t batch_size) cons
 }
 
 void BatchReader::read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
-                       Stream stream, const std::optional<BatchIndex>& index) const {
+                       CudaQueue stream, const std::optional<BatchIndex>& index) const {
     state_->run(state_->call_of(order, first_position, outputs, index), stream);
 }
 
@@ -312,7 +312,7 @@ PendingBatch BatchReader::read_ahead(const SampleOrder& order, std::int64_t firs
 }
 
 void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
-                       Stream stream, const std::optional<BatchIndex>& index) const {
+                       CudaQueue stream, const std::optional<BatchIndex>& index) const {
     const BatchPlan& plan = state_->plan;
     require_outputs(plan, outputs);
     BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};

@@ -45,7 +45,7 @@ public:
             outputs = read_outputs(given);
         }
         {
-            const Stream stream = arguments_.reader().stream();
+            const CudaQueue stream = arguments_.reader().stream();
             const Unlocked unlocked;
             align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
             align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
@@ -122,7 +122,7 @@ public:
             gradient = {arguments_.tensor(pair[0], "gradients", Access::read),
                         arguments_.tensor(pair[1], "gradients", Access::write)};
         }
-        const Stream stream = arguments_.reader().stream();
+        const CudaQueue stream = arguments_.reader().stream();
         const Unlocked unlocked;
         align_detail::run_backward(arguments_.streams(), arguments_.query(), gradients, arguments_.names(), stream);
     }

@@ -140,7 +140,7 @@ bool is_on_cuda(nb::handle object) {
 TensorReader::TensorReader(nb::handle queue) {
     if (queue.is_none()) return;
     const auto pair = nb::borrow<nb::tuple>(queue);
-    stream_ = Stream{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(pair[0]))};
+    stream_ = CudaQueue{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(pair[0]))};
     type_ = pair[1];
 }
 

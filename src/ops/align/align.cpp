@@ -52,7 +52,7 @@ std::string_view method_name(Method method) noexcept {
 }
 
 void align_detail::run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
-                       const Names& names, const AlignOptions& options, Stream stream) {
+                       const Names& names, const AlignOptions& options, CudaQueue stream) {
     bind_outputs(plan, streams, outputs, names);
     check_data_anywhere(plan, names, options.check, stream);
     if (plan.device.type != DeviceType::cuda) return align_cpu(plan);
@@ -62,7 +62,7 @@ void align_detail::run(AlignPlan& plan, std::span<const StreamView> streams, std
 }
 
 void align_detail::check_data_anywhere(const AlignPlan& plan, const Names& names, bool check,
-                                       [[maybe_unused]] Stream stream) {
+                                       [[maybe_unused]] CudaQueue stream) {
     if (plan.device.type != DeviceType::cuda) return check_data(plan, names, check);
 #ifdef ROBOCACHE_HAS_CUDA
     check_data_cuda(plan, names, check, stream);
@@ -73,7 +73,7 @@ void align_detail::check_data_anywhere(const AlignPlan& plan, const Names& names
 }
 
 void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
-           const AlignOptions& options, Stream stream) {
+           const AlignOptions& options, CudaQueue stream) {
     const align_detail::Names names;
     align_detail::AlignPlan plan = align_detail::make_plan(streams, query, names);
     align_detail::run(plan, streams, outputs, names, options, stream);

@@ -23,13 +23,13 @@ std::int64_t cuda_workspace(const SparsePlan& plan) {
 std::int64_t cuda_workspace(const BackwardPlan& plan) {
     return voxelize_backward_cuda_workspace(plan);
 }
-void run_cuda(const DensePlan& plan, Stream stream) {
+void run_cuda(const DensePlan& plan, CudaQueue stream) {
     voxelize_cuda(plan, stream);
 }
-void run_cuda(const SparsePlan& plan, Stream stream) {
+void run_cuda(const SparsePlan& plan, CudaQueue stream) {
     voxelize_sparse_cuda(plan, stream);
 }
-void run_cuda(const BackwardPlan& plan, Stream stream) {
+void run_cuda(const BackwardPlan& plan, CudaQueue stream) {
     voxelize_backward_cuda(plan, stream);
 }
 #endif
@@ -56,7 +56,7 @@ std::int64_t bytes_needed(const Plan& plan, [[maybe_unused]] const Names& names)
 }
 
 template <class Plan>
-void run_anywhere(Plan& plan, const TensorView& workspace, [[maybe_unused]] Stream stream, const Names& names) {
+void run_anywhere(Plan& plan, const TensorView& workspace, [[maybe_unused]] CudaQueue stream, const Names& names) {
     plan.workspace = bind_workspace(workspace, plan.device, bytes_needed(plan, names), names);
     const bool on_cuda = plan.device.type == DeviceType::cuda;
     if (plan.check && plan.points.offsets != nullptr && !on_cuda) {
@@ -97,13 +97,13 @@ std::int64_t workspace_bytes(const BackwardPlan& plan, const Names& names) {
     return bytes_needed(plan, names);
 }
 
-void run(DensePlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
+void run(DensePlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names) {
     run_anywhere(plan, workspace, stream, names);
 }
-void run(SparsePlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
+void run(SparsePlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names) {
     run_anywhere(plan, workspace, stream, names);
 }
-void run(BackwardPlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
+void run(BackwardPlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names) {
     run_anywhere(plan, workspace, stream, names);
 }
 
@@ -120,7 +120,7 @@ std::string_view reduction_name(Reduction reduction) noexcept {
 }
 
 void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output, const VoxelOptions& options,
-              const TensorView& workspace, Stream stream) {
+              const TensorView& workspace, CudaQueue stream) {
     const Names names;
     DensePlan plan = make_plan(points, grid, output, options, names);
     run(plan, workspace, stream, names);
@@ -133,7 +133,7 @@ std::int64_t voxelize_workspace(const PointsView& points, const VoxelGrid& grid,
 }
 
 void voxelize_depth(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options, const TensorView& workspace, Stream stream) {
+                    const VoxelOptions& options, const TensorView& workspace, CudaQueue stream) {
     const Names names = names_of("voxelize_depth");
     DensePlan plan = make_plan(images, grid, output, options, names);
     run(plan, workspace, stream, names);
@@ -146,7 +146,7 @@ std::int64_t voxelize_depth_workspace(const DepthView& images, const VoxelGrid& 
 }
 
 void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                     const VoxelOptions& options, const TensorView& workspace, Stream stream) {
+                     const VoxelOptions& options, const TensorView& workspace, CudaQueue stream) {
     const Names names = names_of("voxelize_sparse");
     SparsePlan plan = make_plan(points, grid, output, options, names);
     run(plan, workspace, stream, names);
@@ -159,7 +159,7 @@ std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid
 }
 
 void voxelize_backward(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                       const VoxelOptions& options, const TensorView& workspace, Stream stream) {
+                       const VoxelOptions& options, const TensorView& workspace, CudaQueue stream) {
     const Names names = names_of("voxelize_backward");
     BackwardPlan plan = make_plan(points, grid, gradient, options, names);
     run(plan, workspace, stream, names);

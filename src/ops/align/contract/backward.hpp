@@ -86,10 +86,10 @@ ROBOCACHE_HD Shares<Sum> shares_of(const Target<Time>& target, Method method, co
 void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names);
 /// align_backward, with names for its messages.
 void run_backward(std::span<const StreamView> streams, const Query& query,
-                  std::span<const std::optional<AlignGradient>> gradients, const Names& names, Stream stream);
+                  std::span<const std::optional<AlignGradient>> gradients, const Names& names, CudaQueue stream);
 
 /// One per backend; a missing one is a link error.
 void align_backward_cpu(const AlignPlan& plan);
-void align_backward_cuda(const AlignPlan& plan, Stream stream);
+void align_backward_cuda(const AlignPlan& plan, CudaQueue stream);
 
 }  // namespace robocache::align_detail

@@ -123,17 +123,17 @@ void bind_rows(StreamPlan& stream, const TensorView& out);
 void check_data(const AlignPlan& plan, const Names& names, bool check);
 
 /// The same for a plan on a GPU: copies what it reads to the host and waits, so only where it was asked for.
-void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream);
+void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, CudaQueue stream);
 
 /// One per backend; a missing one is a link error.
 void align_cpu(const AlignPlan& plan);
-void align_cuda(const AlignPlan& plan, Stream stream);
+void align_cuda(const AlignPlan& plan, CudaQueue stream);
 
 /// check_data or check_data_cuda, by device.
-void check_data_anywhere(const AlignPlan& plan, const Names& names, bool check, Stream stream);
+void check_data_anywhere(const AlignPlan& plan, const Names& names, bool check, CudaQueue stream);
 
 /// Validates, then runs on the device the tensors live on.
 void run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs, const Names& names,
-         const AlignOptions& options, Stream stream);
+         const AlignOptions& options, CudaQueue stream);
 
 }  // namespace robocache::align_detail

@@ -302,7 +302,7 @@ void align_backward_cpu(const AlignPlan& plan) {
 
 void run_backward(std::span<const StreamView> streams, const Query& query,
                   std::span<const std::optional<AlignGradient>> gradients, const Names& names,
-                  [[maybe_unused]] Stream stream) {
+                  [[maybe_unused]] CudaQueue stream) {
     const AlignPlan plan = make_backward_plan(streams, query, gradients, names);
     if (plan.device.type != DeviceType::cuda) return align_backward_cpu(plan);
 #ifdef ROBOCACHE_HAS_CUDA
@@ -316,7 +316,7 @@ void run_backward(std::span<const StreamView> streams, const Query& query,
 }  // namespace align_detail
 
 void align_backward(std::span<const StreamView> streams, const Query& query,
-                    std::span<const std::optional<AlignGradient>> gradients, Stream stream) {
+                    std::span<const std::optional<AlignGradient>> gradients, CudaQueue stream) {
     align_detail::Names names;
     names.op = "align_backward";
     align_detail::run_backward(streams, query, gradients, names, stream);

@@ -66,7 +66,7 @@ bool must_look(const AlignPlan& plan, bool check) {
 
 }  // namespace
 
-void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream) {
+void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, CudaQueue stream) {
     if (!must_look(plan, check)) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
@@ -77,7 +77,7 @@ void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stre
     }
 }
 
-void align_cuda(const AlignPlan& plan, Stream stream) {
+void align_cuda(const AlignPlan& plan, CudaQueue stream) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);

@@ -338,7 +338,7 @@ void launch_all(const AlignPlan& plan, cudaStream_t stream) {
 
 }  // namespace
 
-void align_backward_cuda(const AlignPlan& plan, Stream stream) {
+void align_backward_cuda(const AlignPlan& plan, CudaQueue stream) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);

@@ -192,9 +192,9 @@ void check_offsets(const std::int64_t* offsets, std::int64_t stride, std::int64_
 [[nodiscard]] std::int64_t workspace_bytes(const BackwardPlan& plan, const Names& names);
 
 /// Checks workspace and offsets, then runs on the device the tensors live on.
-void run(DensePlan& plan, const TensorView& workspace, Stream stream, const Names& names);
-void run(SparsePlan& plan, const TensorView& workspace, Stream stream, const Names& names);
-void run(BackwardPlan& plan, const TensorView& workspace, Stream stream, const Names& names);
+void run(DensePlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names);
+void run(SparsePlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names);
+void run(BackwardPlan& plan, const TensorView& workspace, CudaQueue stream, const Names& names);
 
 // ---- backends: a missing one is a link error ------------------------------------------------------------------------
 
@@ -203,16 +203,16 @@ void voxelize_sparse_cpu(const SparsePlan& plan);
 void voxelize_backward_cpu(const BackwardPlan& plan);
 
 #ifdef ROBOCACHE_HAS_CUDA
-void voxelize_cuda(const DensePlan& plan, Stream stream);
-void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream);
-void voxelize_backward_cuda(const BackwardPlan& plan, Stream stream);
+void voxelize_cuda(const DensePlan& plan, CudaQueue stream);
+void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream);
+void voxelize_backward_cuda(const BackwardPlan& plan, CudaQueue stream);
 /// Bytes, from the plan alone: its pointers are not followed, its workspace is not there yet.
 [[nodiscard]] std::int64_t voxelize_cuda_workspace(const DensePlan& plan);
 [[nodiscard]] std::int64_t voxelize_sparse_cuda_workspace(const SparsePlan& plan);
 [[nodiscard]] std::int64_t voxelize_backward_cuda_workspace(const BackwardPlan& plan);
 /// The offsets, contiguous, on the host; waits for the stream. For check = true only.
 [[nodiscard]] std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds,
-                                                          Device device, Stream stream);
+                                                          Device device, CudaQueue stream);
 #endif
 
 }  // namespace robocache::voxelize_detail

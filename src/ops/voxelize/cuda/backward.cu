@@ -111,7 +111,7 @@ std::int64_t voxelize_backward_cuda_workspace(const BackwardPlan& plan) {
     return cutter.used();
 }
 
-void voxelize_backward_cuda(const BackwardPlan& plan, Stream stream) {
+void voxelize_backward_cuda(const BackwardPlan& plan, CudaQueue stream) {
     if (plan.num_points == 0 || plan.features.num_channels == 0) return;
     if (picks_one(plan.reduction) && plan.num_points >= UINT32_MAX) {
         throw Unsupported("voxelize_backward: min and max of more than 2^32 - 2 points on CUDA");

@@ -332,7 +332,7 @@ std::int64_t voxelize_cuda_workspace(const DensePlan& plan) {
     return cutter.used();
 }
 
-void voxelize_cuda(const DensePlan& plan, Stream stream) {
+void voxelize_cuda(const DensePlan& plan, CudaQueue stream) {
     if (plan.num_clouds == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
@@ -345,7 +345,7 @@ void voxelize_cuda(const DensePlan& plan, Stream stream) {
 }
 
 std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds, Device device,
-                                            Stream stream) {
+                                            CudaQueue stream) {
     const DeviceGuard guard(device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
     std::vector<std::int64_t> offsets(static_cast<std::size_t>(num_clouds + 1));
