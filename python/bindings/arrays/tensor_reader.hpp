@@ -52,8 +52,8 @@ private:
     std::vector<nanobind::ndarray<nanobind::ro>> exported_;
 };
 
-/// Whether the object is a torch tensor with nothing that DLPack cannot tell: no subclass, no gradient, no lazy
-/// negation.
+/// Whether the object is a torch tensor on a CPU or a CUDA device with nothing that DLPack does not tell: no subclass,
+/// no gradient, no lazy negation.
 [[nodiscard]] bool is_plain_tensor(nanobind::handle object);
 
 [[nodiscard]] DType dtype_from_name(std::string_view name, const Argument& argument);

@@ -105,7 +105,7 @@ __global__ __launch_bounds__(backward_threads) void share_gradient(
 
 }  // namespace
 
-std::int64_t voxelize_backward_cuda_workspace(const BackwardPlan& plan) {
+std::int64_t plan_voxelize_backward_cuda(const BackwardPlan& plan) {
     Cutter cutter(nullptr);
     (void)cut(plan, cutter);
     return cutter.used();
