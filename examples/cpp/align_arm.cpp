@@ -34,7 +34,8 @@ int main() {
     query.times = TensorView(targets.data(), DType::i64, {num_targets});
     const TensorView out(aligned.data(), DType::f32, {1, num_targets, 13});
     const AlignOutput outputs[2] = {{out.slice(2, 0, 7), {}, {}}, {out.slice(2, 7, 13), {}, {}}};
-    align(streams, query, outputs);
+    const AlignPlan plan = plan_align(streams, query);  // validates once; may be run again and again
+    run(plan, outputs);
 
     // The force ramp at 20 ms, read 3 ms later, is its sample 23.
     std::printf("robocache %s (%s): joint 0 at 20 ms %.4f, force at 20 ms %.1f\n", version(), cpu_instruction_set(),

@@ -31,7 +31,7 @@ int main() {
     VoxelOutput dense;
     dense.grid = TensorView(occupied.data(), DType::boolean, {80, 80, 40});
     dense.dropped = TensorView(&dropped, DType::i64, {});
-    voxelize(scan, grid, dense);
+    run(plan_voxelize(scan, grid, {.dtype = DType::boolean}), dense);
     std::int64_t num_occupied = 0;
     for (const std::uint8_t cell : occupied) num_occupied += cell;
 
@@ -45,7 +45,7 @@ int main() {
     sparse.coordinates = TensorView(coordinates.data(), DType::i32, {capacity, 4});
     sparse.features = TensorView(means.data(), DType::f32, {capacity, 3});
     sparse.found = TensorView(found, DType::i64, {2});
-    voxelize_sparse(scan, grid, sparse, {.reduction = Reduction::mean});
+    run(plan_voxelize_sparse(scan, grid, {.max_voxels = capacity}, {.reduction = Reduction::mean}), sparse);
 
     std::printf("%lld points, %lld dropped, %lld of %zu cells occupied; the first is (%d, %d, %d)\n",
                 static_cast<long long>(num_points), static_cast<long long>(dropped),

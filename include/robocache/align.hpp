@@ -3,11 +3,14 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 
+#include "robocache/errors.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache {
@@ -31,9 +34,11 @@ enum class Method : std::uint8_t {
 /// What a target before the first or after the last row gets.
 enum class Outside : std::uint8_t { hold, nan, linear, error };
 
-/// Throw InvalidArgument, listing the choices, for an unknown name.
-[[nodiscard]] Method method_from_name(std::string_view name);
-[[nodiscard]] Outside outside_from_name(std::string_view name);
+/// Throw InvalidArgument, listing the choices, for an unknown name. `op` and `argument` are for that message.
+[[nodiscard]] Method method_from_name(std::string_view name, std::string_view op = "align",
+                                      const ArgumentName& argument = "method");
+[[nodiscard]] Outside outside_from_name(std::string_view name, std::string_view op = "align",
+                                        const ArgumentName& argument = "outside");
 /// "linear", "slerp_xyzw"; "automatic" for Method::automatic.
 [[nodiscard]] std::string_view method_name(Method method) noexcept;
 
@@ -75,7 +80,8 @@ struct StreamView {
     Outside after = Outside::hold;
     bool outside_valid = false;  ///< held and extrapolated results count as valid
     double period = 6.283185307179586476925286766559;
-    Duration tolerance;  ///< a target at most so far from the time of a row is at that row; 0 or more
+    Duration tolerance;          ///< a target at most so far from the time of a row is at that row; 0 or more
+    std::optional<DType> dtype;  ///< of the output: that of the values, or a floating one; absent: the output decides
 };
 
 /// Row b asks episode[b] for T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).
@@ -92,14 +98,64 @@ struct AlignOutput {
     std::optional<TensorView> index;  ///< (B, T) i64: the left neighbor's row, -1 where there is none
 };
 
-struct AlignOptions {
-    bool check = true;  ///< verify order and finiteness of times, offsets and episodes before writing
+/// What error messages call the arguments of one stream. Empty: "streams[i].values", "streams[i].times".
+struct StreamNames {
+    std::string_view values;
+    std::string_view times;
+    bool bare_fields = false;  ///< "max_gap" instead of "streams[i].max_gap"
 };
 
+/// What error messages call a function that wraps align, and its arguments. The characters must outlive the plan.
+struct AlignNames {
+    std::string_view op = "align";
+    std::string_view query_times = "times";
+    bool has_anchor = true;  ///< the query may be anchor and deltas
+    std::span<const StreamNames> streams;
+
+    [[nodiscard]] ArgumentName values(std::size_t i) const;
+    [[nodiscard]] ArgumentName times(std::size_t i) const;
+    [[nodiscard]] ArgumentName field(std::size_t i, std::string_view name) const;
+};
+
+struct AlignOptions {
+    bool check = true;  ///< verify order and finiteness of times, offsets and episodes before writing
+    AlignNames names{};
+};
+
+/// A validated call of align. It refers to the data of its streams and query, which must outlive it, and may be run any
+/// number of times, by several threads at once.
+class AlignPlan {
+public:
+    struct State;
+    explicit AlignPlan(std::unique_ptr<const State> state) noexcept;
+    ~AlignPlan();
+    AlignPlan(AlignPlan&&) noexcept;
+    AlignPlan& operator=(AlignPlan&&) noexcept;
+
+    [[nodiscard]] std::size_t num_streams() const noexcept;
+    [[nodiscard]] Device device() const noexcept;
+    /// Shapes, dtypes and device of the three outputs of one stream, C-contiguous, without data.
+    [[nodiscard]] AlignOutput output(std::size_t stream) const;
+    /// The bytes of workspace that run needs.
+    [[nodiscard]] std::int64_t workspace_bytes() const noexcept;
+
+    [[nodiscard]] const State& state() const noexcept { return *state_; }  ///< for the implementation
+
+private:
+    std::unique_ptr<const State> state_;
+};
+
+/// Validates a call and sizes its outputs and workspace. Reads no data.
+[[nodiscard]] AlignPlan plan_align(std::span<const StreamView> streams, const Query& query,
+                                   const AlignOptions& options = {});
+
 /// Samples every stream at every query time and writes outputs[i] for streams[i]. Throws before writing anything.
-/// Stream-ordered on a device; allocates no tensor memory and never synchronizes there.
-void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
-           const AlignOptions& options = {}, Stream stream = {});
+/// Queue-ordered on a device; allocates no tensor memory there and waits for nothing, except to check data
+/// (options.check, Outside::error).
+void run(const AlignPlan& plan, std::span<const AlignOutput> outputs, Workspace workspace = {}, CudaQueue queue = {});
+
+/// What run checks before it writes: the outputs, and the data where options.check is set.
+void check(const AlignPlan& plan, std::span<const AlignOutput> outputs, CudaQueue queue = {});
 
 /// For one stream: the gradient that comes back for its output, and where that of its values is summed up.
 struct AlignGradient {
@@ -110,11 +166,11 @@ struct AlignGradient {
 /// The gradient of align: adds to gradients[i].values what gradients[i].output brings back, by the weights of the rows
 /// each target read. nullopt: none for this stream. The data of StreamView::values is not read, nothing is checked
 /// again. linear, previous, next, nearest, cubic and mean; throws Unsupported for the other methods.
-/// Stream-ordered on a device, where sums of several targets are not bitwise repeatable; on the CPU they are.
-void align_backward(std::span<const StreamView> streams, const Query& query,
-                    std::span<const std::optional<AlignGradient>> gradients, Stream stream = {});
+/// Queue-ordered on a device, where sums of several targets are not bitwise repeatable; on the CPU they are.
+void run_backward(const AlignPlan& plan, std::span<const std::optional<AlignGradient>> gradients,
+                  Workspace workspace = {}, CudaQueue queue = {});
 
-/// The shape of AlignOutput::values for one stream; `data` is null. Throws as align does for what it can see.
-[[nodiscard]] TensorView align_output(const StreamView& stream, const Query& query);
+/// Throws Unsupported if a method of the stream has no gradient.
+void require_gradient(const AlignPlan& plan, std::size_t stream);
 
 }  // namespace robocache

@@ -1,8 +1,11 @@
-// The five exceptions of RoboCache. Everything the library throws on purpose derives from Error.
+// The five exceptions of RoboCache, and how their messages name an argument. Everything the library throws on purpose
+// derives from Error.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace robocache {
 
@@ -33,6 +36,24 @@ class OutOfMemory : public Error {
 /// A CUDA call failed. Python: RuntimeError.
 class CudaError : public Error {
     using Error::Error;
+};
+
+/// What messages call an argument: "times", "streams[2].times", "out[0]". Becomes text only where there is a message.
+struct ArgumentName {
+    std::string_view name;
+    std::string_view list;  // not empty: `name` is a field of item i of this list
+    std::size_t i = 0;
+
+    ArgumentName(std::string_view name) : name(name) {}
+    ArgumentName(const char* name) : name(name) {}
+    ArgumentName(const std::string& name) : name(name) {}
+    ArgumentName(std::string_view list, std::size_t i, std::string_view name) : name(name), list(list), i(i) {}
+
+    [[nodiscard]] std::string text() const {
+        if (list.empty()) return std::string(name);
+        const std::string item = std::string(list) + "[" + std::to_string(i) + "]";
+        return name.empty() ? item : item + "." + std::string(name);
+    }
 };
 
 }  // namespace robocache

@@ -39,15 +39,15 @@ inline constexpr std::size_t max_anchor_tables = 64;
 
 /// Writes episode (B,) and anchor (B,), both i64 and contiguous, for positions first_position ... + B - 1 of the epoch.
 /// Episodes are numbered through all tables. A pure function: no state, no permutation in memory, the same bits on
-/// every device. Stream-ordered on a device; allocates nothing and never synchronizes there.
+/// every device. Queue-ordered on a device; allocates nothing and never synchronizes there.
 void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& order, std::int64_t first_position,
-                    const TensorView& episode, const TensorView& anchor, Stream stream = {});
+                    const TensorView& episode, const TensorView& anchor, CudaQueue queue = {});
 
 /// out = (values - offset) * scale for each channel: values (R, C) of any dtype, out (R, C) floating, offset and scale
 /// (C,) f64, all contiguous. Computed in f32 (f64 for f64 values and for integers of 32 bits or more), then one
-/// rounding. `out` may be `values` where both have the same dtype. Stream-ordered on a device.
+/// rounding. `out` may be `values` where both have the same dtype. Queue-ordered on a device.
 void normalize(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
-               Stream stream = {});
+               CudaQueue queue = {});
 
 /// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
 struct BatchColumn {
@@ -128,8 +128,8 @@ private:
 /// methods than linear, previous, next and nearest, strided rows, integers scaled in 64 bits.
 class BatchReader {
 public:
-    /// Speaks the contract, once. Waits for `stream` on a GPU.
-    explicit BatchReader(const BatchSource& source, Stream stream = {});
+    /// Speaks the contract, once. Waits for `queue` on a GPU.
+    explicit BatchReader(const BatchSource& source, CudaQueue queue = {});
     ~BatchReader();
     BatchReader(BatchReader&&) noexcept;
     BatchReader& operator=(BatchReader&&) noexcept;
@@ -140,9 +140,9 @@ public:
     [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
 
     /// Writes the batch of positions first_position ... + B - 1, and its index if that is asked for. Throws before
-    /// writing anything. Stream-ordered on a device; allocates nothing and never synchronizes there.
+    /// writing anything. Queue-ordered on a device; allocates nothing and never synchronizes there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
-              Stream stream = {}, const std::optional<BatchIndex>& index = {}) const;
+              CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;
     /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written
     /// past the caches, for who copies them to a device. They and the reader must stay until the batch is there.
     [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
@@ -150,7 +150,7 @@ public:
                                           const std::optional<BatchIndex>& index = {}) const;
     /// The same where the device tells the step; `order.epoch` is not looked at.
     void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
-              Stream stream = {}, const std::optional<BatchIndex>& index = {}) const;
+              CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;
 
 private:
     struct State;

@@ -1,4 +1,4 @@
-// TensorView, DType, Device and Stream: the vocabulary every operation speaks.
+// TensorView, DType, Device, CudaQueue and Workspace: the vocabulary every operation speaks.
 #pragma once
 
 #include <array>
@@ -30,8 +30,14 @@ struct Device {
 [[nodiscard]] std::string name(Device device);
 
 /// A queue of work on a device: a cudaStream_t, or nothing on the CPU. Does not own it.
-struct Stream {
+struct CudaQueue {
     void* handle = nullptr;
+};
+
+/// Scratch memory of the caller for one run of a plan: on the plan's device, aligned to 16 bytes, contents irrelevant.
+struct Workspace {
+    void* data = nullptr;
+    std::int64_t size_bytes = 0;
 };
 
 /// A strided array somebody else owns, shaped like a DLPack tensor. Strides count elements and may be 0 or negative.

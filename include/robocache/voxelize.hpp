@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -20,8 +21,9 @@ enum class Reduction : std::uint8_t {
     max,
 };
 
-/// Throws InvalidArgument, listing the choices, for an unknown name.
-[[nodiscard]] Reduction reduction_from_name(std::string_view name);
+/// Throws InvalidArgument, listing the choices, for an unknown name. `op` and `argument` are for that message.
+[[nodiscard]] Reduction reduction_from_name(std::string_view name, std::string_view op = "voxelize",
+                                            std::string_view argument = "reduction");
 [[nodiscard]] std::string_view reduction_name(Reduction reduction) noexcept;
 
 /// Boxes of `size`, `shape` of them, from `origin` on: cell (x, y, z) holds the points with
@@ -62,27 +64,6 @@ struct VoxelOutput {
     std::optional<TensorView> dropped;  ///< ([B]) i64: points outside the grid or not finite
 };
 
-struct VoxelOptions {
-    Reduction reduction = Reduction::occupancy;
-    double fill = 0;             ///< min and max of a cell without points
-    bool deterministic = false;  ///< sum and mean the same to the bit on every device; the others always are
-    bool check = true;           ///< verify offsets before writing
-};
-
-/// Points to a dense grid. Throws before writing anything. Stream-ordered on a device; allocates no tensor memory and
-/// never synchronizes there, but for check. `workspace`: voxelize_workspace bytes, u8, contents irrelevant.
-/// Grid dtypes: occupancy bool, u8, i32, f32; count u8 (stops at 255), i32, i64; features: their own (u8: f32) or f32.
-void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
-              const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
-[[nodiscard]] std::int64_t voxelize_workspace(const PointsView& points, const VoxelGrid& grid,
-                                              const VoxelOutput& output, const VoxelOptions& options = {});
-
-/// Depth images to a dense grid, without a point cloud in memory.
-void voxelize_depth(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
-[[nodiscard]] std::int64_t voxelize_depth_workspace(const DepthView& images, const VoxelGrid& grid,
-                                                    const VoxelOutput& output, const VoxelOptions& options = {});
-
 /// Where occupied cells are written, in order of (cloud, x, y, z). Row m of every tensor belongs to the same cell; what
 /// is beyond the cells found is not written. Cells that do not fit are counted in `found`, the earlier ones are kept.
 struct SparseOutput {
@@ -94,13 +75,6 @@ struct SparseOutput {
     TensorView found;                        ///< (2,) i64: occupied cells, dropped points
 };
 
-/// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides
-/// of the origin, fewer for several clouds: their number takes its bits from 63, the axes share what is left.
-void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                     const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
-[[nodiscard]] std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid& grid,
-                                                     const SparseOutput& output, const VoxelOptions& options = {});
-
 /// The gradient of a dense grid of features for its points' features: f32 (N, F), written, not added to.
 /// sum and mean share a cell's gradient out; min and max give it to the first point in input order that has the value.
 struct VoxelGradient {
@@ -108,9 +82,96 @@ struct VoxelGradient {
     std::optional<TensorView> values;  ///< min, max: VoxelOutput::grid as voxelize wrote it
     TensorView features;               ///< (N, F) f32
 };
-void voxelize_backward(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                       const VoxelOptions& options = {}, const TensorView& workspace = {}, Stream stream = {});
-[[nodiscard]] std::int64_t voxelize_backward_workspace(const PointsView& points, const VoxelGrid& grid,
-                                                       const VoxelGradient& gradient, const VoxelOptions& options = {});
+
+/// What error messages call a function that wraps voxelize, and its arguments. The characters must outlive the plan.
+struct VoxelNames {
+    std::string_view op;  ///< empty: "voxelize", "voxelize_depth", "voxelize_sparse" or "voxelize_backward"
+    std::string_view points = "points";
+    std::string_view offsets = "offsets";
+    std::string_view features = "features";
+    std::string_view depth = "depth";
+    std::string_view intrinsics = "intrinsics";
+    std::string_view pose = "pose";
+    std::string_view unit = "unit";
+    std::string_view max_depth = "max_depth";
+    std::string_view origin = "grid.origin";
+    std::string_view size = "grid.size";
+    std::string_view shape = "grid.shape";
+    std::string_view reduction = "reduction";
+    std::string_view dtype = "options.dtype";
+    std::string_view max_voxels = "limits.max_voxels";
+    std::string_view output = "output";  ///< "output.grid", "output.counts", ...
+    std::string_view gradient = "gradient";
+    std::string_view workspace = "workspace";
+};
+
+struct VoxelOptions {
+    Reduction reduction = Reduction::occupancy;
+    /// Of the grid. occupancy: bool, u8, i32 (default), f32; count: u8 (stops at 255), i32 (default), i64; features:
+    /// their own (default; u8: f32) or f32.
+    std::optional<DType> dtype;
+    bool counts = false;         ///< VoxelOutput::counts is written; sparse outputs have counts in any case
+    double fill = 0;             ///< min and max of a cell without points
+    bool deterministic = false;  ///< sum and mean the same to the bit on every device; the others always are
+    bool check = true;           ///< verify offsets before writing
+    VoxelNames names{};
+};
+
+/// How many cells and points a sparse output has room for.
+struct SparseLimits {
+    std::optional<std::int64_t> max_voxels;  ///< the first cells are kept, the others counted; absent: all are kept
+    bool padded = false;                     ///< max_voxels rows, also where there cannot be so many cells
+    std::int64_t max_points = 0;             ///< K of SparseOutput::first_points; 0: without
+};
+
+/// A validated call. It refers to the data of its points or images, which must outlive it, and may be run any number of
+/// times, by several threads at once with a workspace each. Output: VoxelOutput, SparseOutput or VoxelGradient.
+template <class Output>
+class VoxelPlanFor {
+public:
+    struct State;
+    explicit VoxelPlanFor(std::unique_ptr<const State> state) noexcept;
+    ~VoxelPlanFor();
+    VoxelPlanFor(VoxelPlanFor&&) noexcept;
+    VoxelPlanFor& operator=(VoxelPlanFor&&) noexcept;
+
+    [[nodiscard]] Device device() const noexcept;
+    /// Shapes, dtypes and device of every output, C-contiguous, without data.
+    [[nodiscard]] const Output& output() const noexcept;
+    /// The bytes of workspace that run needs; 0 on the CPU.
+    [[nodiscard]] std::int64_t workspace_bytes() const noexcept;
+
+    [[nodiscard]] const State& state() const noexcept { return *state_; }  ///< for the implementation
+
+private:
+    std::unique_ptr<const State> state_;
+};
+using VoxelPlan = VoxelPlanFor<VoxelOutput>;
+using SparseVoxelPlan = VoxelPlanFor<SparseOutput>;
+using VoxelBackwardPlan = VoxelPlanFor<VoxelGradient>;
+
+/// Validate a call and size its outputs and workspace. Read no data.
+/// Points to a dense grid.
+[[nodiscard]] VoxelPlan plan_voxelize(const PointsView& points, const VoxelGrid& grid,
+                                      const VoxelOptions& options = {});
+/// Depth images to a dense grid, without a point cloud in memory.
+[[nodiscard]] VoxelPlan plan_voxelize(const DepthView& images, const VoxelGrid& grid, const VoxelOptions& options = {});
+/// Points to the list of occupied cells. grid.shape of zeros: no bounds but those of the key, 2^20 cells to both sides
+/// of the origin, fewer for several clouds: their number takes its bits from 63, the axes share what is left.
+[[nodiscard]] SparseVoxelPlan plan_voxelize_sparse(const PointsView& points, const VoxelGrid& grid,
+                                                   const SparseLimits& limits = {}, const VoxelOptions& options = {});
+/// The gradient of a dense grid of `num_channels` features. sum and mean do not read points.features.
+[[nodiscard]] VoxelBackwardPlan plan_voxelize_backward(const PointsView& points, const VoxelGrid& grid,
+                                                       std::int64_t num_channels, const VoxelOptions& options = {});
+
+/// Compute into the caller's memory. Throw before writing anything. Queue-ordered on a device; allocate no tensor
+/// memory there and wait for nothing, except to check offsets (options.check).
+void run(const VoxelPlan& plan, const VoxelOutput& output, Workspace workspace = {}, CudaQueue queue = {});
+void run(const SparseVoxelPlan& plan, const SparseOutput& output, Workspace workspace = {}, CudaQueue queue = {});
+void run(const VoxelBackwardPlan& plan, const VoxelGradient& gradient, Workspace workspace = {}, CudaQueue queue = {});
+
+/// What run checks before it writes: the offsets, where options.check is set.
+void check(const VoxelPlan& plan, CudaQueue queue = {});
+void check(const SparseVoxelPlan& plan, CudaQueue queue = {});
 
 }  // namespace robocache

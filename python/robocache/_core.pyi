@@ -75,13 +75,14 @@ def local_ranks() -> int: ...
 def num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
 def empty(shape: Sequence[int], dtype: str, gpu: int | None = None) -> Any: ...
+def are_plain_tensors(arrays: Sequence[Any]) -> bool: ...
 def prefer_huge_pages(address: int, bytes: int) -> None: ...
 def align(
     names: tuple[Any, ...],
     streams: Sequence[tuple[Any, ...]],
     query: tuple[Any, ...],
     allocate: Callable[[Any], Any],
-    check: bool,
+    check: bool | None,
     queue: tuple[int, type | None] | None = None,
 ) -> None: ...
 def check_align(
@@ -89,7 +90,7 @@ def check_align(
     streams: Sequence[tuple[Any, ...]],
     query: tuple[Any, ...],
     outputs: Sequence[tuple[Any, ...]] | None,
-    check: bool,
+    check: bool | None,
     queue: tuple[int, type | None] | None = None,
 ) -> list[tuple[tuple[int, ...], str]]: ...
 def align_backward(
@@ -112,14 +113,14 @@ def align_tensors(
     index: bool,
     batched: bool,
     check: bool | None,
-) -> list[tuple[Any, Any, Any]] | None: ...
+) -> list[tuple[Any, Any, Any]]: ...
 def fuse_tensors(
     names: tuple[Any, ...],
     streams: Sequence[tuple[Any, ...]],
     query: tuple[Any, ...],
     valid: bool,
     check: bool | None,
-) -> tuple[Any, Any] | None: ...
+) -> tuple[Any, Any]: ...
 def voxelize(
     op: str,
     source: tuple[Any, ...],
@@ -135,7 +136,7 @@ def voxelize_tensors(
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
     info: bool,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, Any, Any]: ...
 def check_voxelize(
     op: str,
     source: tuple[Any, ...],
@@ -159,7 +160,7 @@ def voxelize_depth_tensors(
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
     info: bool,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, Any, Any]: ...
 def check_voxelize_depth(
     op: str,
     source: tuple[Any, ...],
@@ -183,7 +184,7 @@ def voxelize_sparse_tensors(
     grid: tuple[Any, Any, Any],
     options: tuple[Any, ...],
     limits: tuple[Any, Any, bool, bool],
-) -> tuple[Any, ...] | None: ...
+) -> tuple[Any, ...]: ...
 def check_voxelize_sparse(
     op: str,
     source: tuple[Any, ...],
@@ -200,7 +201,6 @@ def voxelize_backward(
     gradient: tuple[Any, Any, Any],
     allocate: Callable[..., Any],
 ) -> None: ...
-def check_offsets(op: str, offsets: Any, num_points: int) -> None: ...
 def sample_anchors(
     tables: Sequence[tuple[Any, Any, int, float, int]],
     order: tuple[int, int, int, bool],

@@ -129,7 +129,7 @@ std::uint64_t set_order(std::string_view op, const SampleOrder& order, std::int6
 using namespace loader_detail;
 
 void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& order, std::int64_t first_position,
-                    const TensorView& episode, const TensorView& anchor, [[maybe_unused]] Stream stream) {
+                    const TensorView& episode, const TensorView& anchor, [[maybe_unused]] CudaQueue stream) {
     constexpr std::string_view op = "sample_anchors";
     const Device device = episode.device;
     SamplePlan plan{};
@@ -150,7 +150,7 @@ void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& orde
 }
 
 void normalize(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
-               [[maybe_unused]] Stream stream) {
+               [[maybe_unused]] CudaQueue stream) {
     constexpr std::string_view op = "normalize";
     const Device device = values.device;
     require_rank(op, "values", values, 2);

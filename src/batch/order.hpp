@@ -303,8 +303,8 @@ void with_floating_type(DType dtype, Body&& body) {
 
 /// One per backend; a missing one is a link error.
 void sample_anchors_cpu(const SamplePlan& plan);
-void sample_anchors_cuda(const SamplePlan& plan, int device, Stream stream);
+void sample_anchors_cuda(const SamplePlan& plan, int device, CudaQueue stream);
 void normalize_cpu(const NormalizePlan& plan, DType values, DType out);
-void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, Stream stream);
+void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, CudaQueue stream);
 
 }  // namespace robocache::loader_detail

@@ -65,14 +65,14 @@ struct BatchCall {
 class BatchBackend {
 public:
     virtual ~BatchBackend() = default;
-    virtual void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const = 0;
+    virtual void read(const BatchPlan& plan, const BatchCall& call, CudaQueue stream) const = 0;
     /// Where the host reads.
     [[nodiscard]] virtual PendingBatch read_ahead(const BatchPlan& plan, const BatchCall& call) const;
 };
 
 [[nodiscard]] std::unique_ptr<BatchBackend> make_host_batch(const BatchPlan& plan);
 /// On the GPU. Throws Unsupported for what the kernel does not do.
-[[nodiscard]] std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream stream);
+[[nodiscard]] std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, CudaQueue stream);
 
 /// A view of host memory as the GPU sees it; throws where it is not pinned.
 [[nodiscard]] TensorView on_device(const TensorView& values, Device device, const ArgumentName& argument);

@@ -61,6 +61,7 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
                                      ColumnPlan& known) {
     const ArgumentName argument("rows", i, "stream");
     StreamView view = rows.stream;
+    view.dtype.reset();  // the column has that of the batch
     if (!view.offsets) fail(op, argument, "have offsets", "none");
     require_dtype(op, ArgumentName("rows", i, "times"), view.times, DType::i64);
     if (view.before == Outside::error || view.after == Outside::error) {
@@ -75,10 +76,10 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
     query.anchor = TensorView(nothing, DType::i64, {1}, device);
     query.episode = query.anchor;
     query.deltas = TensorView(nothing, DType::i64, {num_targets}, device);
-    align_detail::Names names;
-    names.op = op;
-    align_detail::AlignPlan plan = align_detail::make_plan({&view, 1}, query, names);
-    TensorView out = align_detail::output_view(plan, view);
+    AlignOptions options;
+    options.names.op = op;
+    const AlignPlan plan = plan_align({&view, 1}, query, options);
+    TensorView out = plan.output(0).values;
     require_device(op, argument, out, device);
     known.num_channels = std::max<std::int64_t>(out.num_elements() / std::max<std::int64_t>(num_targets, 1), 0);
     known.dtype = column.dtype;
@@ -92,8 +93,7 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
     known.row.dtype = column.dtype;
     out.dtype = known.written;
     AlignOutput output{out, {}, {}};
-    align_detail::bind_outputs(plan, {&view, 1}, {&output, 1}, names);
-    return plan.streams[0];
+    return std::move(align_detail::bind(plan, {&output, 1}).streams[0]);
 }
 
 std::vector<EpisodeName> names_of(const BatchSource& source, std::int64_t num_episodes) {
@@ -242,7 +242,7 @@ PendingBatch BatchBackend::read_ahead(const BatchPlan& plan, const BatchCall&) c
 }
 
 #ifndef ROBOCACHE_HAS_CUDA
-std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream) {
+std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, CudaQueue) {
     throw Unsupported("BatchReader: this build contains no CUDA code, got tensors on " + name(plan.device));
 }
 
@@ -269,13 +269,13 @@ struct BatchReader::State {
         return call;
     }
 
-    void run(const BatchCall& call, Stream stream) const {
+    void run(const BatchCall& call, CudaQueue stream) const {
         if (call.count == 0) return;
         backend->read(plan, call, stream);
     }
 };
 
-BatchReader::BatchReader(const BatchSource& source, Stream stream) : state_(std::make_unique<State>()) {
+BatchReader::BatchReader(const BatchSource& source, CudaQueue stream) : state_(std::make_unique<State>()) {
     state_->plan = make_plan(source);
     index_tables(state_->plan);
     const bool on_gpu = state_->plan.device.type == DeviceType::cuda;
@@ -301,7 +301,7 @@ TensorView BatchReader::output(std::size_t column, std::int64_t batch_size) cons
 }
 
 void BatchReader::read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
-                       Stream stream, const std::optional<BatchIndex>& index) const {
+                       CudaQueue stream, const std::optional<BatchIndex>& index) const {
     state_->run(state_->call_of(order, first_position, outputs, index), stream);
 }
 
@@ -312,7 +312,7 @@ PendingBatch BatchReader::read_ahead(const SampleOrder& order, std::int64_t firs
 }
 
 void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
-                       Stream stream, const std::optional<BatchIndex>& index) const {
+                       CudaQueue stream, const std::optional<BatchIndex>& index) const {
     const BatchPlan& plan = state_->plan;
     require_outputs(plan, outputs);
     BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};

@@ -9,24 +9,6 @@
 
 namespace robocache {
 
-/// What messages call an argument: "times", "streams[2].times", "out[0]". Becomes text only where there is a message.
-struct ArgumentName {
-    std::string_view name;
-    std::string_view list;  // not empty: `name` is a field of item i of this list
-    std::size_t i = 0;
-
-    ArgumentName(std::string_view name) : name(name) {}
-    ArgumentName(const char* name) : name(name) {}
-    ArgumentName(const std::string& name) : name(name) {}
-    ArgumentName(std::string_view list, std::size_t i, std::string_view name) : name(name), list(list), i(i) {}
-
-    [[nodiscard]] std::string text() const {
-        if (list.empty()) return std::string(name);
-        const std::string item = std::string(list) + "[" + std::to_string(i) + "]";
-        return name.empty() ? item : item + "." + std::string(name);
-    }
-};
-
 /// Throws InvalidArgument "op: argument must <rule>, got <given>".
 [[noreturn]] inline void fail(std::string_view op, const ArgumentName& argument, std::string_view rule,
                               std::string_view given) {

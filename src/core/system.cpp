@@ -23,11 +23,11 @@ void* allocate_cuda(std::size_t, int) {
 
 void free_cuda(void*) noexcept {}
 
-void wait_for_stream(int, Stream) {
+void wait_for_stream(int, CudaQueue) {
     throw Unsupported(cuda_status().reason);
 }
 
-bool is_capturing(Device, Stream) {
+bool is_capturing(Device, CudaQueue) {
     return false;
 }
 #endif

@@ -145,7 +145,7 @@ void two_streams_with_masks_and_indices(Method first, Method second, cudaStream_
                                         results.output(1, a.width, a.width + b.width, on_gpu)};
         Query query;
         query.times = targets.view(DType::i64, {num_episodes, num_targets}, on_gpu);
-        align(streams, query, outputs, {.check = false}, on_gpu ? Stream{stream} : Stream{});
+        run(plan_align(streams, query, {.check = false}), outputs, {}, on_gpu ? CudaQueue{stream} : CudaQueue{});
     }
     const std::string names = std::string(method_name(first)) + " and " + std::string(method_name(second));
     expect_same(results.values, stream, names + ", values");
@@ -169,7 +169,7 @@ void bad_times_are_refused_before_anything_is_written(cudaStream_t stream) {
     Query query;
     query.times = targets.view(DType::i64, {num_targets}, true);
     try {
-        align(streams, query, outputs, {}, Stream{stream});
+        run(plan_align(streams, query), outputs, {}, CudaQueue{stream});
         expect(false, "times that decrease were not refused");
     } catch (const InvalidArgument& error) {
         expect(std::strstr(error.what(), "must not decrease inside an episode, got -1") != nullptr, error.what());

@@ -11,17 +11,12 @@ namespace nb = nanobind;
 namespace robocache::python {
 namespace {
 
-using align_detail::Names;
-
 /// The strings live as long as the Python objects.
-Names read_names(const nb::tuple& names) {
-    Names result;
-    result.op = text(names[0]);
-    result.query_times = text(names[1]);
-    result.has_anchor = result.op == "align";
+std::vector<StreamNames> read_stream_names(const nb::tuple& names) {
+    std::vector<StreamNames> result;
     for (nb::handle item : nb::borrow<nb::tuple>(names[2])) {
         const auto stream = nb::borrow<nb::tuple>(item);
-        result.streams.push_back({text(stream[0]), text(stream[1]), nb::cast<bool>(stream[2])});
+        result.push_back({text(stream[0]), text(stream[1]), nb::cast<bool>(stream[2])});
     }
     return result;
 }
@@ -55,10 +50,10 @@ Duration read_duration(nb::handle number, DType times, const Argument& argument)
 
 AlignArguments::AlignArguments(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query,
                                nb::handle queue)
-    : names_(read_names(names)), reader_(queue) {
+    : stream_names_(read_stream_names(names)), reader_(queue) {
+    names_ = {text(names[0]), text(names[1]), text(names[1]) == "times", stream_names_};
     const std::size_t num_streams = nb::len(streams);
     streams_.reserve(num_streams);
-    out_dtypes_.reserve(num_streams);
     for (std::size_t i = 0; i < num_streams; ++i) add_stream(nb::borrow<nb::tuple>(streams[i]));
     query_.times = optional_tensor(query[0], names_.query_times);
     query_.episode = optional_tensor(query[1], "episode");
@@ -86,9 +81,7 @@ void AlignArguments::add_stream(const nb::tuple& fields) {
     if (nb::len(fields) > 10) {
         view.tolerance = read_duration(fields[10], view.times.dtype, {names_.op, field("tolerance")});
     }
-    const bool same = fields[9].is_none();
-    out_dtypes_.push_back(same ? view.values.dtype : dtype_from_name(text(fields[9]), {names_.op, field("dtype")}));
-    align_detail::require_output_dtype(names_, field("dtype"), view.values.dtype, out_dtypes_.back());
+    if (!fields[9].is_none()) view.dtype = dtype_from_name(text(fields[9]), {names_.op, field("dtype")});
 }
 
 /// A name for both sides, or (before, after).
@@ -102,14 +95,14 @@ void AlignArguments::read_outside(StreamView& view, nb::handle outside, const Ar
     if (!PyUnicode_Check(before.ptr()) || !PyUnicode_Check(after.ptr())) {
         fail(names_.op, name, "be a name or (before, after)", repr_of(outside));
     }
-    view.before = align_detail::parse_outside(names_.op, name, text(before));
-    view.after = align_detail::parse_outside(names_.op, name, text(after));
+    view.before = outside_from_name(text(before), names_.op, name);
+    view.after = outside_from_name(text(after), names_.op, name);
 }
 
 void AlignArguments::read_method(StreamView& view, nb::handle method, const ArgumentName& name) {
     if (method.is_none()) return;
     if (PyUnicode_Check(method.ptr())) {
-        view.method = align_detail::parse_method(names_.op, name, text(method));
+        view.method = method_from_name(text(method), names_.op, name);
         return;
     }
     if (!nb::isinstance<nb::sequence>(method)) {
@@ -127,7 +120,7 @@ void AlignArguments::read_method(StreamView& view, nb::handle method, const Argu
         if (!PyUnicode_Check(method_name.ptr())) {
             fail(names_.op, name, "be a name or a list of (begin, end, name)", repr_of(item));
         }
-        ranges.push_back({begin, end, align_detail::parse_method(names_.op, name, text(method_name))});
+        ranges.push_back({begin, end, method_from_name(text(method_name), names_.op, name)});
     }
     view.ranges = ranges;
 }

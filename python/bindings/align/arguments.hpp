@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "arrays/tensor_reader.hpp"
-#include "ops/align/contract/plan.hpp"
+#include "robocache/align.hpp"
 
 namespace robocache::python {
 
 /// The arguments of one call, with everything that keeps them alive.
 class AlignArguments {
 public:
-    /// names: ("op", "query name", (("values name", "times name", bare), ...)).
+    /// names: ("op", "query name", (("values name", "times name", bare), ...)). Only a query called "times" may be an
+    /// anchor and deltas instead.
     /// streams: the fields of Stream, as tuples. query: (times, episode, anchor, deltas). queue: see TensorReader.
     AlignArguments(const nanobind::tuple& names, const nanobind::sequence& streams, const nanobind::tuple& query,
                    nanobind::handle queue);
@@ -29,10 +30,9 @@ public:
         return tensor(object, name, access);
     }
 
-    [[nodiscard]] const align_detail::Names& names() const { return names_; }
+    [[nodiscard]] const AlignNames& names() const { return names_; }
     [[nodiscard]] std::span<const StreamView> streams() const { return streams_; }
     [[nodiscard]] const Query& query() const { return query_; }
-    [[nodiscard]] DType out_dtype(std::size_t i) const { return out_dtypes_[i]; }
     [[nodiscard]] TensorReader& reader() { return reader_; }
     [[nodiscard]] const TensorReader& reader() const { return reader_; }
 
@@ -41,10 +41,10 @@ private:
     void read_outside(StreamView& view, nanobind::handle outside, const ArgumentName& name) const;
     void read_method(StreamView& view, nanobind::handle method, const ArgumentName& name);
 
-    align_detail::Names names_;
+    std::vector<StreamNames> stream_names_;
+    AlignNames names_;
     TensorReader reader_;
     std::vector<StreamView> streams_;
-    std::vector<DType> out_dtypes_;
     std::vector<std::vector<ChannelRange>> ranges_;  // what the StreamViews' ranges point into
     Query query_;
 };

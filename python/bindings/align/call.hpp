@@ -11,20 +11,21 @@
 #include "align/arguments.hpp"
 #include "arrays/outputs.hpp"
 #include "core/cuda/memory.hpp"
-#include "ops/align/contract/backward.hpp"
+#include "robocache/align.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;
 
 namespace robocache::python {
 
-/// Reads the arguments and speaks the contract; then computes into outputs given or made, without the GIL.
+/// Reads the arguments and plans; then computes into outputs given or made, without the GIL.
 class AlignCall {
 public:
-    AlignCall(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query,
+    /// check: None: as the device has it.
+    AlignCall(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle check,
               nb::handle queue = nb::none())
         : arguments_(names, streams, query, queue),
-          plan_(align_detail::make_plan(arguments_.streams(), arguments_.query(), arguments_.names())) {}
+          plan_(plan_align(arguments_.streams(), arguments_.query(), {read_check(check), arguments_.names()})) {}
 
     /// ((shape, dtype name), ...) of the outputs.
     nb::list shapes() const {
@@ -37,7 +38,7 @@ public:
     }
 
     /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made. As shapes().
-    nb::list check(nb::handle given, bool check_data) {
+    nb::list check(nb::handle given) {
         std::vector<AlignOutput> outputs;
         if (given.is_none()) {
             for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back({expected(i), {}, {}});
@@ -45,10 +46,9 @@ public:
             outputs = read_outputs(given);
         }
         {
-            const Stream stream = arguments_.reader().stream();
+            const CudaQueue queue = arguments_.reader().stream();
             const Unlocked unlocked;
-            align_detail::bind_outputs(plan_, arguments_.streams(), outputs, arguments_.names());
-            align_detail::check_data_anywhere(plan_, arguments_.names(), check_data, stream);
+            robocache::check(plan_, outputs, queue);
         }
         nb::list result;
         for (const AlignOutput& out : outputs) {
@@ -57,58 +57,60 @@ public:
         return result;
     }
 
-    void run(const nb::sequence& given, bool check_data) { run(read_outputs(given), check_data); }
+    void run(const nb::sequence& given) { run(read_outputs(given)); }
 
     /// New outputs made by `new_empty` of the tensor `like`: [(values, valid, index), ...].
-    nb::list run_into_new(nb::handle like, bool valid, bool index, bool batched, std::optional<bool> check_data) {
+    nb::list run_into_new(nb::handle like, bool valid, bool index, bool batched) {
         const bool drop = !batched && is_unbatched();
-        std::vector<AlignOutput> outputs(num_streams());
+        std::vector<AlignOutput> outputs;
         nb::list made;
         for (std::size_t i = 0; i < num_streams(); ++i) {
-            outputs[i].values = expected(i);
-            nb::object values = new_tensor(like, outputs[i].values, drop);
+            AlignOutput& out = outputs.emplace_back(plan_.output(i));
+            if (!valid) out.valid.reset();
+            if (!index) out.index.reset();
+            nb::object values = new_tensor(like, out.values, drop);
             nb::object planes[2] = {nb::none(), nb::none()};
-            if (valid) planes[0] = new_tensor(like, outputs[i].valid.emplace(plane(DType::boolean)), drop);
-            if (index) planes[1] = new_tensor(like, outputs[i].index.emplace(plane(DType::i64)), drop);
+            if (valid) planes[0] = new_tensor(like, *out.valid, drop);
+            if (index) planes[1] = new_tensor(like, *out.index, drop);
             made.append(nb::make_tuple(values, planes[0], planes[1]));
         }
-        run(outputs, check_data.value_or(plan_.device.type != DeviceType::cuda));
+        run(outputs);
         return made;
     }
 
-    /// The same with all streams side by side in one output: (values, valid). None where they do not fit together.
-    nb::object run_into_one(nb::handle like, bool valid, std::optional<bool> check_data) {
+    /// The same with all streams side by side in one output: (values, valid).
+    nb::object run_into_one(nb::handle like, bool valid) {
         const bool drop = is_unbatched();
-        TensorView all = expected(0);
-        all.shape[2] = 0;
+        AlignOutput whole = plan_.output(0);
+        std::vector<std::int64_t> columns;
+        std::int64_t width = 0;
         for (std::size_t i = 0; i < num_streams(); ++i) {
             const TensorView part = expected(i);
-            if (part.rank != 3 || part.dtype != all.dtype) return nb::none();
-            all.shape[2] += part.shape[2];
+            require_fusible(part, whole.values.dtype, i);
+            columns.push_back(width);
+            width += part.shape[2];
         }
-        AlignOutput whole{all, {}, {}};
+        whole.values.shape[2] = width;
+        whole.index.reset();
         nb::object values = new_tensor(like, whole.values, drop);
         nb::object planes = nb::none();
         if (valid) {
-            whole.valid = plane(DType::boolean);
             whole.valid->rank = 3;
             whole.valid->shape[2] = static_cast<std::int64_t>(num_streams());
             planes = new_tensor(like, *whole.valid, drop);
+        } else {
+            whole.valid.reset();
         }
         std::vector<AlignOutput> outputs;
-        std::int64_t column = 0;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            outputs.push_back(part_of(whole, i, column));
-            column += expected(i).shape[2];
-        }
-        run(outputs, check_data.value_or(plan_.device.type != DeviceType::cuda));
+        for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back(part_of(whole, i, columns[i]));
+        run(outputs);
         return nb::make_tuple(values, planes);
     }
 
     /// Throws if a stream whose entry of `wanted` is true has a method without a gradient.
     void require_gradient(const nb::sequence& wanted) const {
-        for (std::size_t i = 0; i < plan_.streams.size(); ++i) {
-            if (nb::cast<bool>(wanted[i])) align_detail::require_gradient(plan_.streams[i], i, arguments_.names());
+        for (std::size_t i = 0; i < num_streams(); ++i) {
+            if (nb::cast<bool>(wanted[i])) robocache::require_gradient(plan_, i);
         }
     }
 
@@ -122,19 +124,28 @@ public:
             gradient = {arguments_.tensor(pair[0], "gradients", Access::read),
                         arguments_.tensor(pair[1], "gradients", Access::write)};
         }
-        const Stream stream = arguments_.reader().stream();
+        const CudaQueue queue = arguments_.reader().stream();
         const Unlocked unlocked;
-        align_detail::run_backward(arguments_.streams(), arguments_.query(), gradients, arguments_.names(), stream);
+        robocache::run_backward(plan_, gradients, {}, queue);
     }
 
 private:
     [[nodiscard]] std::size_t num_streams() const { return arguments_.streams().size(); }
 
-    void run(std::span<const AlignOutput> outputs, bool check_data) {
+    [[nodiscard]] bool read_check(nb::handle check) const {
+        const std::span<const StreamView> streams = arguments_.streams();
+        bool value = streams.empty() || streams[0].values.device.type != DeviceType::cuda;
+        if (!check.is_none() && !nb::try_cast(check, value)) {
+            fail(arguments_.names().op, "check", "be True or False", repr_of(check));
+        }
+        return value;
+    }
+
+    void run(std::span<const AlignOutput> outputs) {
         const TensorReader& reader = arguments_.reader();
         const Unlocked unlocked;
-        align_detail::run(plan_, arguments_.streams(), outputs, arguments_.names(), {check_data}, reader.stream());
-        if (reader.must_wait()) wait_for_stream(plan_.device.index, reader.stream());
+        robocache::run(plan_, outputs, {}, reader.stream());
+        if (reader.must_wait()) wait_for_stream(plan_.device().index, reader.stream());
     }
 
     std::vector<AlignOutput> read_outputs(nb::handle given) {
@@ -150,13 +161,6 @@ private:
                         arguments_.optional_tensor(given[1], {"out", i, "valid"}, Access::write),
                         arguments_.optional_tensor(given[2], {"out", i, "index"}, Access::write)};
         if (i >= num_streams()) return out;
-        const DType dtype = arguments_.out_dtype(i);
-        if (dtype != arguments_.streams()[i].values.dtype && out.values.dtype != dtype) {
-            const align_detail::Names& names = arguments_.names();
-            fail(names.op, argument,
-                 std::string("have dtype ") + name(dtype) + " like " + names.field(i, "dtype").text(),
-                 name(out.values.dtype));
-        }
         return given[3].is_none() ? out : part_of(out, i, nb::cast<std::int64_t>(given[3]));
     }
 
@@ -171,20 +175,18 @@ private:
         return whole;
     }
 
-    TensorView expected(std::size_t i) const {
-        TensorView out = align_detail::output_view(plan_, arguments_.streams()[i]);
-        out.dtype = arguments_.out_dtype(i);
-        return out;
-    }
+    TensorView expected(std::size_t i) const { return plan_.output(i).values; }
 
-    /// (B, T) of a dtype.
-    TensorView plane(DType dtype) const {
-        TensorView view;
-        view.dtype = dtype;
-        view.rank = 2;
-        view.shape[0] = plan_.num_rows;
-        view.shape[1] = plan_.num_targets;
-        return view;
+    /// Columns of one tensor: one channel dimension, and the dtype of the first stream.
+    void require_fusible(const TensorView& part, DType first, std::size_t i) const {
+        const AlignNames& names = arguments_.names();
+        if (part.rank != 3) {
+            fail(names.op, names.values(i), "have shape (B, S, D) or (S, D)",
+                 part.rank < 3 ? "no channel dimension" : std::to_string(part.rank - 2) + " channel dimensions");
+        }
+        if (part.dtype == first) return;
+        fail(names.op, names.values(i),
+             std::string("have dtype ") + name(first) + " like the first stream, or pass dtype=", name(part.dtype));
     }
 
     /// One episode, one row of targets: the user passed no batch dimension and wants none back.
@@ -201,7 +203,7 @@ private:
     }
 
     AlignArguments arguments_;
-    align_detail::AlignPlan plan_;
+    AlignPlan plan_;
 };
 
 }  // namespace robocache::python

@@ -70,6 +70,14 @@ nb::ndarray<nb::array_api> empty(const std::vector<std::size_t>& shape, const st
     return {data, shape.size(), shape.data(), owner, nullptr, dlpack_dtype(dtype), device, gpu.value_or(0)};
 }
 
+/// Nothing where that is 2^63 or more.
+std::optional<std::int64_t> bytes_of(const TensorView& view) {
+    std::int64_t bytes = size_bytes(view.dtype);
+    bool too_large = false;
+    for (int d = 0; d < view.rank; ++d) too_large = __builtin_mul_overflow(bytes, view.shape[d], &bytes) || too_large;
+    return too_large ? std::nullopt : std::optional(bytes);
+}
+
 }  // namespace
 
 nb::dlpack::dtype dlpack_dtype(DType dtype) {
@@ -92,17 +100,27 @@ void prefer_huge_pages(void* data, std::size_t bytes) {
 
 void require_memory(std::string_view op, std::string_view what, const TensorView& view) {
     static const std::int64_t limit = host_memory_bytes();
-    std::int64_t bytes = size_bytes(view.dtype);
-    bool too_large = false;
-    for (int d = 0; d < view.rank; ++d) too_large = __builtin_mul_overflow(bytes, view.shape[d], &bytes) || too_large;
-    if (!too_large && (view.device.type == DeviceType::cuda || bytes <= limit)) return;
+    const std::optional<std::int64_t> bytes = bytes_of(view);
+    if (!bytes || (view.device.type != DeviceType::cuda && *bytes > limit)) fail_memory(op, what, view);
+}
+
+void fail_memory(std::string_view op, std::string_view what, const TensorView& view) {
+    const std::optional<std::int64_t> bytes = bytes_of(view);
     throw OutOfMemory(std::string(op) + ": no memory for " + std::string(what) + " of " + robocache::shape_text(view) +
-                      " " + name(view.dtype) + ", " + (too_large ? "more than 2^63" : std::to_string(bytes)) +
-                      " bytes");
+                      " " + name(view.dtype) + ", " + (bytes ? std::to_string(*bytes) : "more than 2^63") + " bytes");
 }
 
 void bind_memory(nb::module_& m) {
     m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
+    m.def(
+        "are_plain_tensors",
+        [](const nb::sequence& arrays) {
+            for (nb::handle array : arrays) {
+                if (!array.is_none() && !is_plain_tensor(array)) return false;
+            }
+            return true;
+        },
+        nb::arg("arrays"));
     m.def(
         "prefer_huge_pages",
         [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },

@@ -21,4 +21,7 @@ void prefer_huge_pages(void* data, std::size_t bytes);
 /// allocation of that size may well succeed; whoever writes to it is killed.
 void require_memory(std::string_view op, std::string_view what, const TensorView& view);
 
+/// Throws OutOfMemory, which names the bytes of `view`.
+[[noreturn]] void fail_memory(std::string_view op, std::string_view what, const TensorView& view);
+
 }  // namespace robocache::python

@@ -140,7 +140,7 @@ bool is_on_cuda(nb::handle object) {
 TensorReader::TensorReader(nb::handle queue) {
     if (queue.is_none()) return;
     const auto pair = nb::borrow<nb::tuple>(queue);
-    stream_ = Stream{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(pair[0]))};
+    stream_ = CudaQueue{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(pair[0]))};
     type_ = pair[1];
 }
 
@@ -215,7 +215,14 @@ bool is_plain_tensor(nb::handle object) {
     PyObject* const self = object.ptr();
     const nb::object negative = nb::steal(PyObject_VectorcallMethod(is_neg, &self, 1, nullptr));
     if (!grad.is_valid() || !negative.is_valid()) throw nb::python_error();
-    return grad.ptr() == Py_False && negative.ptr() == Py_False;
+    if (grad.ptr() != Py_False || negative.ptr() != Py_False) return false;
+    dlpack::Tensor tensor{};
+    if (exchange_api(object)->tensor_from_py_object(object.ptr(), &tensor) != 0) {  // sparse, or on another device
+        PyErr_Clear();
+        return false;
+    }
+    return tensor.device.type >= static_cast<std::int32_t>(DeviceType::cpu) &&
+           tensor.device.type <= static_cast<std::int32_t>(DeviceType::cuda_host);
 }
 
 DType dtype_from_name(std::string_view given, const Argument& argument) {

@@ -37,7 +37,7 @@ public:
     TensorView read(nanobind::handle object, const Argument& argument, Access access = Access::read);
 
     /// Where to compute; nothing on the CPU.
-    [[nodiscard]] Stream stream() const { return stream_.value_or(Stream{}); }
+    [[nodiscard]] CudaQueue stream() const { return stream_.value_or(CudaQueue{}); }
     /// Some memory on the GPU may be reused as soon as the call returns: its work must be done by then.
     [[nodiscard]] bool must_wait() const { return must_wait_; }
 
@@ -45,15 +45,15 @@ private:
     TensorView read_through_export(nanobind::handle object, const Argument& argument, Access access);
     nanobind::object ready_on_stream(nanobind::handle object) const;
 
-    std::optional<Stream> stream_;              // where the first array is on a GPU
+    std::optional<CudaQueue> stream_;           // where the first array is on a GPU
     const dlpack::ExchangeApi* api_ = nullptr;  // whose stream that is, if a table told it
     nanobind::handle type_;                     // ... or the type of the arrays it belongs to
     bool must_wait_ = false;
     std::vector<nanobind::ndarray<nanobind::ro>> exported_;
 };
 
-/// Whether the object is a torch tensor with nothing that DLPack cannot tell: no subclass, no gradient, no lazy
-/// negation.
+/// Whether the object is a torch tensor on a CPU or a CUDA device with nothing that DLPack does not tell: no subclass,
+/// no gradient, no lazy negation.
 [[nodiscard]] bool is_plain_tensor(nanobind::handle object);
 
 [[nodiscard]] DType dtype_from_name(std::string_view name, const Argument& argument);

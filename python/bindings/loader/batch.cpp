@@ -125,7 +125,7 @@ private:
     nb::object like_;  // an empty tensor; invalid where batches have no index
     nb::object tensors_;
     TensorView all_;
-    Stream stream_;
+    CudaQueue stream_;
     std::int64_t batch_size_ = -1;
     std::int64_t num_batches_ = 0;
     std::int64_t next_ = 0;

@@ -44,8 +44,8 @@ std::optional<std::array<T, 3>> three(nb::handle object, std::optional<T> (*read
 }
 
 /// Names as Python's arguments have them.
-voxelize_detail::Names names_of(std::string_view op) {
-    voxelize_detail::Names names;
+VoxelNames names_of(std::string_view op) {
+    VoxelNames names;
     names.op = op;
     names.origin = "grid_min";
     names.size = "voxel_size";
@@ -53,19 +53,21 @@ voxelize_detail::Names names_of(std::string_view op) {
     names.reduction = "mode";
     names.dtype = "dtype";
     names.unit = "depth_scale";
+    names.max_voxels = "max_voxels";
     return names;
 }
 
 }  // namespace
 
 VoxelArguments::VoxelArguments(nb::handle op, const nb::tuple& grid, const nb::tuple& options, nb::handle queue)
-    : names_(names_of(text(op))), reader_(queue) {
+    : reader_(queue) {
+    options_.names = names_of(text(op));
     read_grid(grid);
-    if (!PyUnicode_Check(options[0].ptr())) fail(names_.op, "mode", "be a name", repr_of(options[0]));
-    options_.reduction = voxelize_detail::parse_reduction(names_, text(options[0]));
-    if (!options[1].is_none()) dtype_ = dtype_from_name(text(options[1]), {names_.op, "dtype"});
+    if (!PyUnicode_Check(options[0].ptr())) fail(this->op(), "mode", "be a name", repr_of(options[0]));
+    options_.reduction = reduction_from_name(text(options[0]), this->op(), "mode");
+    if (!options[1].is_none()) options_.dtype = dtype_from_name(text(options[1]), {this->op(), "dtype"});
     const std::optional<double> fill = number(options[2]);
-    if (!fill) fail(names_.op, "fill", "be a number", repr_of(options[2]));
+    if (!fill) fail(this->op(), "fill", "be a number", repr_of(options[2]));
     options_.fill = *fill;
     options_.deterministic = flag(options[3], "deterministic");
     if (!options[4].is_none()) check_ = flag(options[4], "check");
@@ -73,20 +75,20 @@ VoxelArguments::VoxelArguments(nb::handle op, const nb::tuple& grid, const nb::t
 
 void VoxelArguments::read_grid(const nb::tuple& grid) {
     const auto origin = three<double>(grid[0], number);
-    if (!origin) fail(names_.op, "grid_min", "be three numbers", repr_of(grid[0]));
+    if (!origin) fail(op(), "grid_min", "be three numbers", repr_of(grid[0]));
     grid_.origin = *origin;
     if (const auto size = three<double>(grid[1], number)) {
         grid_.size = *size;
     } else if (const auto same = number(grid[1])) {
         grid_.size = {*same, *same, *same};
     } else {
-        fail(names_.op, "voxel_size", "be a number or three numbers", repr_of(grid[1]));
+        fail(op(), "voxel_size", "be a number or three numbers", repr_of(grid[1]));
     }
     if (grid[2].is_none()) return;
     const auto shape = three<std::int64_t>(grid[2], whole_number);
-    if (!shape) fail(names_.op, "grid_size", "be three whole numbers", repr_of(grid[2]));
+    if (!shape) fail(op(), "grid_size", "be three whole numbers", repr_of(grid[2]));
     // Zeros mean "no bounds" in C++; Python says None.
-    if (*shape == std::array<std::int64_t, 3>{}) fail(names_.op, "grid_size", "be positive", "(0, 0, 0)");
+    if (*shape == std::array<std::int64_t, 3>{}) fail(op(), "grid_size", "be positive", "(0, 0, 0)");
     grid_.shape = *shape;
 }
 
@@ -110,20 +112,10 @@ DepthView VoxelArguments::read_depth(const nb::tuple& source) {
     return view;
 }
 
-void VoxelArguments::check_offsets(nb::handle op, nb::handle offsets, std::int64_t num_points) {
-    const voxelize_detail::Names names = names_of(text(op));
-    TensorReader reader;
-    const TensorView view = reader.read(offsets, {names.op, names.offsets});
-    require_rank(names.op, names.offsets, view, 1);
-    require_dtype(names.op, names.offsets, view, DType::i64);
-    voxelize_detail::check_offsets(static_cast<const std::int64_t*>(view.data), view.strides[0], view.shape[0] - 1,
-                                   num_points, names);
-}
-
 std::optional<std::int64_t> VoxelArguments::optional_count(nb::handle object, const char* name) const {
     if (object.is_none()) return std::nullopt;
     const std::optional<std::int64_t> value = whole_number(object);
-    if (!value || *value < 1) fail(names_.op, name, "be a whole number from 1", repr_of(object));
+    if (!value || *value < 1) fail(op(), name, "be a whole number from 1", repr_of(object));
     return value;
 }
 
@@ -132,21 +124,15 @@ double VoxelArguments::positive(nb::handle object, const char* name) const {
     const std::optional<double> value = number(object);
     const auto rounded = static_cast<float>(value.value_or(0));
     if (!(rounded > 0) || !std::isfinite(rounded)) {
-        fail(names_.op, name, "be positive and finite in float32", repr_of(object));
+        fail(op(), name, "be positive and finite in float32", repr_of(object));
     }
     return *value;
 }
 
 bool VoxelArguments::flag(nb::handle object, const char* name) const {
     bool value = false;
-    if (!nb::try_cast(object, value)) fail(names_.op, name, "be True or False", repr_of(object));
+    if (!nb::try_cast(object, value)) fail(op(), name, "be True or False", repr_of(object));
     return value;
-}
-
-DType VoxelArguments::grid_dtype(const std::optional<TensorView>& features) const {
-    if (dtype_) return *dtype_;
-    if (!reduces_features()) return DType::i32;
-    return features && features->dtype != DType::u8 ? features->dtype : DType::f32;
 }
 
 }  // namespace robocache::python

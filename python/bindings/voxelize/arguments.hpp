@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "arrays/tensor_reader.hpp"
-#include "ops/voxelize/contract/plan.hpp"
+#include "robocache/voxelize.hpp"
 
 namespace robocache::python {
 
@@ -25,19 +25,16 @@ public:
     DepthView read_depth(const nanobind::tuple& source);
 
     TensorView tensor(nanobind::handle object, const ArgumentName& name, Access access = Access::read) {
-        return reader_.read(object, {names_.op, name}, access);
+        return reader_.read(object, {op(), name}, access);
     }
     std::optional<TensorView> optional_tensor(nanobind::handle object, const ArgumentName& name) {
         if (object.is_none()) return std::nullopt;
         return tensor(object, name);
     }
-    /// What voxelize does itself: offsets, on the host, go from 0 to num_points and never back.
-    static void check_offsets(nanobind::handle op, nanobind::handle offsets, std::int64_t num_points);
-
     /// A whole number from 1 on, or nothing where Python passes None.
     std::optional<std::int64_t> optional_count(nanobind::handle object, const char* name) const;
 
-    [[nodiscard]] const voxelize_detail::Names& names() const { return names_; }
+    [[nodiscard]] std::string_view op() const { return options_.names.op; }
     [[nodiscard]] const VoxelGrid& grid() const { return grid_; }
     /// The options of a call on `device`: offsets are checked by default where that means no waiting.
     [[nodiscard]] VoxelOptions options(Device device) const {
@@ -45,9 +42,6 @@ public:
         options.check = check_.value_or(device.type != DeviceType::cuda);
         return options;
     }
-    /// What the user asked for, or else int32 for counts, and for features their own dtype.
-    [[nodiscard]] DType grid_dtype(const std::optional<TensorView>& features) const;
-    [[nodiscard]] bool reduces_features() const { return options_.reduction >= Reduction::sum; }
     [[nodiscard]] TensorReader& reader() { return reader_; }
 
 private:
@@ -55,12 +49,10 @@ private:
     double positive(nanobind::handle number, const char* name) const;
     bool flag(nanobind::handle object, const char* name) const;
 
-    voxelize_detail::Names names_;
     TensorReader reader_;
     VoxelGrid grid_;
     VoxelOptions options_;
     std::optional<bool> check_;
-    std::optional<DType> dtype_;
 };
 
 }  // namespace robocache::python

@@ -1,6 +1,4 @@
 // voxelize_sparse for Python.
-#include <algorithm>
-
 #include "bindings.hpp"
 #include "voxelize/call.hpp"
 
@@ -15,23 +13,20 @@ public:
                const nb::tuple& limits, nb::handle queue)
         : arguments_(op, grid, options, queue),
           points_(arguments_.read_points(source)),
-          options_(arguments_.options(device())),
-          filled_(nb::cast<bool>(limits[3])) {
-        const bool padded = nb::cast<bool>(limits[2]);
-        const std::optional<std::int64_t> max_voxels = arguments_.optional_count(limits[0], "max_voxels");
-        const std::optional<std::int64_t> max_points = arguments_.optional_count(limits[1], "max_points");
-        if (padded && !max_voxels) fail(arguments_.names().op, "max_voxels", "be given with padded=True", "None");
-        plan_output(padded ? *max_voxels : std::min(most_voxels(), max_voxels.value_or(INT64_MAX)), max_points);
-        workspace_bytes_ = plan_bytes(arguments_, points_, output_, options_);
-    }
+          plan_(plan_voxelize_sparse(points_, arguments_.grid(), read_limits(limits),
+                                     arguments_.options(points_.points.device))),
+          output_(plan_.output()),
+          filled_(nb::cast<bool>(limits[3])) {}
 
-    void require_memory_for_rows() const {
+    /// Checks everything and computes nothing.
+    void check() {
         const auto require = [&](const char* what, const std::optional<TensorView>& view) {
-            if (view) require_memory(arguments_.names().op, what, *view);
+            if (view) require_memory(arguments_.op(), what, *view);
         };
         require("coordinates", output_.coordinates);
         require("features", output_.features);
         require("first_points", output_.first_points);
+        check_unlocked(arguments_, plan_);
     }
 
     /// (coordinates, features or None, counts, voxel, first_points or None, found)
@@ -43,44 +38,29 @@ public:
         nb::object voxel = make(*output_.voxel, "voxel", {});
         nb::object first = output_.first_points ? make(*output_.first_points, "first_points", filled(-1)) : nb::none();
         nb::object found = make(output_.found, "found", {});
-        const Workspace workspace(workspace_bytes_, device(), make);
-        run_unlocked(arguments_, points_, output_, options_, workspace);
+        run_unlocked(arguments_, plan_, output_, make);
         return nb::make_tuple(coordinates, features, counts, voxel, first, found);
     }
     nb::object run_into_tensors(nb::handle like) { return run(make_tensors(arguments_, like, points_.points.dtype)); }
     nb::object run_into_arrays(const nb::callable& allocate) { return run(make_arrays(arguments_, allocate)); }
 
 private:
-    [[nodiscard]] Device device() const { return points_.points.device; }
-
-    /// A cell for every point, or every cell of the grid.
-    [[nodiscard]] std::int64_t most_voxels() const {
-        std::int64_t cells = points_.offsets ? std::max<std::int64_t>(points_.offsets->shape[0] - 1, 0) : 1;
-        for (const std::int64_t extent : arguments_.grid().shape) {
-            if (extent < 1 || __builtin_mul_overflow(cells, extent, &cells)) return points_.points.shape[0];
+    [[nodiscard]] SparseLimits read_limits(const nb::tuple& limits) const {
+        SparseLimits result;
+        result.padded = nb::cast<bool>(limits[2]);
+        result.max_voxels = arguments_.optional_count(limits[0], "max_voxels");
+        result.max_points = arguments_.optional_count(limits[1], "max_points").value_or(0);
+        if (result.padded && !result.max_voxels) {
+            fail(arguments_.op(), "max_voxels", "be given with padded=True", "None");
         }
-        return std::min(points_.points.shape[0], cells);
-    }
-
-    void plan_output(std::int64_t capacity, std::optional<std::int64_t> max_points) {
-        output_.coordinates = planned(DType::i32, {capacity, 4}, device());
-        if (points_.features) {
-            const std::int64_t width =
-                points_.features->rank > 0 ? points_.features->shape[points_.features->rank - 1] : 0;
-            output_.features = planned(arguments_.grid_dtype(points_.features), {capacity, width}, device());
-        }
-        output_.counts = planned(DType::i32, {capacity}, device());
-        output_.voxel = planned(DType::i64, {points_.points.shape[0]}, device());
-        if (max_points) output_.first_points = planned(DType::i64, {capacity, *max_points}, device());
-        output_.found = planned(DType::i64, {2}, device());
+        return result;
     }
 
     VoxelArguments arguments_;
     PointsView points_;
-    VoxelOptions options_;
-    bool filled_;
+    SparseVoxelPlan plan_;
     SparseOutput output_;
-    std::int64_t workspace_bytes_ = 0;
+    bool filled_;
 };
 
 }  // namespace
@@ -97,16 +77,13 @@ void bind_voxelize_sparse(nb::module_& m) {
         "voxelize_sparse_tensors",
         [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
            const nb::tuple& limits) {
-            return directly(source, 3, [&]() -> nb::object {
-                return SparseCall(op, source, grid, options, limits, nb::none()).run_into_tensors(source[0]);
-            });
+            return SparseCall(op, source, grid, options, limits, nb::none()).run_into_tensors(source[0]);
         },
         nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"));
     m.def(
         "check_voxelize_sparse",
         [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits,
-           nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).require_memory_for_rows(); },
+           const nb::tuple& limits, nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).check(); },
         nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"),
         nb::arg("queue") = nb::none());
 }

@@ -80,13 +80,12 @@ def align(
     (array([[False,  True,  True]]), array([[ True,  True, False]]))
     """
     rebuild, items = _flatten(streams)
-    results: Sequence[tuple[Any, ...]] | None = None
-    if out is None and backend is None and device is None and not wants_op():
-        fields = [_fields(s) for s in items if isinstance(s, Stream)]
-        if len(fields) == len(items):
-            query = (times, episode, anchor, deltas)
-            results = _core.align_tensors(_ALIGN, fields, query, True, bool(return_index), True, check)
-    if results is None:
+    results: Sequence[tuple[Any, ...]]
+    given = (times, episode, anchor, deltas)
+    fields = [_fields(s) for s in items if isinstance(s, Stream)]
+    if out is None and len(fields) == len(items) and _is_direct(fields, given, backend, device):
+        results = _core.align_tensors(_ALIGN, fields, given, True, bool(return_index), True, check)
+    else:
         outs = None if out is None else _outputs(streams, out)
 
         def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
@@ -100,7 +99,7 @@ def align(
             ]
             return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
 
-        query = Query(times, episode, anchor, deltas)
+        query = Query(*given)
         wants = (True, return_index, False)
         results = _run(_ALIGN, items, query, allocate, wants, check, backend, device, outs)
     return Aligned(
@@ -144,12 +143,11 @@ def resample_trajectories(
     name = None if dtype is None else dtype_name(dtype)
     rules = (method, latency, max_gap, outside, outside_valid, period, name, tolerance)
     fields = (source_data, source_times, None, *rules)
-    if backend is None and device is None and not wants_op():
-        query = (target_times, None, None, None)
+    query = (target_times, None, None, None)
+    if _is_direct([fields], query, backend, device):
         made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)
-        if made is not None:
-            values, valid, _ = made[0]
-            return (values, valid) if return_valid else values
+        values, valid, _ = made[0]
+        return (values, valid) if return_valid else values
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
         shape, out_dtype = shapes[0]
@@ -204,10 +202,10 @@ def fuse_multimodal(
     fields, target_times, names = _fuse_arguments(args, arrays, options)
     if dtype is not None:
         fields = [(*f[:_DTYPE], dtype_name(dtype), *f[_DTYPE + 1 :]) for f in fields]
-    if backend is None and device is None and not wants_op():
-        made = _core.fuse_tensors(names, fields, (target_times, None, None, None), bool(return_valid), check)
-        if made is not None:
-            return made if return_valid else made[0]
+    query = (target_times, None, None, None)
+    if _is_direct(fields, query, backend, device):
+        made = _core.fuse_tensors(names, fields, query, bool(return_valid), check)
+        return made if return_valid else made[0]
     streams = [Stream(*f) for f in fields]
 
     def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
@@ -273,6 +271,13 @@ def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
     if isinstance(item, Sequence) and len(item) == 2:
         return (item[0], item[1], *options)
     raise ValueError(f"{op}: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}")
+
+
+def _is_direct(streams: Sequence[Fields], query: Fields, backend: str | None, device: Any) -> bool:
+    """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
+    if backend is not None or device is not None or wants_op():
+        return False
+    return all(_core.are_plain_tensors(fields[:3]) for fields in streams) and _core.are_plain_tensors(query)
 
 
 def _fields(s: Stream) -> Fields:

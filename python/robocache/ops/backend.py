@@ -55,11 +55,7 @@ def needs_torch(streams: Sequence[Any], backend: str | None) -> bool:
 
 def wants_op() -> bool:
     """Whether torch has to see this call as an operation of its own, or tensors may have tangents, so that the direct
-    way into C++ is closed.
-
-    The direct way is for plain torch tensors: one call into C++, which makes the outputs too. C++ answers None where an
-    array is anything else, requires a gradient, or breaks the contract; the general way then says what is wrong.
-    """
+    call into C++, which is for plain torch tensors and makes the outputs too, is not possible."""
     torch = sys.modules.get("torch")
     return torch is not None and (torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0)
 

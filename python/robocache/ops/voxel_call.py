@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .arrays import as_torch, device_type, empty, finish, from_torch, kind_of, native, work_queue
+from .arrays import as_torch, empty, finish, from_torch, kind_of, native, work_queue
 from .backend import move_to, refuse_unseen, select_backend
 from .types import Array, SparseVoxels
 
@@ -36,7 +36,6 @@ def run_points(source: Source, grid: Grid, options: Source, info: bool, backend:
     queue = work_queue(kind_of(source[0]), source[0])
     if chosen == "torch":
         ((_, dtype), *_rest) = _core.check_voxelize(op, _native(source, 3), grid, options, info, queue)
-        _check_offsets(op, source, options[4])
 
         def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
             mode, _, fill, deterministic, _ = options
@@ -99,7 +98,6 @@ def run_sparse(
     queue = work_queue(kind, source[0])
     if chosen == "torch":
         _core.check_voxelize_sparse(op, _native(source, 3), grid, options, limits, queue)
-        _check_offsets(op, source, options[4])
 
         def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
             mode, _, _, deterministic, _ = options
@@ -284,14 +282,6 @@ def _run_reference(source: Source, num_arrays: int, reference: Callable[..., Any
 
 def _dense(made: list[Any]) -> Dense:
     return made[0], made[1] if len(made) > 1 else None, made[2] if len(made) > 2 else None
-
-
-def _check_offsets(op: str, source: Source, check: bool | None) -> None:
-    """The torch backend reads offsets as they are."""
-    points, offsets, _ = source
-    if offsets is None or (not check if check is not None else device_type(points) != "cpu"):
-        return
-    _core.check_offsets(op, as_torch(offsets).cpu(), len(points))
 
 
 def _fit(torch: Any, made: Sequence[Any], max_voxels: int | None, padded: bool) -> list[Any]:

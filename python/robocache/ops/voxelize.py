@@ -53,10 +53,10 @@ def voxelize_pointcloud(
     source = (points, offsets, features)
     grid = (grid_min, voxel_size, grid_size)
     options = (mode, None if dtype is None else dtype_name(dtype), fill, _deterministic(deterministic), check)
-    made = None
-    if backend is None and device is None and not wants_op():
+    made: tuple[Any, Any, Any]
+    if _is_direct(source, backend, device):
         made = _core.voxelize_tensors("voxelize_pointcloud", source, grid, options, bool(return_info))
-    if made is None:
+    else:
         from .voxel_call import run_points
 
         made = run_points(source, grid, options, return_info, backend, device)
@@ -105,10 +105,10 @@ def voxelize_depth(
     grid = (grid_min, voxel_size, grid_size)
     options = (mode, None if dtype is None else dtype_name(dtype), fill, _deterministic(deterministic), False)
     source = (depth, intrinsics, pose, features, views, depth_scale, max_depth)
-    made = None
-    if backend is None and device is None and not wants_op():
+    made: tuple[Any, Any, Any]
+    if _is_direct(source[:4], backend, device):
         made = _core.voxelize_depth_tensors("voxelize_depth", source, grid, options, bool(return_info))
-    if made is None:
+    else:
         from .voxel_call import run_depth
 
         made = run_depth(source, grid, options, return_info, backend, device)
@@ -156,10 +156,9 @@ def voxelize_sparse(
     grid = (grid_min, voxel_size, grid_size)
     options = (mode, None, 0.0, _deterministic(deterministic), check)
     limits = (max_voxels, max_points, bool(padded), bool(padded))
-    if backend is None and device is None and not wants_op():
+    if _is_direct(source, backend, device):
         made = _core.voxelize_sparse_tensors("voxelize_sparse", source, grid, options, limits)
-        if made is not None:
-            return finish_sparse(made[:5], made[5], padded)
+        return finish_sparse(made[:5], made[5], padded)
     from .voxel_call import run_sparse
 
     return run_sparse(source, grid, options, limits, backend, device)
@@ -179,6 +178,11 @@ def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVo
         coordinates[:n], None if features is None else features[:n], counts[:n], voxel,
         None if first is None else first[:n], n, dropped, num_found - n,
     )  # fmt: skip
+
+
+def _is_direct(arrays: tuple[Any, ...], backend: str | None, device: Any) -> bool:
+    """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
+    return backend is None and device is None and not wants_op() and _core.are_plain_tensors(arrays)
 
 
 def _deterministic(asked: bool | None) -> bool:

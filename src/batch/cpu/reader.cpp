@@ -278,7 +278,7 @@ std::int64_t HostBatch::samples_of_part(std::int64_t count) const {
     return std::clamp<std::int64_t>(parallel_bytes / (sample_bytes_ + 1), 1, samples_at_once);
 }
 
-void HostBatch::read(const BatchPlan& plan, const BatchCall& told, Stream) const {
+void HostBatch::read(const BatchPlan& plan, const BatchCall& told, CudaQueue) const {
     PartReader reader{*this, plan, told, told.count * sample_bytes_ > stream_bytes};
     reader.call.steps.apply(reader.call.order, reader.call.first_position);
     parallel_for(told.count, samples_of_part(told.count), reader);

@@ -59,7 +59,7 @@ struct Lane {
 class HostBatch final : public BatchBackend {
 public:
     explicit HostBatch(const BatchPlan& plan);
-    void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const override;
+    void read(const BatchPlan& plan, const BatchCall& call, CudaQueue stream) const override;
     [[nodiscard]] PendingBatch read_ahead(const BatchPlan& plan, const BatchCall& call) const override;
 
     [[nodiscard]] const Guess& guess(std::int64_t part, std::size_t search) const {

@@ -199,7 +199,7 @@ bool are_in_gpu_memory(const BatchPlan& plan, std::size_t c) {
 
 }  // namespace
 
-CudaBatch::CudaBatch(const BatchPlan& plan, Stream stream) {
+CudaBatch::CudaBatch(const BatchPlan& plan, CudaQueue stream) {
     require_support(plan);
     const DeviceGuard guard(plan.device.index);
     const auto queue = static_cast<cudaStream_t>(stream.handle);
@@ -287,7 +287,7 @@ void CudaBatch::learn_from_episodes(const BatchPlan& plan, const BatchLayout& la
     columns_[c].row_steps = target;
 }
 
-std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, Stream stream) {
+std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, CudaQueue stream) {
     return std::make_unique<CudaBatch>(plan, stream);
 }
 

@@ -36,14 +36,14 @@ __global__ void robocache_normalize(const NormalizePlan plan) {
 
 }  // namespace
 
-void sample_anchors_cuda(const SamplePlan& plan, int device, Stream stream) {
+void sample_anchors_cuda(const SamplePlan& plan, int device, CudaQueue stream) {
     if (plan.count == 0) return;
     const DeviceGuard guard(device);
     robocache_sample_anchors<<<blocks_for(plan.count), threads, 0, static_cast<cudaStream_t>(stream.handle)>>>(plan);
     check_cuda(cudaGetLastError(), "sample_anchors");
 }
 
-void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, Stream stream) {
+void normalize_cuda(const NormalizePlan& plan, DType values, DType out, int device, CudaQueue stream) {
     const std::int64_t total = plan.num_rows * plan.num_channels;
     if (total == 0) return;
     const DeviceGuard guard(device);

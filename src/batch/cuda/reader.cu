@@ -164,7 +164,7 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
 }
 
 void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
-                             Stream stream) const {
+                             CudaQueue stream) const {
     BatchTable table{};
     table.table = table_;
     table.tables = tables_;
@@ -218,7 +218,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         sorted ? "BatchReader: launching robocache_read_pinned" : "BatchReader: launching robocache_read_batch");
 }
 
-void CudaBatch::read_index(const BatchCall& call, Stream stream) const {
+void CudaBatch::read_index(const BatchCall& call, CudaQueue stream) const {
     SampleIndex job{table_, tables_, call.order, call.steps, call.index, call.first_position, call.count};
     job.index.names = names_;
     const std::int64_t blocks = (call.count + index_samples_threads - 1) / index_samples_threads;

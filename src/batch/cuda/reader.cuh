@@ -44,9 +44,9 @@ struct BatchLayout;
 
 class CudaBatch final : public BatchBackend {
 public:
-    CudaBatch(const BatchPlan& plan, Stream stream);
+    CudaBatch(const BatchPlan& plan, CudaQueue stream);
 
-    void read(const BatchPlan& plan, const BatchCall& call, Stream stream) const override {
+    void read(const BatchPlan& plan, const BatchCall& call, CudaQueue stream) const override {
         const DeviceGuard guard(plan.device.index);
         for (std::size_t c = 0; c < columns_.size(); c += max_batch_columns) {
             read_columns(plan, call, c, std::min(c + max_batch_columns, columns_.size()), stream);
@@ -61,8 +61,8 @@ private:
     void learn_from_episodes(const BatchPlan& plan, const BatchLayout& layout, std::size_t c);
 
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
-                      Stream stream) const;
-    void read_index(const BatchCall& call, Stream stream) const;
+                      CudaQueue stream) const;
+    void read_index(const BatchCall& call, CudaQueue stream) const;
     DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const;
 
     std::unique_ptr<Buffer> memory_;

@@ -20,12 +20,12 @@ void free_cuda(void* data) noexcept {
     if (cudaFree(data) != cudaSuccess) (void)cudaGetLastError();
 }
 
-void wait_for_stream(int device, Stream stream) {
+void wait_for_stream(int device, CudaQueue stream) {
     const DeviceGuard guard(device);
     check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle)), "cudaStreamSynchronize");
 }
 
-bool is_capturing(Device device, Stream stream) {
+bool is_capturing(Device device, CudaQueue stream) {
     if (device.type != DeviceType::cuda) return false;
     const DeviceGuard guard(device.index);
     cudaStreamCaptureStatus status{};

@@ -12,9 +12,9 @@ namespace robocache {
 /// Waits for all work on the device first: whoever used the memory last may have done so on any stream.
 void free_cuda(void* data) noexcept;
 
-void wait_for_stream(int device, Stream stream);
+void wait_for_stream(int device, CudaQueue stream);
 
 /// Whether work on the stream is captured in a graph; false on the CPU.
-[[nodiscard]] bool is_capturing(Device device, Stream stream);
+[[nodiscard]] bool is_capturing(Device device, CudaQueue stream);
 
 }  // namespace robocache

@@ -1,8 +1,10 @@
-// The public face of align: names, then contract, then dispatch to the device the tensors live on.
+// The public API of align: names, the plan, and dispatch to the device of the tensors.
 #include "robocache/align.hpp"
 
 #include <array>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/contract.hpp"
 #include "ops/align/contract/plan.hpp"
@@ -31,56 +33,90 @@ Enum from_name(const std::array<std::string_view, count>& names, std::size_t fir
 
 }  // namespace
 
-Method align_detail::parse_method(std::string_view op, const ArgumentName& argument, std::string_view given) {
-    return from_name<Method>(method_names, 1, argument, given, op);
+Method method_from_name(std::string_view name, std::string_view op, const ArgumentName& argument) {
+    return from_name<Method>(method_names, 1, argument, name, op);
 }
 
-Outside align_detail::parse_outside(std::string_view op, const ArgumentName& argument, std::string_view given) {
-    return from_name<Outside>(outside_names, 0, argument, given, op);
-}
-
-Method method_from_name(std::string_view name) {
-    return align_detail::parse_method("align", "method", name);
-}
-
-Outside outside_from_name(std::string_view name) {
-    return align_detail::parse_outside("align", "outside", name);
+Outside outside_from_name(std::string_view name, std::string_view op, const ArgumentName& argument) {
+    return from_name<Outside>(outside_names, 0, argument, name, op);
 }
 
 std::string_view method_name(Method method) noexcept {
     return method_names[static_cast<std::size_t>(method)];
 }
 
-void align_detail::run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
-                       const Names& names, const AlignOptions& options, Stream stream) {
-    bind_outputs(plan, streams, outputs, names);
-    check_data_anywhere(plan, names, options.check, stream);
-    if (plan.device.type != DeviceType::cuda) return align_cpu(plan);
-#ifdef ROBOCACHE_HAS_CUDA
-    align_cuda(plan, stream);
-#endif
+AlignPlan plan_align(std::span<const StreamView> streams, const Query& query, const AlignOptions& options) {
+    auto state = std::make_unique<AlignPlan::State>();
+    state->call = align_detail::make_plan(streams, query, options.names);
+    state->streams.assign(streams.begin(), streams.end());
+    for (StreamView& stream : state->streams) stream.ranges = {};  // the caller's; the call has its own
+    state->options = options;
+    return AlignPlan(std::move(state));
 }
 
-void align_detail::check_data_anywhere(const AlignPlan& plan, const Names& names, bool check,
-                                       [[maybe_unused]] Stream stream) {
-    if (plan.device.type != DeviceType::cuda) return check_data(plan, names, check);
+AlignPlan::AlignPlan(std::unique_ptr<const State> state) noexcept : state_(std::move(state)) {}
+AlignPlan::~AlignPlan() = default;
+AlignPlan::AlignPlan(AlignPlan&&) noexcept = default;
+AlignPlan& AlignPlan::operator=(AlignPlan&&) noexcept = default;
+
+std::size_t AlignPlan::num_streams() const noexcept {
+    return state_->streams.size();
+}
+
+Device AlignPlan::device() const noexcept {
+    return state_->call.device;
+}
+
+AlignOutput AlignPlan::output(std::size_t stream) const {
+    AlignOutput output{align_detail::output_view(state_->call, state_->streams.at(stream)), {}, {}};
+    const auto plane = [&](DType dtype) {
+        return TensorView(static_cast<void*>(nullptr), dtype, {state_->call.num_rows, state_->call.num_targets},
+                          output.values.device);
+    };
+    output.valid = plane(DType::boolean);
+    output.index = plane(DType::i64);
+    return output;
+}
+
+std::int64_t AlignPlan::workspace_bytes() const noexcept {
+    return 0;
+}
+
+namespace align_detail {
+
+CallPlan bind(const AlignPlan& plan, std::span<const AlignOutput> outputs) {
+    const AlignPlan::State& state = plan.state();
+    CallPlan call = state.call;
+    bind_outputs(call, state.streams, outputs, state.options.names);
+    return call;
+}
+
+namespace {
+
+void check_data_anywhere(const CallPlan& call, const AlignOptions& options, [[maybe_unused]] CudaQueue queue) {
+    if (call.device.type != DeviceType::cuda) return check_data(call, options.names, options.check);
 #ifdef ROBOCACHE_HAS_CUDA
-    check_data_cuda(plan, names, check, stream);
+    check_data_cuda(call, options.names, options.check, queue);
 #else
-    throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
-                      name(plan.device));
+    throw Unsupported(std::string(options.names.op) + ": this build contains no CUDA code, got tensors on " +
+                      name(call.device));
 #endif
 }
 
-void align(std::span<const StreamView> streams, const Query& query, std::span<const AlignOutput> outputs,
-           const AlignOptions& options, Stream stream) {
-    const align_detail::Names names;
-    align_detail::AlignPlan plan = align_detail::make_plan(streams, query, names);
-    align_detail::run(plan, streams, outputs, names, options, stream);
+}  // namespace
+}  // namespace align_detail
+
+void check(const AlignPlan& plan, std::span<const AlignOutput> outputs, CudaQueue queue) {
+    align_detail::check_data_anywhere(align_detail::bind(plan, outputs), plan.state().options, queue);
 }
 
-TensorView align_output(const StreamView& stream, const Query& query) {
-    return align_detail::output_view(align_detail::make_plan({&stream, 1}, query, {}), stream);
+void run(const AlignPlan& plan, std::span<const AlignOutput> outputs, Workspace, CudaQueue queue) {
+    const align_detail::CallPlan call = align_detail::bind(plan, outputs);
+    align_detail::check_data_anywhere(call, plan.state().options, queue);
+    if (call.device.type != DeviceType::cuda) return align_detail::align_cpu(call);
+#ifdef ROBOCACHE_HAS_CUDA
+    align_detail::align_cuda(call, queue);
+#endif
 }
 
 }  // namespace robocache

@@ -1,8 +1,9 @@
-// The public face of voxelize: names, then contract, then dispatch to the device the tensors live on.
+// The public API of voxelize: names, the plans, and dispatch to the device of the tensors.
 #include "robocache/voxelize.hpp"
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include "core/contract.hpp"
 #include "ops/voxelize/contract/plan.hpp"
@@ -13,24 +14,26 @@ namespace {
 
 constexpr std::array<std::string_view, 6> reduction_names = {"occupancy", "count", "sum", "mean", "min", "max"};
 
+// ---- the backends, by plan ------------------------------------------------------------------------------------------
+
 #ifdef ROBOCACHE_HAS_CUDA
-std::int64_t cuda_workspace(const DensePlan& plan) {
-    return voxelize_cuda_workspace(plan);
+std::int64_t plan_cuda(DensePlan& plan) {
+    return plan_voxelize_cuda(plan);
 }
-std::int64_t cuda_workspace(const SparsePlan& plan) {
-    return voxelize_sparse_cuda_workspace(plan);
+std::int64_t plan_cuda(const SparsePlan& plan) {
+    return plan_voxelize_sparse_cuda(plan);
 }
-std::int64_t cuda_workspace(const BackwardPlan& plan) {
-    return voxelize_backward_cuda_workspace(plan);
+std::int64_t plan_cuda(const BackwardPlan& plan) {
+    return plan_voxelize_backward_cuda(plan);
 }
-void run_cuda(const DensePlan& plan, Stream stream) {
-    voxelize_cuda(plan, stream);
+void run_cuda(const DensePlan& plan, CudaQueue queue) {
+    voxelize_cuda(plan, queue);
 }
-void run_cuda(const SparsePlan& plan, Stream stream) {
-    voxelize_sparse_cuda(plan, stream);
+void run_cuda(const SparsePlan& plan, CudaQueue queue) {
+    voxelize_sparse_cuda(plan, queue);
 }
-void run_cuda(const BackwardPlan& plan, Stream stream) {
-    voxelize_backward_cuda(plan, stream);
+void run_cuda(const BackwardPlan& plan, CudaQueue queue) {
+    voxelize_backward_cuda(plan, queue);
 }
 #endif
 
@@ -44,131 +47,128 @@ void run_cpu(const BackwardPlan& plan) {
     voxelize_backward_cpu(plan);
 }
 
-template <class Plan>
-std::int64_t bytes_needed(const Plan& plan, [[maybe_unused]] const Names& names) {
-    if (plan.device.type != DeviceType::cuda) return 0;
+// ---- plan and run ---------------------------------------------------------------------------------------------------
+
+template <class Output, class... Arguments>
+VoxelPlanFor<Output> plan_anywhere(std::string_view op, const VoxelOptions& options, const Arguments&... arguments) {
+    auto state = std::make_unique<typename VoxelPlanFor<Output>::State>();
+    state->names = options.names;
+    if (state->names.op.empty()) state->names.op = op;
+    make_plan(*state, arguments..., options);
+    if (state->plan.device.type == DeviceType::cuda) {
 #ifdef ROBOCACHE_HAS_CUDA
-    return cuda_workspace(plan);
+        state->workspace_bytes = plan_cuda(state->plan);
 #else
-    throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
-                      name(plan.device));
+        throw Unsupported(std::string(state->names.op) + ": this build contains no CUDA code, got tensors on " +
+                          name(state->plan.device));
 #endif
+    }
+    return VoxelPlanFor<Output>(std::move(state));
 }
 
 template <class Plan>
-void run_anywhere(Plan& plan, const TensorView& workspace, [[maybe_unused]] Stream stream, const Names& names) {
-    plan.workspace = bind_workspace(workspace, plan.device, bytes_needed(plan, names), names);
-    const bool on_cuda = plan.device.type == DeviceType::cuda;
-    if (plan.check && plan.points.offsets != nullptr && !on_cuda) {
-        check_offsets(plan.points.offsets, plan.points.offsets_stride, plan.num_clouds, plan.num_points, names);
+void check_data(const Plan& plan, const Names& names, [[maybe_unused]] CudaQueue queue) {
+    if (!plan.check || plan.points.offsets == nullptr) return;
+    if (plan.device.type != DeviceType::cuda) {
+        return check_offsets(plan.points.offsets, plan.points.offsets_stride, plan.num_clouds, plan.num_points, names);
     }
-    if (!on_cuda) return run_cpu(plan);
 #ifdef ROBOCACHE_HAS_CUDA
-    if (plan.check && plan.points.offsets != nullptr) {
-        const std::vector<std::int64_t> offsets = read_offsets_cuda(plan.points, plan.num_clouds, plan.device, stream);
-        check_offsets(offsets.data(), 1, plan.num_clouds, plan.num_points, names);
-    }
-    run_cuda(plan, stream);
+    const std::vector<std::int64_t> offsets = read_offsets_cuda(plan.points, plan.num_clouds, plan.device, queue);
+    check_offsets(offsets.data(), 1, plan.num_clouds, plan.num_points, names);
 #endif
 }
 
-Names names_of(std::string_view op) {
-    Names names;
-    names.op = op;
-    return names;
+template <class State, class Output>
+void run_anywhere(const State& state, const Output& output, Workspace workspace, CudaQueue queue) {
+    auto plan = bind(state, output);
+    plan.workspace = bind_workspace(workspace, state.workspace_bytes, state.names);
+    check_data(plan, state.names, queue);
+    if (plan.device.type != DeviceType::cuda) return run_cpu(plan);
+#ifdef ROBOCACHE_HAS_CUDA
+    run_cuda(plan, queue);
+#endif
 }
 
 }  // namespace
-
-Reduction parse_reduction(const Names& names, std::string_view given) {
-    for (std::size_t i = 0; i < reduction_names.size(); ++i) {
-        if (reduction_names[i] == given) return static_cast<Reduction>(i);
-    }
-    fail(names.op, names.reduction, "be occupancy, count, sum, mean, min or max", "'" + std::string(given) + "'");
-}
-
-std::int64_t workspace_bytes(const DensePlan& plan, const Names& names) {
-    return bytes_needed(plan, names);
-}
-std::int64_t workspace_bytes(const SparsePlan& plan, const Names& names) {
-    return bytes_needed(plan, names);
-}
-std::int64_t workspace_bytes(const BackwardPlan& plan, const Names& names) {
-    return bytes_needed(plan, names);
-}
-
-void run(DensePlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
-    run_anywhere(plan, workspace, stream, names);
-}
-void run(SparsePlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
-    run_anywhere(plan, workspace, stream, names);
-}
-void run(BackwardPlan& plan, const TensorView& workspace, Stream stream, const Names& names) {
-    run_anywhere(plan, workspace, stream, names);
-}
-
 }  // namespace voxelize_detail
 
 using namespace voxelize_detail;
 
-Reduction reduction_from_name(std::string_view name) {
-    return parse_reduction({}, name);
+Reduction reduction_from_name(std::string_view name, std::string_view op, std::string_view argument) {
+    for (std::size_t i = 0; i < reduction_names.size(); ++i) {
+        if (reduction_names[i] == name) return static_cast<Reduction>(i);
+    }
+    fail(op, argument, "be occupancy, count, sum, mean, min or max", "'" + std::string(name) + "'");
 }
 
 std::string_view reduction_name(Reduction reduction) noexcept {
     return reduction_names[static_cast<std::size_t>(reduction)];
 }
 
-void voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output, const VoxelOptions& options,
-              const TensorView& workspace, Stream stream) {
-    const Names names;
-    DensePlan plan = make_plan(points, grid, output, options, names);
-    run(plan, workspace, stream, names);
+template <class Output>
+VoxelPlanFor<Output>::VoxelPlanFor(std::unique_ptr<const State> state) noexcept : state_(std::move(state)) {}
+template <class Output>
+VoxelPlanFor<Output>::~VoxelPlanFor() = default;
+template <class Output>
+VoxelPlanFor<Output>::VoxelPlanFor(VoxelPlanFor&&) noexcept = default;
+template <class Output>
+VoxelPlanFor<Output>& VoxelPlanFor<Output>::operator=(VoxelPlanFor&&) noexcept = default;
+
+template <class Output>
+Device VoxelPlanFor<Output>::device() const noexcept {
+    return state_->plan.device;
 }
 
-std::int64_t voxelize_workspace(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
-                                const VoxelOptions& options) {
-    const Names names;
-    return workspace_bytes(make_plan(points, grid, output, options, names), names);
+template <class Output>
+const Output& VoxelPlanFor<Output>::output() const noexcept {
+    return state_->output;
 }
 
-void voxelize_depth(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options, const TensorView& workspace, Stream stream) {
-    const Names names = names_of("voxelize_depth");
-    DensePlan plan = make_plan(images, grid, output, options, names);
-    run(plan, workspace, stream, names);
+template <class Output>
+std::int64_t VoxelPlanFor<Output>::workspace_bytes() const noexcept {
+    return state_->workspace_bytes;
 }
 
-std::int64_t voxelize_depth_workspace(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                                      const VoxelOptions& options) {
-    const Names names = names_of("voxelize_depth");
-    return workspace_bytes(make_plan(images, grid, output, options, names), names);
+template class VoxelPlanFor<VoxelOutput>;
+template class VoxelPlanFor<SparseOutput>;
+template class VoxelPlanFor<VoxelGradient>;
+
+VoxelPlan plan_voxelize(const PointsView& points, const VoxelGrid& grid, const VoxelOptions& options) {
+    return plan_anywhere<VoxelOutput>("voxelize", options, points, grid);
 }
 
-void voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                     const VoxelOptions& options, const TensorView& workspace, Stream stream) {
-    const Names names = names_of("voxelize_sparse");
-    SparsePlan plan = make_plan(points, grid, output, options, names);
-    run(plan, workspace, stream, names);
+VoxelPlan plan_voxelize(const DepthView& images, const VoxelGrid& grid, const VoxelOptions& options) {
+    return plan_anywhere<VoxelOutput>("voxelize_depth", options, images, grid);
 }
 
-std::int64_t voxelize_sparse_workspace(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                                       const VoxelOptions& options) {
-    const Names names = names_of("voxelize_sparse");
-    return workspace_bytes(make_plan(points, grid, output, options, names), names);
+SparseVoxelPlan plan_voxelize_sparse(const PointsView& points, const VoxelGrid& grid, const SparseLimits& limits,
+                                     const VoxelOptions& options) {
+    return plan_anywhere<SparseOutput>("voxelize_sparse", options, points, grid, limits);
 }
 
-void voxelize_backward(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                       const VoxelOptions& options, const TensorView& workspace, Stream stream) {
-    const Names names = names_of("voxelize_backward");
-    BackwardPlan plan = make_plan(points, grid, gradient, options, names);
-    run(plan, workspace, stream, names);
-}
-
-std::int64_t voxelize_backward_workspace(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
+VoxelBackwardPlan plan_voxelize_backward(const PointsView& points, const VoxelGrid& grid, std::int64_t num_channels,
                                          const VoxelOptions& options) {
-    const Names names = names_of("voxelize_backward");
-    return workspace_bytes(make_plan(points, grid, gradient, options, names), names);
+    return plan_anywhere<VoxelGradient>("voxelize_backward", options, points, grid, num_channels);
+}
+
+void run(const VoxelPlan& plan, const VoxelOutput& output, Workspace workspace, CudaQueue queue) {
+    run_anywhere(plan.state(), output, workspace, queue);
+}
+
+void run(const SparseVoxelPlan& plan, const SparseOutput& output, Workspace workspace, CudaQueue queue) {
+    run_anywhere(plan.state(), output, workspace, queue);
+}
+
+void run(const VoxelBackwardPlan& plan, const VoxelGradient& gradient, Workspace workspace, CudaQueue queue) {
+    run_anywhere(plan.state(), gradient, workspace, queue);
+}
+
+void check(const VoxelPlan& plan, CudaQueue queue) {
+    check_data(plan.state().plan, plan.state().names, queue);
+}
+
+void check(const SparseVoxelPlan& plan, CudaQueue queue) {
+    check_data(plan.state().plan, plan.state().names, queue);
 }
 
 }  // namespace robocache

@@ -1,4 +1,4 @@
-// align_backward as a C++ program calls it: weights by hand, accumulation, refusals, threads, and the adjoint of align.
+// run_backward as a C++ program calls it: weights by hand, accumulation, refusals, threads, and the adjoint of align.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,13 +37,13 @@ struct Ramp {
     }
     void run(const StreamView& stream) {
         const std::optional<AlignGradient> to = gradient();
-        align_backward({&stream, 1}, query(), {&to, 1});
+        robocache::run_backward(plan_align({&stream, 1}, query()), {&to, 1});
     }
     template <class Exception>
     void expect_refused(const StreamView& stream, const AlignGradient& to, const std::string& text) {
         const std::optional<AlignGradient> given = to;
         try {
-            align_backward({&stream, 1}, query(), {&given, 1});
+            robocache::run_backward(plan_align({&stream, 1}, query()), {&given, 1});
             FAIL() << "expected: " << text;
         } catch (const Exception& error) {
             EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
@@ -97,7 +97,7 @@ TEST(AlignBackward, EpisodesWithoutRowsBringNothingBack) {
     query.episode = TensorView(episode.data(), DType::i64, {1});
     const std::optional<AlignGradient> to =
         AlignGradient{TensorView(r.output.data(), DType::f32, {1, 5}), TensorView(r.sums.data(), DType::f32, {4})};
-    align_backward({&stream, 1}, query, {&to, 1});
+    run_backward(plan_align({&stream, 1}, query), {&to, 1});
     EXPECT_EQ(r.sums, std::vector<float>(4, 0.0F));
 }
 
@@ -113,7 +113,7 @@ TEST(AlignBackward, AMeanIsSharedByItsWindowAndNotByRowsThatARepeatedTimeReplace
     query.times = TensorView(targets.data(), DType::f64, {2});
     const std::optional<AlignGradient> to =
         AlignGradient{TensorView(output.data(), DType::f64, {1, 2}), TensorView(sums.data(), DType::f64, {5})};
-    align_backward({&stream, 1}, query, {&to, 1});  // windows [-0.5, 1.5) and [1.5, 3.5)
+    run_backward(plan_align({&stream, 1}, query), {&to, 1});  // windows [-0.5, 1.5) and [1.5, 3.5)
     EXPECT_EQ(sums, (std::vector<double>{3, 0, 3, 30, 30}));
 }
 
@@ -123,7 +123,7 @@ TEST(AlignBackward, StreamsWithoutAGradientAreOnlyPassedOver) {
     streams[0].method = Method::slerp_wxyz;
     streams[0].values = TensorView(static_cast<void*>(nullptr), DType::f32, {1, 4, 4});
     const std::optional<AlignGradient> to[2] = {std::nullopt, r.gradient()};
-    align_backward(streams, r.query(), to);
+    run_backward(plan_align(streams, r.query()), to);
     EXPECT_EQ(r.sums, (std::vector<float>{61, 50, 0, 11000}));
 }
 
@@ -185,11 +185,11 @@ TEST(AlignBackward, UncheckedNonsenseStaysInsideTheMemory) {  // ASan and TSan w
     for (const Method method :
          {Method::linear, Method::previous, Method::next, Method::nearest, Method::cubic, Method::mean}) {
         stream.method = method;
-        align_backward({&stream, 1}, query, {&to, 1});
+        run_backward(plan_align({&stream, 1}, query), {&to, 1});
     }
 }
 
-/// align is linear in the values, and align_backward its adjoint: <align(x), g> = <x, align_backward(g)>.
+/// align is linear in the values, and run_backward its adjoint: <align(x), g> = <x, run_backward(g)>.
 struct Batch {
     std::int64_t rows = 40, samples = 30, targets = 60, width = 130;
     std::vector<double> values = wave(rows * samples * width, 0.37);
@@ -229,7 +229,7 @@ struct Batch {
         const std::optional<AlignGradient> to =
             AlignGradient{TensorView(output.data(), DType::f64, {rows, targets, width}),
                           TensorView(sums.data(), DType::f64, {rows, samples, width})};
-        align_backward({&view, 1}, query(shared), {&to, 1});
+        run_backward(plan_align({&view, 1}, query(shared)), {&to, 1});
         return sums;
     }
 };
@@ -251,7 +251,7 @@ TEST(AlignBackward, IsTheAdjointOfAlign) {
             const StreamView view = batch.stream(method);
             const AlignOutput to{
                 TensorView(aligned.data(), DType::f64, {batch.rows, batch.targets, batch.width}), {}, {}};
-            align({&view, 1}, batch.query(shared), {&to, 1});
+            run(plan_align({&view, 1}, batch.query(shared)), {&to, 1});
             const double there = dot(aligned, batch.output);
             const double back = dot(batch.values, batch.backward(method, shared));
             EXPECT_NEAR(there, back, 1e-9 * (std::abs(there) + 1)) << method_name(method) << shared;
@@ -285,7 +285,7 @@ TEST(AlignBackward, OneEpisodeForAllRowsIsSplitByChannels) {
         const std::optional<AlignGradient> to =
             AlignGradient{TensorView(batch.output.data(), DType::f64, {batch.rows, batch.targets, batch.width}),
                           TensorView(sums.data(), DType::f64, {batch.samples, batch.width})};
-        align_backward({&view, 1}, batch.query(false), {&to, 1});
+        run_backward(plan_align({&view, 1}, batch.query(false)), {&to, 1});
     }
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "robocache/errors.hpp"
@@ -41,12 +42,12 @@ struct Ramp {
     }
     void run(const StreamView& stream) {
         const AlignOutput to = output();
-        align({&stream, 1}, query(), {&to, 1});
+        robocache::run(plan_align({&stream, 1}, query()), {&to, 1});
     }
     /// The call must throw InvalidArgument with this text, and leave the outputs alone.
     void expect_refused(const StreamView& stream, const Query& q, const AlignOutput& to, const std::string& text) {
         try {
-            align({&stream, 1}, q, {&to, 1});
+            robocache::run(plan_align({&stream, 1}, q), {&to, 1});
             FAIL() << "expected: " << text;
         } catch (const InvalidArgument& error) {
             EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
@@ -120,16 +121,51 @@ TEST(Align, SeveralStreamsWriteIntoColumnsOfOneOutput) {
     query.times = TensorView(targets.data(), DType::f64, {2});
     const TensorView whole(out.data(), DType::f32, {1, 2, 4});
     const AlignOutput outputs[2] = {{whole.slice(2, 0, 2), {}, {}}, {whole.slice(2, 3, 4), {}, {}}};
-    align(streams, query, outputs);
+    run(plan_align(streams, query), outputs);
     EXPECT_EQ(out, (std::vector<float>{10, 20, -1, 1.5, 20, 30, -1, 2}));
 }
 
-TEST(Align, AnswersTheShapeOfAnOutput) {
+TEST(Align, APlanGivesTheOutputsOfEveryStream) {
     Ramp r;
-    const TensorView shape = align_output(r.stream(), r.query());
-    EXPECT_EQ(shape_text(shape), "(1, 5)");
-    EXPECT_EQ(shape.dtype, DType::f32);
-    EXPECT_EQ(shape.data, nullptr);
+    StreamView streams[2] = {r.stream(), r.stream()};
+    streams[1].dtype = DType::f64;
+    const AlignPlan plan = plan_align(streams, r.query());
+    ASSERT_EQ(plan.num_streams(), 2U);
+    EXPECT_EQ(plan.device(), Device{});
+    EXPECT_EQ(plan.workspace_bytes(), 0);
+    const AlignOutput output = plan.output(0);
+    EXPECT_EQ(shape_text(output.values), "(1, 5)");
+    EXPECT_EQ(output.values.dtype, DType::f32);
+    EXPECT_EQ(output.values.data, nullptr);
+    EXPECT_EQ(shape_text(*output.valid), "(1, 5)");
+    EXPECT_EQ(output.valid->dtype, DType::boolean);
+    EXPECT_EQ(output.index->dtype, DType::i64);
+    EXPECT_EQ(plan.output(1).values.dtype, DType::f64);
+}
+
+TEST(Align, APlanIsRunAgainAfterTheDataHaveChanged) {
+    Ramp r;
+    const StreamView stream = r.stream();
+    AlignPlan first = plan_align({&stream, 1}, r.query());
+    const AlignPlan plan = std::move(first);
+    const AlignOutput to = r.output();
+    run(plan, {&to, 1});
+    EXPECT_EQ(r.out, (std::vector<float>{0, 0, 5, 30, 30}));
+    r.values[1] = 20;
+    r.targets[0] = 10;
+    run(plan, {&to, 1});
+    EXPECT_EQ(r.out, (std::vector<float>{20, 0, 10, 30, 30}));
+}
+
+TEST(Align, AnOutputHasTheDtypeThatItsStreamNames) {
+    Ramp r;
+    StreamView stream = r.stream();
+    stream.dtype = DType::f64;
+    r.expect_refused(stream, r.query(), r.output(),
+                     "align: out[0] must have dtype float64 like streams[0].dtype, got float32");
+    stream.dtype = DType::i32;
+    r.expect_refused(stream, r.query(), r.output(),
+                     "align: streams[0].dtype must be float32 or a floating dtype, got int32");
 }
 
 TEST(Align, RefusesMixedDevicesBeforeTouchingMemory) {
@@ -201,7 +237,7 @@ TEST(Align, UncheckedNonsenseStaysInsideTheMemory) {  // ASan watches
         for (const double tolerance : {0.0, 1.0, 1e308}) {
             stream.method = method;
             stream.tolerance = Duration(0, tolerance);
-            align({&stream, 1}, query, {&to, 1}, {.check = false});
+            run(plan_align({&stream, 1}, query, {.check = false}), {&to, 1});
         }
     }
 }
@@ -225,7 +261,7 @@ TEST(Align, TheResultDoesNotDependOnTheNumberOfThreads) {
         set_num_threads(threads);
         std::vector<float>& out = results.emplace_back(rows * targets * width);
         const AlignOutput to{TensorView(out.data(), DType::f32, {rows, targets, width}), {}, {}};
-        align({&stream, 1}, query, {&to, 1});
+        run(plan_align({&stream, 1}, query), {&to, 1});
     }
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);

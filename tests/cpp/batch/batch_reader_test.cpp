@@ -94,7 +94,7 @@ Batch step_by_step(const Recordings& r, const SampleOrder& order, std::int64_t f
             query.anchor = TensorView(&anchor[static_cast<std::size_t>(b)], DType::i64, {1});
             query.episode = TensorView(&r.local[e], DType::i64, {1});
             query.deltas = list(c == 0 ? r.deltas : r.later);
-            align({&r.rows[2 * p + c].stream, 1}, query, {&to, 1});
+            run(plan_align({&r.rows[2 * p + c].stream, 1}, query), {&to, 1});
             auto* flags = static_cast<std::uint8_t*>(valid.data);
             for (std::int64_t j = 0; j < valid.shape[1]; ++j) flags[j] = flags[j] == 0 ? 1 : 0;
             if (c == 0) {

@@ -123,7 +123,7 @@ void expect_one_after_the_other(const Recordings& given, Method method, const Ba
         query.deltas = list(deltas);
         Batch one(1, num_targets);
         const AlignOutput output{one.views.values, one.views.padding, {}};
-        align({&stream, 1}, query, {&output, 1});
+        run(plan_align({&stream, 1}, query), {&output, 1});
         if (method == Method::cubic) {
             const TensorView flat(one.values.data(), DType::f32, {num_targets, width});
             normalize(flat, {given.offset.data(), DType::f64, {width}}, {given.scale.data(), DType::f64, {width}},

@@ -155,7 +155,7 @@ TEST(Interrupt, EndsAlign) {
         query.times = TensorView(query_times.data(), DType::i64, {1, targets});
         const AlignOutput output{TensorView(out.data(), DType::f32, {1, targets, 1}), {}, {}};
         const AtOnce scope(interrupt_always);
-        EXPECT_THROW(align({&stream, 1}, query, {&output, 1}), Interrupted);
+        EXPECT_THROW(run(plan_align({&stream, 1}, query), {&output, 1}), Interrupted);
     }
 }
 
@@ -172,7 +172,7 @@ TEST(Interrupt, EndsVoxelize) {
     dense.grid = TensorView(counts.data(), DType::i32, {2, 2, 2});
     {
         const AtOnce scope(interrupt_always);
-        EXPECT_THROW(voxelize(view, grid, dense, {Reduction::count}), Interrupted);
+        EXPECT_THROW(run(plan_voxelize(view, grid, {Reduction::count}), dense), Interrupted);
     }
     view.features = TensorView(features.data(), DType::f32, {num_points, 1});
     std::vector<std::int32_t> coordinates(4 * 8);
@@ -184,9 +184,9 @@ TEST(Interrupt, EndsVoxelize) {
     sparse.found = TensorView(found, DType::i64, {2});
     {
         const AtOnce scope(interrupt_always);
-        EXPECT_THROW(voxelize_sparse(view, grid, sparse, {Reduction::mean}), Interrupted);
+        EXPECT_THROW(run(plan_voxelize_sparse(view, grid, {}, {Reduction::mean}), sparse), Interrupted);
     }
-    voxelize_sparse(view, grid, sparse, {Reduction::mean});
+    run(plan_voxelize_sparse(view, grid, {}, {Reduction::mean}), sparse);
     EXPECT_EQ(found[0], 1);
     EXPECT_EQ(means[0], 1.0F);
 }

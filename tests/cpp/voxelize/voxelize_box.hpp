@@ -37,12 +37,13 @@ struct Box {
             values.resize(static_cast<std::size_t>(24 * channels), 77.0F);
             output.grid = TensorView(values.data(), DType::f32, {2, 3, 4, channels});
             output.counts = TensorView(counts.data(), DType::i32, {2, 3, 4});
+            options.counts = true;
         }
         return output;
     }
     void run() {
         const VoxelOutput to = output();
-        voxelize(view(), grid, to, options);
+        robocache::run(plan_voxelize(view(), grid, options), to);
     }
     [[nodiscard]] std::int32_t count(int x, int y, int z) const {
         return counts[static_cast<std::size_t>((x * 3 + y) * 4 + z)];

@@ -33,7 +33,8 @@ struct Refusal : testing::Test {
         EXPECT_EQ(box.dropped, 77) << text;
     }
     void expect_of(const PointsView& view, const VoxelGrid& grid, const std::string& text) {
-        expect([&] { voxelize(view, grid, box.output(), box.options); }, text);
+        const VoxelOutput output = box.output();
+        expect([&] { run(plan_voxelize(view, grid, box.options), output); }, text);
     }
     void expect_grid(const VoxelGrid& grid, const std::string& text) { expect_of(box.view(), grid, text); }
 };
@@ -104,7 +105,7 @@ TEST_F(Refusal, OffsetsBeforeAnythingIsWritten) {
     std::vector<float> values(48, 77);
     VoxelOutput output;
     output.grid = TensorView(values.data(), DType::f32, {2, 2, 3, 4, 1});
-    const auto run = [&] { voxelize(view, box.grid, output, box.options); };
+    const auto run = [&] { robocache::run(plan_voxelize(view, box.grid, box.options), output); };
     expect(run, "voxelize: offsets must not decrease, got 2 after 3 at position 2");
     offsets = {1, 1, 2};
     expect(run, "voxelize: offsets must begin with 0, got 1");
@@ -125,7 +126,7 @@ TEST_F(Refusal, OffsetsBeforeAnythingIsWritten) {
 
 TEST_F(Refusal, Outputs) {
     const auto run = [&](const VoxelOutput& output) {
-        return [this, output] { voxelize(box.view(), box.grid, output, box.options); };
+        return [this, output] { robocache::run(plan_voxelize(box.view(), box.grid, box.options), output); };
     };
     VoxelOutput output = box.output();
     output.grid.shape[3] = 2;
@@ -150,13 +151,23 @@ TEST_F(Refusal, Outputs) {
 TEST_F(Refusal, DtypesOfCountsAndOccupancy) {
     box.features.clear();
     VoxelOutput output = box.output();
-    output.grid.dtype = DType::f32;
-    expect([&] { voxelize(box.view(), box.grid, output, box.options); },
-           "voxelize: output.grid must have dtype uint8, int32 or int64, got float32");
+    const auto run = [&] { robocache::run(plan_voxelize(box.view(), box.grid, box.options), output); };
+    box.options.dtype = output.grid.dtype = DType::f32;
+    expect(run, "voxelize: options.dtype must be uint8, int32 or int64, got float32");
+    box.options.dtype = DType::i64;
+    expect(run, "voxelize: output.grid must have dtype int64, got float32");
     box.options.reduction = Reduction::occupancy;
-    output.grid.dtype = DType::i64;
-    expect([&] { voxelize(box.view(), box.grid, output, box.options); },
-           "voxelize: output.grid must have dtype bool, uint8, int32 or float32, got int64");
+    expect(run, "voxelize: options.dtype must be bool, uint8, int32 or float32, got int64");
+}
+
+TEST_F(Refusal, CountsThatThePlanDoesNotHave) {
+    VoxelOutput output = box.output();
+    const auto run = [&] { robocache::run(plan_voxelize(box.view(), box.grid, box.options), output); };
+    box.options.counts = false;
+    expect(run, "voxelize: output.counts must be absent where options.counts is not set, got one");
+    box.options.counts = true;
+    output.counts.reset();
+    expect(run, "voxelize: output.counts must be given where options.counts is set, got none");
 }
 
 TEST_F(Refusal, DevicesThisBuildCannotServe) {
@@ -165,7 +176,7 @@ TEST_F(Refusal, DevicesThisBuildCannotServe) {
     view.points.device = view.features->device = {DeviceType::cuda, 0};
     VoxelOutput output = box.output();
     output.grid.device = output.counts->device = output.dropped->device = {DeviceType::cuda, 0};
-    expect<Unsupported>([&] { voxelize(view, box.grid, output, box.options); },
+    expect<Unsupported>([&] { run(plan_voxelize(view, box.grid, box.options), output); },
                         "voxelize: this build contains no CUDA code, got tensors on cuda:0");
 }
 
@@ -177,7 +188,7 @@ TEST_F(Refusal, DepthImages) {
     images.intrinsics = TensorView(matrix.data(), DType::f32, {3, 3});
     VoxelOutput output;
     output.grid = TensorView(box.counts.data(), DType::i32, {2, 3, 4});
-    const auto run = [&] { voxelize_depth(images, box.grid, output); };
+    const auto run = [&] { robocache::run(plan_voxelize(images, box.grid), output); };
     images.views = true;
     expect(run, "voxelize_depth: depth must have shape (V, H, W) or (B, V, H, W), got (3, 4)");
     images.views = false;
@@ -202,7 +213,9 @@ TEST_F(Refusal, SparseOutputs) {
     SparseOutput output;
     output.coordinates = TensorView(coordinates.data(), DType::i32, {2, 4});
     output.found = TensorView(found.data(), DType::i64, {2});
-    const auto run = [&] { voxelize_sparse(box.view(), box.grid, output, box.options); };
+    SparseLimits limits;
+    limits.max_voxels = 2;
+    const auto run = [&] { robocache::run(plan_voxelize_sparse(box.view(), box.grid, limits, box.options), output); };
     expect(run, "voxelize_sparse: output.features must be given where features are, got none");
     output.features = TensorView(box.values.data(), DType::f32, {3, 1});
     expect(run, "voxelize_sparse: output.features must have shape (2, 1), got (3, 1)");
@@ -221,7 +234,7 @@ TEST_F(Refusal, Gradients) {
     VoxelGradient to;
     to.grid = TensorView(gradient.data(), DType::f32, {2, 3, 4, 1});
     to.features = TensorView(box.values.data(), DType::f32, {2, 1});
-    const auto run = [&] { voxelize_backward(box.view(), box.grid, to, box.options); };
+    const auto run = [&] { robocache::run(plan_voxelize_backward(box.view(), box.grid, 1, box.options), to); };
     box.options.reduction = Reduction::count;
     expect(run, "voxelize_backward: reduction must be sum, mean, min or max to have a gradient, got 'count'");
     box.options.reduction = Reduction::max;

@@ -59,7 +59,8 @@ TEST(Voxelize, SizesWithoutAnExactReciprocalDivide) {
         output.grid = TensorView(counts.data(), DType::i64, {4000, 1, 1});
         VoxelOptions options;
         options.reduction = Reduction::count;
-        voxelize(view, {{0, 0, 0}, {size, size, size}, {4000, 1, 1}}, output, options);
+        options.dtype = DType::i64;
+        run(plan_voxelize(view, {{0, 0, 0}, {size, size, size}, {4000, 1, 1}}, options), output);
         std::vector<std::int64_t> expected(4000);
         for (int k = 0; k < 3000; ++k) {
             ++expected[static_cast<std::size_t>(
@@ -105,11 +106,13 @@ TEST(Voxelize, CountsStayExactWhereFloatsWouldStop) {
     output.grid = TensorView(counts.data(), DType::i64, {2, 3, 4});
     VoxelOptions options;
     options.reduction = Reduction::count;
-    voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, output, options);
+    options.dtype = DType::i64;
+    run(plan_voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, options), output);
     EXPECT_EQ(counts[0], many);
     std::vector<std::uint8_t> small(24);
     output.grid = TensorView(small.data(), DType::u8, {2, 3, 4});
-    voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, output, options);
+    options.dtype = DType::u8;
+    run(plan_voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, options), output);
     EXPECT_EQ(small[0], 255);
 }
 
@@ -151,7 +154,7 @@ TEST(Voxelize, AnyStridesHalvesAndDoubles) {
     output.grid = TensorView(out.data(), DType::f16, {2, 3, 4, 1});
     VoxelOptions options;
     options.reduction = Reduction::mean;
-    voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, output, options);
+    run(plan_voxelize(view, {{0, 0, 0}, {1, 1, 1}, {2, 3, 4}}, options), output);
     EXPECT_EQ(to_float(Half{out[3]}), 2.0F);
     EXPECT_EQ(to_float(Half{out[(1 * 3 + 2) * 4]}), 4.0F);
 }
@@ -166,8 +169,46 @@ TEST(Voxelize, CellsOfDoublesAreComputedInDouble) {
     output.grid = TensorView(counts.data(), DType::i32, {2, 3, 4});
     VoxelOptions options;
     options.reduction = Reduction::count;
-    voxelize(view, {{4e8, 4e8 - 1, 4e8 - 2}, {1, 1, 1}, {2, 3, 4}}, output, options);
+    run(plan_voxelize(view, {{4e8, 4e8 - 1, 4e8 - 2}, {1, 1, 1}, {2, 3, 4}}, options), output);
     EXPECT_EQ(counts[(0 * 3 + 1) * 4 + 2], 1);
+}
+
+TEST(Voxelize, APlanGivesTheOutputsAndIsRunAgain) {
+    Box box;
+    box.points = {0.5F, 0.5F, 0.5F};
+    box.features = {3};
+    box.options.reduction = Reduction::mean;
+    const VoxelOutput to = box.output();
+    const VoxelPlan plan = plan_voxelize(box.view(), box.grid, box.options);
+    EXPECT_EQ(shape_text(plan.output().grid), "(2, 3, 4, 1)");
+    EXPECT_EQ(plan.output().grid.dtype, DType::f32);
+    EXPECT_EQ(plan.output().grid.data, nullptr);
+    EXPECT_EQ(shape_text(*plan.output().counts), "(2, 3, 4)");
+    EXPECT_EQ(shape_text(*plan.output().dropped), "()");
+    EXPECT_EQ(plan.workspace_bytes(), 0);
+    EXPECT_EQ(plan.device(), Device{});
+    run(plan, to);
+    EXPECT_EQ(box.value(0, 0, 0), 3.0F);
+    box.features[0] = 5;
+    run(plan, to);
+    EXPECT_EQ(box.value(0, 0, 0), 5.0F);
+}
+
+TEST(Voxelize, ASparsePlanHasRoomForTheCellsThatThereCanBe) {
+    Box box;
+    for (int i = 0; i < 90; ++i) box.points.push_back(0.5F);
+    const auto rows = [&](const VoxelGrid& grid, const SparseLimits& limits) {
+        return plan_voxelize_sparse(box.view(), grid, limits, {Reduction::mean}).output().coordinates.shape[0];
+    };
+    EXPECT_EQ(rows(box.grid, {}), 24);
+    EXPECT_EQ(rows({{0, 0, 0}, {1, 1, 1}, {0, 0, 0}}, {}), 30);
+    SparseLimits limits;
+    limits.max_voxels = 7;
+    EXPECT_EQ(rows(box.grid, limits), 7);
+    limits.max_voxels = 50;
+    EXPECT_EQ(rows(box.grid, limits), 24);
+    limits.padded = true;
+    EXPECT_EQ(rows(box.grid, limits), 50);
 }
 
 // ---- depth ----------------------------------------------------------------------------------------------------------
@@ -187,7 +228,7 @@ TEST(VoxelizeDepth, PixelsBecomePointsAndNoMeasurementIsNoPoint) {
     VoxelOptions options;
     options.reduction = Reduction::count;
     const VoxelGrid grid{{0, 0, 0}, {1, 1, 1}, {5, 2, 3}};
-    voxelize_depth(images, grid, output, options);
+    run(plan_voxelize(images, grid, options), output);
     const auto at = [&](int x, int y, int z) { return counts[static_cast<std::size_t>((x * 2 + y) * 3 + z)]; };
     EXPECT_EQ(at(0, 0, 1), 1);
     EXPECT_EQ(at(4, 0, 2), 1);
@@ -197,10 +238,10 @@ TEST(VoxelizeDepth, PixelsBecomePointsAndNoMeasurementIsNoPoint) {
 
     float pose[16] = {0, 1, 0, 0, 1, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 1};  // x and y change places, y + 10
     images.pose = TensorView(pose, DType::f32, {4, 4});
-    voxelize_depth(images, grid, output, options);
+    run(plan_voxelize(images, grid, options), output);
     EXPECT_EQ(dropped, 4);
     pose[7] = 0;
-    voxelize_depth(images, grid, output, options);
+    run(plan_voxelize(images, grid, options), output);
     EXPECT_EQ(at(1, 0, 1), 1);
     EXPECT_EQ(dropped, 2);
 }
@@ -226,8 +267,9 @@ TEST(VoxelizeDepth, ImagesOfABatchAndViewsOfACloud) {
     output.counts = TensorView(counts.data(), DType::i32, {2, 1, 1, 1});
     VoxelOptions options;
     options.reduction = Reduction::sum;
+    options.counts = true;
     const VoxelGrid grid{{0, 0, 0}, {1, 1, 2}, {1, 1, 1}};
-    voxelize_depth(images, grid, output, options);
+    run(plan_voxelize(images, grid, options), output);
     EXPECT_EQ(counts, (std::vector<std::int32_t>{57, 60}));
     EXPECT_EQ(out, (std::vector<float>{57, 57, 60, 120}));
     // The same through strides that no row of pixels shares.
@@ -236,7 +278,7 @@ TEST(VoxelizeDepth, ImagesOfABatchAndViewsOfACloud) {
     images.depth = TensorView(spread.data(), DType::f32, {2, 3, 4, 5});
     images.depth.strides = {120, 40, 10, 2};
     images.features->strides = {120, 40, 10, 2, 1};
-    voxelize_depth(images, grid, output, options);
+    run(plan_voxelize(images, grid, options), output);
     EXPECT_EQ(out, (std::vector<float>{57, 57, 60, 120}));
 }
 

@@ -53,7 +53,9 @@ Dense voxelize_features(const Cloud& cloud, const VoxelGrid& grid, const VoxelOp
     output.counts = cells_view(dense.counts.data(), DType::i32, cloud, grid);
     output.dropped = cloud.offsets.empty() ? TensorView(dense.dropped.data(), DType::i64, {})
                                            : TensorView(dense.dropped.data(), DType::i64, {cloud.num_clouds()});
-    voxelize(cloud.view(), grid, output, options);
+    VoxelOptions with_counts = options;
+    with_counts.counts = true;
+    run(plan_voxelize(cloud.view(), grid, with_counts), output);
     return dense;
 }
 
@@ -162,9 +164,10 @@ std::vector<T> voxelize_counts(Cloud cloud, const VoxelGrid& grid, Reduction red
     std::vector<T> out(static_cast<std::size_t>(num_cells(grid) * cloud.num_clouds()), T(77));
     VoxelOptions options;
     options.reduction = reduction;
+    options.dtype = dtype;
     VoxelOutput output;
     output.grid = cells_view(out.data(), dtype, cloud, grid);
-    voxelize(cloud.view(), grid, output, options);
+    run(plan_voxelize(cloud.view(), grid, options), output);
     return out;
 }
 
@@ -215,7 +218,11 @@ Sparse voxelize_cells(const Cloud& cloud, const VoxelGrid& grid, const VoxelOpti
     output.voxel = TensorView(sparse.voxel.data(), DType::i64, {cloud.size()});
     output.first_points = TensorView(sparse.first.data(), DType::i64, {capacity, max_points});
     output.found = TensorView(sparse.found.data(), DType::i64, {2});
-    voxelize_sparse(cloud.view(), grid, output, options);
+    SparseLimits limits;
+    limits.max_voxels = capacity;
+    limits.padded = true;
+    limits.max_points = max_points;
+    run(plan_voxelize_sparse(cloud.view(), grid, limits, options), output);
     return sparse;
 }
 
@@ -295,7 +302,7 @@ TEST_P(VoxelizeValues, GradientsAreThoseOfPlainLoops) {
         to.grid = cells_view(grid_gradient.data(), DType::f32, cloud, small_grid, cloud.channels);
         to.values = cells_view(const_cast<float*>(dense.grid.data()), DType::f32, cloud, small_grid, cloud.channels);
         to.features = TensorView(gradient.data(), DType::f32, {cloud.size(), cloud.channels});
-        voxelize_backward(cloud.view(), small_grid, to, options);
+        run(plan_voxelize_backward(cloud.view(), small_grid, cloud.channels, options), to);
         std::vector<float> expected(gradient.size());
         for (const auto& [key, points] : cells.points) {
             for (std::int64_t c = 0; c < cloud.channels; ++c) {

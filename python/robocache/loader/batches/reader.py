@@ -10,7 +10,6 @@ from ... import _core
 from ...cache.cache import Cache
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
-from ...ops.align import align
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
@@ -187,10 +186,10 @@ class StepByStep:
             Group(same, self.torch.tensor(deltas, dtype=self.torch.int64, device=reader.place))
             for deltas, same in by_deltas.items()
         ]
-        self.streams = [
-            [[stream_of(part, c) for c in group.columns] for group in self.groups] for part in self.store.parts
+        self.fields = [
+            [[fields_of(stream_of(part, c)) for c in group.columns] for group in self.groups]
+            for part in self.store.parts
         ]
-        self.fields = [[[fields_of(s) for s in streams] for streams in groups] for groups in self.streams]
         self.names = None
         if reader.episodes is not None:
             self.names = self.torch.stack(reader.episodes).to(self.tables[0][0].device)
@@ -221,9 +220,6 @@ class StepByStep:
             query = (None, episode, anchor, group.deltas)
             # The times were looked at when the loader was made.
             results = _core.align_tensors(NAMES, self.fields[number][i], query, True, False, True, False)
-            if results is None:  # refused: this says why
-                found = align(self.streams[number][i], episode=episode, anchor=anchor, deltas=group.deltas, check=False)
-                results = list(zip(found.values, found.valid, found.valid, strict=True))
             for column, (values, valid, _) in zip(group.columns, results, strict=True):
                 if column.way is not None:
                     values = self.scaled(values, column, part.source)

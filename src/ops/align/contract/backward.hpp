@@ -84,12 +84,9 @@ ROBOCACHE_HD Shares<Sum> shares_of(const Target<Time>& target, Method method, co
 
 /// Throws Unsupported if a method of the stream has no gradient here.
 void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names);
-/// align_backward, with names for its messages.
-void run_backward(std::span<const StreamView> streams, const Query& query,
-                  std::span<const std::optional<AlignGradient>> gradients, const Names& names, Stream stream);
 
 /// One per backend; a missing one is a link error.
-void align_backward_cpu(const AlignPlan& plan);
-void align_backward_cuda(const AlignPlan& plan, Stream stream);
+void align_backward_cpu(const CallPlan& plan);
+void align_backward_cuda(const CallPlan& plan, CudaQueue stream);
 
 }  // namespace robocache::align_detail

@@ -104,7 +104,7 @@ void check_offsets(const StreamPlan& stream, std::size_t i, const Names& names) 
     }
 }
 
-void check_episodes(const AlignPlan& plan, const Names& names) {
+void check_episodes(const CallPlan& plan, const Names& names) {
     if (plan.episode == nullptr) return;
     for (std::int64_t b = 0; b < plan.num_rows; ++b) {
         const std::int64_t episode = plan.episode[b * plan.episode_stride];
@@ -117,7 +117,7 @@ void check_episodes(const AlignPlan& plan, const Names& names) {
     }
 }
 
-std::string_view targets_name(const AlignPlan& plan, const Names& names) {
+std::string_view targets_name(const CallPlan& plan, const Names& names) {
     return plan.deltas == nullptr ? names.query_times : "anchor + deltas";
 }
 
@@ -129,7 +129,7 @@ bool uses_windows(const StreamPlan& stream) {
 }
 
 template <class Time>
-void check_targets(const AlignPlan& plan, const Names& names) {
+void check_targets(const CallPlan& plan, const Names& names) {
     bool sorted = false;
     for (const StreamPlan& stream : plan.streams) sorted = sorted || uses_windows(stream);
     if (std::is_integral_v<Time> && !sorted) return;
@@ -160,7 +160,7 @@ void check_targets(const AlignPlan& plan, const Names& names) {
 
 /// outside = error: refuses before anything is written.
 template <class Time>
-void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t i, const Names& names) {
+void check_outside(const CallPlan& plan, const StreamPlan& stream, std::size_t i, const Names& names) {
     const bool before = stream.before == Outside::error;
     const bool after = stream.after == Outside::error;
     if (!before && !after) return;
@@ -193,7 +193,7 @@ void check_outside(const AlignPlan& plan, const StreamPlan& stream, std::size_t 
 
 }  // namespace
 
-void check_data(const AlignPlan& plan, const Names& names, bool check) {
+void check_data(const CallPlan& plan, const Names& names, bool check) {
     with_time_type(plan, [&]<class Time>() {
         for (std::size_t i = 0; i < plan.streams.size(); ++i) {
             const StreamPlan& stream = plan.streams[i];

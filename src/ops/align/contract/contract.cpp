@@ -7,7 +7,8 @@
 #include "core/contract.hpp"
 #include "ops/align/contract/plan.hpp"
 
-namespace robocache::align_detail {
+namespace robocache {
+namespace align_detail {
 namespace {
 
 constexpr const char* time_dtypes = "int64 (nanoseconds), float64 or float32 (seconds)";
@@ -36,11 +37,6 @@ Method resolve(Method method, DType values) {
     return is_floating(values) ? Method::linear : Method::previous;
 }
 
-/// The number of leading dimensions of values that are not channels.
-int num_row_dims(const StreamView& stream) {
-    return !stream.offsets && stream.times.rank == 2 ? 2 : 1;
-}
-
 // ---- one stream -----------------------------------------------------------------------------------------------------
 
 class StreamContract {
@@ -52,7 +48,6 @@ public:
         StreamPlan plan;
         layout(plan);
         options(plan);
-        channels(plan);
         methods(plan);
         return plan;
     }
@@ -87,16 +82,12 @@ private:
             expected.rank = row_dims;
             fail(names_.op, names_.times(i_), "have shape " + shape_text(expected), shape_text(times));
         }
-        const std::int64_t element = size_bytes(values.dtype);
-        plan.values = static_cast<const char*>(values.data);
-        plan.values_dtype = values.dtype;
+        bind_values(plan, values, row_dims);
         plan.times = static_cast<const char*>(times.data);
         plan.num_rows = times.shape[row_dims - 1];
-        plan.value_row_stride = values.strides[row_dims - 1] * element;
         plan.time_row_stride = times.strides[row_dims - 1];
         if (row_dims == 2) {
             plan.num_episodes = times.shape[0];
-            plan.value_episode_stride = values.strides[0] * element;
             plan.time_episode_stride = times.strides[0];
         }
     }
@@ -139,18 +130,8 @@ private:
         if (!(stream_.period > 0) || !std::isfinite(stream_.period)) {
             fail_field("period", "be positive and finite", std::to_string(stream_.period));
         }
-    }
-
-    void channels(StreamPlan& plan) const {
-        const TensorView& values = stream_.values;
-        plan.inner = {1, 1, 1};
-        for (int d = num_row_dims(stream_); d < values.rank; ++d) {
-            const ChannelDim dim{values.shape[d], values.strides[d], 0};
-            if (d + 1 < values.rank) {
-                plan.outer.push_back(dim);
-            } else {
-                plan.inner = dim;
-            }
+        if (stream_.dtype) {
+            require_output_dtype(names_, names_.field(i_, "dtype"), stream_.values.dtype, *stream_.dtype);
         }
     }
 
@@ -210,7 +191,7 @@ private:
 
 // ---- query ----------------------------------------------------------------------------------------------------------
 
-void plan_targets(AlignPlan& plan, const Query& query, const Names& names) {
+void plan_targets(CallPlan& plan, const Query& query, const Names& names) {
     if (!query.times && !names.has_anchor) fail(names.op, names.query_times, "be given", "nothing");
     if (query.times.has_value() == (query.anchor.has_value() || query.deltas.has_value())) {
         fail(names.op, names.query_times, "be given, or anchor and deltas, and not both",
@@ -241,7 +222,7 @@ void plan_targets(AlignPlan& plan, const Query& query, const Names& names) {
 }
 
 /// B: what the query says, else the streams' number of episodes.
-void plan_rows(AlignPlan& plan, const Query& query, const Names& names) {
+void plan_rows(CallPlan& plan, const Query& query, const Names& names) {
     std::int64_t rows = -1;
     if (query.episode) {
         require_rank(names.op, "episode", *query.episode, 1);
@@ -278,7 +259,7 @@ void plan_rows(AlignPlan& plan, const Query& query, const Names& names) {
     plan.num_rows = rows;
 }
 
-void require_query(const AlignPlan& plan, const Query& query, const Names& names) {
+void require_query(const CallPlan& plan, const Query& query, const Names& names) {
     const auto require_time = [&](const std::optional<TensorView>& tensor, const ArgumentName& argument) {
         if (!tensor) return;
         if (tensor->dtype != plan.time_dtype) {
@@ -294,7 +275,7 @@ void require_query(const AlignPlan& plan, const Query& query, const Names& names
     if (query.episode) require_device(names.op, "episode", *query.episode, plan.device);
 }
 
-void require_same_kind(const AlignPlan& plan, std::span<const StreamView> streams, const Names& names) {
+void require_same_kind(const CallPlan& plan, std::span<const StreamView> streams, const Names& names) {
     for (std::size_t i = 0; i < streams.size(); ++i) {
         require_device(names.op, names.values(i), streams[i].values, plan.device);
         require_device(names.op, names.times(i), streams[i].times, plan.device);
@@ -311,24 +292,50 @@ void require_same_kind(const AlignPlan& plan, std::span<const StreamView> stream
 
 }  // namespace
 
-ArgumentName Names::field(std::size_t i, std::string_view name) const {
+}  // namespace align_detail
+
+ArgumentName AlignNames::field(std::size_t i, std::string_view name) const {
     if (i < streams.size() && streams[i].bare_fields) return name;
     return {"streams", i, name};
 }
 
-ArgumentName Names::values(std::size_t i) const {
+ArgumentName AlignNames::values(std::size_t i) const {
     if (i < streams.size() && !streams[i].values.empty()) return streams[i].values;
     return field(i, "values");
 }
 
-ArgumentName Names::times(std::size_t i) const {
+ArgumentName AlignNames::times(std::size_t i) const {
     if (i < streams.size() && !streams[i].times.empty()) return streams[i].times;
     return field(i, "times");
 }
 
-AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names) {
+namespace align_detail {
+
+int num_row_dims(const StreamView& stream) {
+    return !stream.offsets && stream.times.rank == 2 ? 2 : 1;
+}
+
+void bind_values(StreamPlan& stream, const TensorView& values, int row_dims) {
+    const std::int64_t element = size_bytes(values.dtype);
+    stream.values = static_cast<const char*>(values.data);
+    stream.values_dtype = values.dtype;
+    stream.value_row_stride = values.strides[row_dims - 1] * element;
+    stream.value_episode_stride = row_dims == 2 ? values.strides[0] * element : 0;
+    stream.outer.clear();
+    stream.inner = {1, 1, 1};
+    for (int d = row_dims; d < values.rank; ++d) {
+        const ChannelDim dim{values.shape[d], values.strides[d], 0};
+        if (d + 1 < values.rank) {
+            stream.outer.push_back(dim);
+        } else {
+            stream.inner = dim;
+        }
+    }
+}
+
+CallPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names) {
     if (streams.empty()) fail(names.op, "streams", "have at least one stream", "none");
-    AlignPlan plan;
+    CallPlan plan;
     plan.streams.reserve(streams.size());
     for (std::size_t i = 0; i < streams.size(); ++i) {
         plan.streams.push_back(StreamContract(streams[i], i, names).plan());
@@ -342,10 +349,10 @@ AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, con
     return plan;
 }
 
-TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
+TensorView output_view(const CallPlan& plan, const StreamView& stream) {
     const int row_dims = num_row_dims(stream);
     TensorView out;
-    out.dtype = stream.values.dtype;
+    out.dtype = stream.dtype.value_or(stream.values.dtype);
     out.device = stream.values.device;
     out.rank = stream.values.rank - row_dims + 2;
     out.shape[0] = plan.num_rows;
@@ -359,4 +366,5 @@ TensorView output_view(const AlignPlan& plan, const StreamView& stream) {
     return out;
 }
 
-}  // namespace robocache::align_detail
+}  // namespace align_detail
+}  // namespace robocache

@@ -35,14 +35,14 @@ EpisodeRows<Time> episode_rows(const StreamPlan& stream, std::int64_t episode) {
             begin};
 }
 
-inline std::int64_t episode_of(const AlignPlan& plan, const StreamPlan& stream, std::int64_t b) {
+inline std::int64_t episode_of(const CallPlan& plan, const StreamPlan& stream, std::int64_t b) {
     if (plan.episode != nullptr) return plan.episode[b * plan.episode_stride];
     return stream.num_episodes == 1 ? 0 : b;
 }
 
 /// Target j of query row b as asked for, before the stream's latency.
 template <class Time>
-Time target_time(const AlignPlan& plan, std::int64_t b, std::int64_t j) {
+Time target_time(const CallPlan& plan, std::int64_t b, std::int64_t j) {
     const auto* times = reinterpret_cast<const Time*>(plan.times) + b * plan.time_row_stride;
     if (plan.deltas == nullptr) return times[j * plan.time_target_stride];
     return add_time(times[0], reinterpret_cast<const Time*>(plan.deltas)[j * plan.delta_stride]);
@@ -50,7 +50,7 @@ Time target_time(const AlignPlan& plan, std::int64_t b, std::int64_t j) {
 
 /// Calls body.template operator()<Time>() with the type of the plan's times.
 template <class Body>
-decltype(auto) with_time_type(const AlignPlan& plan, Body&& body) {
+decltype(auto) with_time_type(const CallPlan& plan, Body&& body) {
     switch (plan.time_dtype) {
         case DType::f32: return body.template operator()<float>();
         case DType::f64: return body.template operator()<double>();

@@ -8,7 +8,7 @@
 namespace robocache::align_detail {
 namespace {
 
-Plane plane(const AlignPlan& plan, const TensorView& tensor, DType dtype, const ArgumentName& argument,
+Plane plane(const CallPlan& plan, const TensorView& tensor, DType dtype, const ArgumentName& argument,
             const Names& names) {
     require_dtype(names.op, argument, tensor, dtype);
     require_device(names.op, argument, tensor, plan.device);
@@ -45,11 +45,16 @@ void merge_channels(StreamPlan& plan) {
     plan.outer = std::move(merged);
 }
 
-void bind_output(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const AlignOutput& output,
+void bind_output(const CallPlan& plan, StreamPlan& stream, const StreamView& view, const AlignOutput& output,
                  std::size_t i, const Names& names) {
     const ArgumentName argument("out", i, "");
     const TensorView& out = output.values;
     const TensorView expected = output_view(plan, view);
+    if (expected.dtype != stream.values_dtype && out.dtype != expected.dtype) {
+        fail(names.op, argument,
+             std::string("have dtype ") + name(expected.dtype) + " like " + names.field(i, "dtype").text(),
+             name(out.dtype));
+    }
     if (out.rank != expected.rank ||
         !std::equal(out.shape.begin(), out.shape.begin() + out.rank, expected.shape.begin())) {
         fail(names.op, argument, "have shape " + shape_text(expected), shape_text(out));
@@ -90,7 +95,7 @@ void bind_rows(StreamPlan& stream, const TensorView& out) {
     merge_channels(stream);
 }
 
-void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
+void bind_outputs(CallPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
                   const Names& names) {
     if (outputs.size() != streams.size()) {
         fail(names.op, "out", "have one output for each of the " + std::to_string(streams.size()) + " streams",

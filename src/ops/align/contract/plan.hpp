@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/contract.hpp"
@@ -11,23 +10,7 @@
 
 namespace robocache::align_detail {
 
-/// What error messages call the arguments of one stream. Empty: "streams[i].values" and so on.
-struct StreamNames {
-    std::string_view values;
-    std::string_view times;
-    bool bare_fields = false;  ///< "max_gap" instead of "streams[i].max_gap"
-};
-
-struct Names {
-    std::string_view op = "align";
-    std::string_view query_times = "times";
-    bool has_anchor = true;  ///< the query may be anchor and deltas
-    std::vector<StreamNames> streams;
-
-    [[nodiscard]] ArgumentName values(std::size_t i) const;
-    [[nodiscard]] ArgumentName times(std::size_t i) const;
-    [[nodiscard]] ArgumentName field(std::size_t i, std::string_view name) const;
-};
+using Names = AlignNames;
 
 struct ChannelDim {
     std::int64_t size = 1;
@@ -85,7 +68,8 @@ struct StreamPlan {
     Plane index;
 };
 
-struct AlignPlan {
+/// One call: the streams, the query and, once bind_outputs has run, the outputs.
+struct CallPlan {
     std::int64_t num_rows = 0;     // B
     std::int64_t num_targets = 0;  // T
     DType time_dtype = DType::i64;
@@ -103,37 +87,46 @@ struct AlignPlan {
     std::vector<StreamPlan> streams;
 };
 
-/// Throw InvalidArgument that names `op` and `argument` and lists the choices.
-[[nodiscard]] Method parse_method(std::string_view op, const ArgumentName& argument, std::string_view given);
-[[nodiscard]] Outside parse_outside(std::string_view op, const ArgumentName& argument, std::string_view given);
-
 /// An output has the stream's own dtype, or a floating one.
 void require_output_dtype(const Names& names, const ArgumentName& argument, DType values, DType out);
 
 /// The contract without outputs: shapes, dtypes, devices, options. Reads no data.
-[[nodiscard]] AlignPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names);
+[[nodiscard]] CallPlan make_plan(std::span<const StreamView> streams, const Query& query, const Names& names);
 /// The values output of stream i, C-contiguous, data null.
-[[nodiscard]] TensorView output_view(const AlignPlan& plan, const StreamView& stream);
+[[nodiscard]] TensorView output_view(const CallPlan& plan, const StreamView& stream);
 /// The contract of the outputs.
-void bind_outputs(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
+void bind_outputs(CallPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs,
                   const Names& names);
+/// Where the values of a stream (or their gradient) are: row_dims leading dimensions, then channels.
+void bind_values(StreamPlan& stream, const TensorView& values, int row_dims);
+/// The number of leading dimensions of values that are not channels.
+[[nodiscard]] int num_row_dims(const StreamView& stream);
 /// Where a stream's output (or the gradient of it) is; channel dimensions without gaps between them become one.
 void bind_rows(StreamPlan& stream, const TensorView& out);
 /// The contract of the data itself, on the CPU: times, offsets, episodes, outside = error.
-void check_data(const AlignPlan& plan, const Names& names, bool check);
+void check_data(const CallPlan& plan, const Names& names, bool check);
 
 /// The same for a plan on a GPU: copies what it reads to the host and waits, so only where it was asked for.
-void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream);
+void check_data_cuda(const CallPlan& plan, const Names& names, bool check, CudaQueue stream);
 
 /// One per backend; a missing one is a link error.
-void align_cpu(const AlignPlan& plan);
-void align_cuda(const AlignPlan& plan, Stream stream);
-
-/// check_data or check_data_cuda, by device.
-void check_data_anywhere(const AlignPlan& plan, const Names& names, bool check, Stream stream);
-
-/// Validates, then runs on the device the tensors live on.
-void run(AlignPlan& plan, std::span<const StreamView> streams, std::span<const AlignOutput> outputs, const Names& names,
-         const AlignOptions& options, Stream stream);
+void align_cpu(const CallPlan& plan);
+void align_cuda(const CallPlan& plan, CudaQueue stream);
 
 }  // namespace robocache::align_detail
+
+namespace robocache {
+
+struct AlignPlan::State {
+    align_detail::CallPlan call;  // without outputs
+    std::vector<StreamView> streams;
+    AlignOptions options;
+};
+
+namespace align_detail {
+
+/// The plan's call with its outputs, validated.
+[[nodiscard]] CallPlan bind(const AlignPlan& plan, std::span<const AlignOutput> outputs);
+
+}  // namespace align_detail
+}  // namespace robocache

@@ -16,13 +16,13 @@ constexpr std::int64_t stretch_bytes = 2 << 20;
 constexpr std::int64_t stream_bytes = 32 << 20;  // an output larger than this goes past the caches
 
 /// Whether the output is large and each tile of it is one block of memory.
-bool goes_past_caches(const AlignPlan& plan, const StreamPlan& s) {
+bool goes_past_caches(const CallPlan& plan, const StreamPlan& s) {
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.out_dtype);
     return s.ranges.size() == 1 && s.outer.empty() && s.inner.out_stride == 1 && s.out_target_stride == row_bytes &&
            row_bytes > 0 && row_bytes <= scratch_bytes && plan.num_rows * plan.num_targets >= stream_bytes / row_bytes;
 }
 
-std::int64_t output_bytes_per_target(const AlignPlan& plan) {
+std::int64_t output_bytes_per_target(const CallPlan& plan) {
     std::int64_t bytes = 16;  // the search
     for (const StreamPlan& stream : plan.streams) {
         std::int64_t width = stream.inner.size;
@@ -33,7 +33,7 @@ std::int64_t output_bytes_per_target(const AlignPlan& plan) {
 }
 
 /// Bytes of the widest row that is fetched ahead for a whole tile.
-std::int64_t widest_fetched(const AlignPlan& plan) {
+std::int64_t widest_fetched(const CallPlan& plan) {
     std::int64_t widest = 1;
     for (const StreamPlan& stream : plan.streams) {
         if (goes_past_caches(plan, stream) && goes_direct(stream)) continue;
@@ -48,7 +48,7 @@ Plane plane_of(const Plane& plane, std::int64_t b, std::int64_t element_bytes) {
 }
 
 template <class Time>
-QueryRow<Time> row_of(const AlignPlan& plan, const StreamPlan& stream, std::int64_t b, bool past_caches) {
+QueryRow<Time> row_of(const CallPlan& plan, const StreamPlan& stream, std::int64_t b, bool past_caches) {
     return {reinterpret_cast<const Time*>(plan.times) + b * plan.time_row_stride,
             plan.time_target_stride,
             reinterpret_cast<const Time*>(plan.deltas),
@@ -63,7 +63,7 @@ QueryRow<Time> row_of(const AlignPlan& plan, const StreamPlan& stream, std::int6
 
 }  // namespace
 
-void align_cpu(const AlignPlan& plan) {
+void align_cpu(const CallPlan& plan) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const CpuKernels& kernels = best_kernels();
     const std::int64_t tile_targets = targets_per_tile(widest_fetched(plan));

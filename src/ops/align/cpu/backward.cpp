@@ -58,7 +58,7 @@ void require_values(const StreamView& stream, const TensorView& gradient, std::s
     }
 }
 
-void bind_gradient(const AlignPlan& plan, StreamPlan& stream, const StreamView& view, const TensorView& output,
+void bind_gradient(const CallPlan& plan, StreamPlan& stream, const StreamView& view, const TensorView& output,
                    std::size_t i, const Names& names) {
     const std::string argument = "gradients[" + std::to_string(i) + "].output";
     require_shape(names, argument, output, output_view(plan, view));
@@ -68,28 +68,25 @@ void bind_gradient(const AlignPlan& plan, StreamPlan& stream, const StreamView& 
 }
 
 /// Validates, and leaves only the streams whose gradient is wanted.
-AlignPlan make_backward_plan(std::span<const StreamView> streams, const Query& query,
-                             std::span<const std::optional<AlignGradient>> gradients, const Names& names) {
+CallPlan bind_backward(const AlignPlan::State& state, std::span<const std::optional<AlignGradient>> gradients) {
+    const Names& names = state.options.names;
+    const std::vector<StreamView>& streams = state.streams;
     if (gradients.size() != streams.size()) {
         fail(names.op, "gradients", "have one entry for each of the " + std::to_string(streams.size()) + " streams",
              std::to_string(gradients.size()));
     }
-    std::vector<StreamView> views(streams.begin(), streams.end());
-    for (std::size_t i = 0; i < views.size(); ++i) {
+    CallPlan call = state.call;
+    std::vector<StreamPlan> wanted;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
         if (!gradients[i]) continue;
         require_values(streams[i], gradients[i]->values, i, names);
-        views[i].values = gradients[i]->values;
+        require_gradient(call.streams[i], i, names);
+        bind_values(call.streams[i], gradients[i]->values, num_row_dims(streams[i]));
+        bind_gradient(call, call.streams[i], streams[i], gradients[i]->output, i, names);
+        wanted.push_back(std::move(call.streams[i]));
     }
-    AlignPlan plan = make_plan(views, query, names);
-    std::vector<StreamPlan> wanted;
-    for (std::size_t i = 0; i < views.size(); ++i) {
-        if (!gradients[i]) continue;
-        require_gradient(plan.streams[i], i, names);
-        bind_gradient(plan, plan.streams[i], views[i], gradients[i]->output, i, names);
-        wanted.push_back(std::move(plan.streams[i]));
-    }
-    plan.streams = std::move(wanted);
-    return plan;
+    call.streams = std::move(wanted);
+    return call;
 }
 
 // ---- CPU ------------------------------------------------------------------------------------------------------------
@@ -114,7 +111,7 @@ void add_scaled(Sum* __restrict to, std::int64_t to_stride, const Grad* __restri
 template <class Time, class Sum, class Grad>
 class RowAdder {
 public:
-    RowAdder(const AlignPlan& plan, const StreamPlan& stream, std::int64_t begin, std::int64_t end)
+    RowAdder(const CallPlan& plan, const StreamPlan& stream, std::int64_t begin, std::int64_t end)
         : plan_(plan),
           stream_(stream),
           begin_(begin),
@@ -191,7 +188,7 @@ private:
         }
     }
 
-    const AlignPlan& plan_;
+    const CallPlan& plan_;
     const StreamPlan& stream_;
     std::int64_t begin_;
     std::int64_t end_;
@@ -216,7 +213,7 @@ bool episodes_are_disjoint(const StreamPlan& stream) {
     return true;
 }
 
-RowGroups group_rows(const AlignPlan& plan, const StreamPlan& stream) {
+RowGroups group_rows(const CallPlan& plan, const StreamPlan& stream) {
     RowGroups groups;
     groups.rows.resize(static_cast<std::size_t>(plan.num_rows));
     std::iota(groups.rows.begin(), groups.rows.end(), std::int64_t{0});
@@ -240,7 +237,7 @@ RowGroups group_rows(const AlignPlan& plan, const StreamPlan& stream) {
 /// Every element of the gradient is summed by one thread in the order (b, j), whatever the number of threads: a thread
 /// takes a group of query rows, and a part of the channels where there are too few groups.
 template <class Time, class Sum, class Grad>
-void add_stream(const AlignPlan& plan, const StreamPlan& stream) {
+void add_stream(const CallPlan& plan, const StreamPlan& stream) {
     const RowGroups groups = group_rows(plan, stream);
     const std::int64_t width = stream.inner.size;
     std::int64_t elements = plan.num_rows * plan.num_targets * std::max<std::int64_t>(width, 1);
@@ -266,7 +263,7 @@ void add_stream(const AlignPlan& plan, const StreamPlan& stream) {
 }
 
 template <class Time, class Sum>
-void add_stream_of(const AlignPlan& plan, const StreamPlan& stream) {
+void add_stream_of(const CallPlan& plan, const StreamPlan& stream) {
     switch (stream.out_dtype) {
         case DType::f16: return add_stream<Time, Sum, Half>(plan, stream);
         case DType::bf16: return add_stream<Time, Sum, BFloat16>(plan, stream);
@@ -287,7 +284,7 @@ void require_gradient(const StreamPlan& stream, std::size_t i, const Names& name
     }
 }
 
-void align_backward_cpu(const AlignPlan& plan) {
+void align_backward_cpu(const CallPlan& plan) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     with_time_type(plan, [&]<class Time>() {
         for (const StreamPlan& stream : plan.streams) {
@@ -300,26 +297,23 @@ void align_backward_cpu(const AlignPlan& plan) {
     });
 }
 
-void run_backward(std::span<const StreamView> streams, const Query& query,
-                  std::span<const std::optional<AlignGradient>> gradients, const Names& names,
-                  [[maybe_unused]] Stream stream) {
-    const AlignPlan plan = make_backward_plan(streams, query, gradients, names);
-    if (plan.device.type != DeviceType::cuda) return align_backward_cpu(plan);
-#ifdef ROBOCACHE_HAS_CUDA
-    align_backward_cuda(plan, stream);
-#else
-    throw Unsupported(std::string(names.op) + ": this build contains no CUDA code, got tensors on " +
-                      name(plan.device));
-#endif
-}
-
 }  // namespace align_detail
 
-void align_backward(std::span<const StreamView> streams, const Query& query,
-                    std::span<const std::optional<AlignGradient>> gradients, Stream stream) {
-    align_detail::Names names;
-    names.op = "align_backward";
-    align_detail::run_backward(streams, query, gradients, names, stream);
+void require_gradient(const AlignPlan& plan, std::size_t stream) {
+    const AlignPlan::State& state = plan.state();
+    align_detail::require_gradient(state.call.streams.at(stream), stream, state.options.names);
+}
+
+void run_backward(const AlignPlan& plan, std::span<const std::optional<AlignGradient>> gradients, Workspace,
+                  [[maybe_unused]] CudaQueue queue) {
+    const align_detail::CallPlan call = align_detail::bind_backward(plan.state(), gradients);
+    if (call.device.type != DeviceType::cuda) return align_detail::align_backward_cpu(call);
+#ifdef ROBOCACHE_HAS_CUDA
+    align_detail::align_backward_cuda(call, queue);
+#else
+    throw Unsupported(std::string(plan.state().options.names.op) +
+                      ": this build contains no CUDA code, got tensors on " + name(call.device));
+#endif
 }
 
 }  // namespace robocache

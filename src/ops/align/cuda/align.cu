@@ -10,9 +10,9 @@
 namespace robocache::align_detail {
 
 // One source file each.
-void align_cuda_f32(const AlignPlan& plan, cudaStream_t stream);
-void align_cuda_f64(const AlignPlan& plan, cudaStream_t stream);
-void align_cuda_i64(const AlignPlan& plan, cudaStream_t stream);
+void align_cuda_f32(const CallPlan& plan, cudaStream_t stream);
+void align_cuda_f64(const CallPlan& plan, cudaStream_t stream);
+void align_cuda_i64(const CallPlan& plan, cudaStream_t stream);
 
 namespace {
 
@@ -40,7 +40,7 @@ private:
 };
 
 template <class Time>
-void check_on_host(AlignPlan plan, const Names& names, bool check, cudaStream_t stream) {
+void check_on_host(CallPlan plan, const Names& names, bool check, cudaStream_t stream) {
     HostCopy host;
     const std::int64_t query_rows = plan.num_rows;
     plan.times = reinterpret_cast<const char*>(host.fetch<Time>(plan.times, query_rows, plan.time_row_stride,
@@ -59,14 +59,14 @@ void check_on_host(AlignPlan plan, const Names& names, bool check, cudaStream_t 
     check_data(plan, names, check);
 }
 
-bool must_look(const AlignPlan& plan, bool check) {
+bool must_look(const CallPlan& plan, bool check) {
     for (const StreamPlan& s : plan.streams) check = check || s.before == Outside::error || s.after == Outside::error;
     return check;
 }
 
 }  // namespace
 
-void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stream stream) {
+void check_data_cuda(const CallPlan& plan, const Names& names, bool check, CudaQueue stream) {
     if (!must_look(plan, check)) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
@@ -77,7 +77,7 @@ void check_data_cuda(const AlignPlan& plan, const Names& names, bool check, Stre
     }
 }
 
-void align_cuda(const AlignPlan& plan, Stream stream) {
+void align_cuda(const CallPlan& plan, CudaQueue stream) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);

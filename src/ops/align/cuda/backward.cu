@@ -265,7 +265,7 @@ __global__ __launch_bounds__(threads, 2) void align_backward_kernel(const __grid
 
 // ---- launch ---------------------------------------------------------------------------------------------------------
 
-BackwardTable table_of(const AlignPlan& plan, const StreamPlan& s) {
+BackwardTable table_of(const CallPlan& plan, const StreamPlan& s) {
     BackwardTable table{};
     table.num_targets = plan.num_targets;
     table.num_all = plan.num_rows * plan.num_targets;
@@ -304,7 +304,7 @@ BackwardTable table_of(const AlignPlan& plan, const StreamPlan& s) {
 }
 
 template <class Time, class Sum>
-void launch(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
+void launch(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
     if (s.ranges.size() > most_ranges) {
         throw Unsupported("align_backward: at most " + std::to_string(most_ranges) + " channel ranges on CUDA, got " +
                           std::to_string(s.ranges.size()));
@@ -326,7 +326,7 @@ void launch(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
 }
 
 template <class Time>
-void launch_all(const AlignPlan& plan, cudaStream_t stream) {
+void launch_all(const CallPlan& plan, cudaStream_t stream) {
     for (const StreamPlan& s : plan.streams) {
         if (s.values_dtype == DType::f64) {
             launch<Time, double>(plan, s, stream);
@@ -338,7 +338,7 @@ void launch_all(const AlignPlan& plan, cudaStream_t stream) {
 
 }  // namespace
 
-void align_backward_cuda(const AlignPlan& plan, Stream stream) {
+void align_backward_cuda(const CallPlan& plan, CudaQueue stream) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);

@@ -96,7 +96,7 @@ DeviceStream device_stream(const StreamPlan& s) {
 }
 
 /// Cuts the targets of the general kernel into tiles; returns how many. `width` is that of a row.
-std::int64_t cut_into_tiles(DeviceStream& d, const AlignPlan& plan, std::int64_t width) {
+std::int64_t cut_into_tiles(DeviceStream& d, const CallPlan& plan, std::int64_t width) {
     constexpr std::int64_t elements_per_tile = 512;
     const std::int64_t tile =
         std::clamp<std::int64_t>(elements_per_tile / std::max<std::int64_t>(width, 1), 1, block_threads);
@@ -108,7 +108,7 @@ std::int64_t cut_into_tiles(DeviceStream& d, const AlignPlan& plan, std::int64_t
     return (plan.num_rows + d.rows_per_tile - 1) / d.rows_per_tile * d.tiles_per_row;
 }
 
-DeviceQuery device_query(const AlignPlan& plan) {
+DeviceQuery device_query(const CallPlan& plan) {
     return {plan.num_rows, plan.num_targets,  plan.times,   plan.time_row_stride, plan.time_target_stride,
             plan.deltas,   plan.delta_stride, plan.episode, plan.episode_stride};
 }
@@ -125,7 +125,7 @@ double rows_per_episode(const StreamPlan& s) {
 }
 
 template <class Time>
-RowsStream<Time> rows_stream(const AlignPlan& plan, const StreamPlan& s, int bytes) {
+RowsStream<Time> rows_stream(const CallPlan& plan, const StreamPlan& s, int bytes) {
     RowsStream<Time> r{};
     r.values = s.values;
     r.times = reinterpret_cast<const Time*>(s.times);
@@ -158,7 +158,7 @@ RowsStream<Time> rows_stream(const AlignPlan& plan, const StreamPlan& s, int byt
 /// Cuts the targets of a stream into tiles of the simple kernel; returns how many there are of one query row, or of all
 /// where rows have few targets.
 template <class Time>
-std::int64_t cut_into_warps(RowsStream<Time>& r, const AlignPlan& plan, bool many_rows) {
+std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many_rows) {
     const std::int64_t words = std::max<std::int64_t>(r.num_words, 1);
     r.parts = 1;
     r.rows_per_tile = 1;
@@ -199,7 +199,7 @@ void launch_ahead(RowsTable<Time, capacity>& table, cudaStream_t stream) {
 }
 
 template <class Time, class Element, Shape shape, Asks asks, int capacity>
-void launch_rows(const AlignPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
+void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
     RowsTable<Time, capacity> table{};
     table.query = device_query(plan);
     table.num_streams = static_cast<std::int32_t>(streams.size());
@@ -232,7 +232,7 @@ void launch_rows(const AlignPlan& plan, std::span<const StreamPlan* const> strea
 }
 
 /// Rows that no wide access fits, that lie side by side in the output and close together in the source.
-bool is_narrow(const AlignPlan& plan, const StreamPlan& s) {
+bool is_narrow(const CallPlan& plan, const StreamPlan& s) {
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
     const int bytes = access_bytes(s);
     const std::int64_t rows = s.num_rows / (s.offsets == nullptr ? 1 : std::max<std::int64_t>(s.num_episodes, 1));
@@ -247,7 +247,7 @@ std::int64_t short_rows(const StreamPlan& s) {
 
 /// Many narrow rows whose episodes fit into the shared memory of a warp, and are not read for a few targets only.
 template <class Time>
-bool is_short(const AlignPlan& plan, const StreamPlan& s) {
+bool is_short(const CallPlan& plan, const StreamPlan& s) {
     constexpr std::int64_t room_bytes = 12 * 1024 - 128;  // of a warp: four of them are a block's 48 KiB
     constexpr double most_rows_per_target = 2.5;          // measured at 2
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
@@ -261,7 +261,7 @@ bool is_short(const AlignPlan& plan, const StreamPlan& s) {
 }
 
 template <class Time, class Element>
-void launch_short(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
+void launch_short(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
     ShortTable<Time> table{};
     table.rows.query = device_query(plan);
     table.rows.num_streams = 1;
@@ -290,7 +290,7 @@ void launch_short(const AlignPlan& plan, const StreamPlan& s, cudaStream_t strea
                       "align: launching align_short");
 }
 
-bool is_plain(const AlignPlan& plan, const StreamPlan& s) {
+bool is_plain(const CallPlan& plan, const StreamPlan& s) {
     return s.ranges[0].method == Method::linear && plan.deltas == nullptr && plan.episode == nullptr &&
            (plan.time_target_stride == 1 || plan.num_targets == 1) && s.index.data == nullptr &&
            plan.num_targets < max_grid && s.num_rows < max_grid &&
@@ -299,7 +299,7 @@ bool is_plain(const AlignPlan& plan, const StreamPlan& s) {
 
 /// Streams of one floating type. A table of one stream is all constants: worth kernels of its own.
 template <class Time, class Element>
-void launch_element(const AlignPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
+void launch_element(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
     const bool plain =
         std::all_of(streams.begin(), streams.end(), [&](const StreamPlan* s) { return is_plain(plan, *s); });
     if (!plain) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
@@ -311,7 +311,7 @@ void launch_element(const AlignPlan& plan, std::span<const StreamPlan* const> st
 }
 
 template <class Time>
-void launch_simple(const AlignPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
+void launch_simple(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
     constexpr std::size_t few = 4;
     constexpr Asks asks = Asks::anything;
     const auto all = [&](Format first, Format last) {
@@ -336,7 +336,7 @@ void launch_simple(const AlignPlan& plan, std::span<const StreamPlan* const> str
 }
 
 template <class Time>
-void launch_general(const AlignPlan& plan, const StreamPlan& s, cudaStream_t stream) {
+void launch_general(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
     if (s.ranges.size() > max_ranges) {
         throw Unsupported("align: at most " + std::to_string(max_ranges) + " channel ranges on CUDA, got " +
                           std::to_string(s.ranges.size()));
@@ -363,7 +363,7 @@ void launch_general(const AlignPlan& plan, const StreamPlan& s, cudaStream_t str
 }
 
 template <class Time>
-void launch_all(const AlignPlan& plan, cudaStream_t stream) {
+void launch_all(const CallPlan& plan, cudaStream_t stream) {
     std::vector<const StreamPlan*> simple;
     for (const StreamPlan& s : plan.streams) {
         if (is_simple(s)) {

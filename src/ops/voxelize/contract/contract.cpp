@@ -95,46 +95,71 @@ void require_bytes(const GridPlan& grid, std::int64_t num_clouds, std::int64_t c
 
 // ---- dense outputs --------------------------------------------------------------------------------------------------
 
-void require_grid_dtype(const DensePlan& plan, DType given, const Names& names) {
-    const std::string argument = names.dtype.empty() ? field(names.output, "grid") : std::string(names.dtype);
+void require_grid_dtype(const DensePlan& plan, const Names& names) {
     switch (plan.reduction) {
         case Reduction::occupancy:
-            return require_one_of(names, argument, given, {DType::boolean, DType::u8, DType::i32, DType::f32});
-        case Reduction::count: return require_one_of(names, argument, given, {DType::u8, DType::i32, DType::i64});
-        default: return require_feature_output(names, argument, given, plan.features.dtype);
+            return require_one_of(names, names.dtype, plan.out_dtype,
+                                  {DType::boolean, DType::u8, DType::i32, DType::f32});
+        case Reduction::count:
+            return require_one_of(names, names.dtype, plan.out_dtype, {DType::u8, DType::i32, DType::i64});
+        default: return require_feature_output(names, names.dtype, plan.out_dtype, plan.features.dtype);
     }
+}
+
+/// What was asked for, or else i32 for counts, and for features their own dtype, which u8 has none of.
+DType grid_dtype(const VoxelOptions& options, DType features) {
+    if (options.dtype) return *options.dtype;
+    if (!reduces_features(options.reduction)) return DType::i32;
+    return features == DType::u8 ? DType::f32 : features;
+}
+
+/// A C-contiguous tensor without data.
+TensorView planned(DType dtype, const Shape& shape, Device device) {
+    TensorView view;
+    view.dtype = dtype;
+    view.device = device;
+    view.rank = static_cast<int>(shape.size());
+    std::copy(shape.begin(), shape.end(), view.shape.begin());
+    std::int64_t stride = 1;
+    for (int d = view.rank - 1; d >= 0; --d) {
+        view.strides[d] = stride;
+        if (d > 0) stride *= view.shape[d];  // the whole may be larger than any memory
+    }
+    return view;
+}
+
+/// The memory of an output that must be as planned.
+template <class T>
+T* memory_of(const TensorView& given, const TensorView& expected, std::string_view what, std::string_view list,
+             const Names& names) {
+    const std::string argument = field(list, what);
+    require_dtype(names.op, argument, given, expected.dtype);
+    const Shape shape(expected.shape.begin(), expected.shape.begin() + expected.rank);
+    require_output(names, argument, given, shape, expected.device);
+    return static_cast<T*>(given.data);
 }
 
 float plan_fill(const DensePlan& plan, double fill) {
     return size_bytes(plan.out_dtype) == 2 ? to_float_odd(fill) : static_cast<float>(fill);
 }
 
-void plan_output(DensePlan& plan, const VoxelGrid& grid, const VoxelOutput& output, bool batched,
-                 const VoxelOptions& options, const Names& names) {
-    require_grid_dtype(plan, output.grid.dtype, names);
+void plan_output(DenseState& state, const VoxelGrid& grid, bool batched, const VoxelOptions& options) {
+    DensePlan& plan = state.plan;
+    plan.out_dtype = grid_dtype(options, plan.features.dtype);
+    require_grid_dtype(plan, state.names);
     const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
-    require_bytes(plan.grid, plan.num_clouds, channels, output.grid.dtype, grid, names);
+    require_bytes(plan.grid, plan.num_clouds, channels, plan.out_dtype, grid, state.names);
+    plan.fill = plan_fill(plan, options.fill);
+    plan.wants_counts = options.counts;
     Shape clouds;
     if (batched) clouds.push_back(plan.num_clouds);
     Shape cells = clouds;
     cells.insert(cells.end(), plan.grid.shape, plan.grid.shape + 3);
     Shape values = cells;
     if (plan.has_features()) values.push_back(channels);
-    require_output(names, field(names.output, "grid"), output.grid, values, plan.device);
-    plan.out = output.grid.data;
-    plan.out_dtype = output.grid.dtype;
-    plan.fill = plan_fill(plan, options.fill);
-    if (output.counts) {
-        require_dtype(names.op, field(names.output, "counts"), *output.counts, DType::i32);
-        require_output(names, field(names.output, "counts"), *output.counts, cells, plan.device);
-        plan.counts = static_cast<std::int32_t*>(output.counts->data);
-        plan.wants_counts = true;
-    }
-    if (output.dropped) {
-        require_dtype(names.op, field(names.output, "dropped"), *output.dropped, DType::i64);
-        require_output(names, field(names.output, "dropped"), *output.dropped, clouds, plan.device);
-        plan.dropped = static_cast<std::int64_t*>(output.dropped->data);
-    }
+    state.output.grid = planned(plan.out_dtype, values, plan.device);
+    if (plan.wants_counts) state.output.counts = planned(DType::i32, cells, plan.device);
+    state.output.dropped = planned(DType::i64, clouds, plan.device);
 }
 
 DensePlan begin_dense(Device device, const VoxelOptions& options) {
@@ -157,34 +182,51 @@ void set_source(Plan& plan, const Source& source) {
 
 // ---- the four plans -------------------------------------------------------------------------------------------------
 
-DensePlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options, const Names& names) {
+void make_plan(DenseState& state, const PointsView& points, const VoxelGrid& grid, const VoxelOptions& options) {
+    const Names& names = state.names;
     const Source source = plan_points(points, names);
     require_features(points.features.has_value(), options.reduction, names);
-    DensePlan plan = begin_dense(points.points.device, options);
+    DensePlan& plan = state.plan = begin_dense(points.points.device, options);
     set_source(plan, source);
     if (points.features) plan.features = plan_features_of_points(points, source, names);
     plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, false, names);
-    plan_output(plan, grid, output, source.batched, options, names);
-    return plan;
+    plan_output(state, grid, source.batched, options);
 }
 
-DensePlan make_plan(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                    const VoxelOptions& options, const Names& names) {
-    DensePlan plan = begin_dense(images.depth.device, options);
+void make_plan(DenseState& state, const DepthView& images, const VoxelGrid& grid, const VoxelOptions& options) {
+    const Names& names = state.names;
+    DensePlan& plan = state.plan = begin_dense(images.depth.device, options);
     plan.from_depth = true;
     const bool batched = plan_depth(plan, images, names);
     require_features(images.features.has_value(), options.reduction, names);
     if (images.features) plan.features = plan_features_of_depth(images, names);
     plan.grid = plan_grid(grid, plan.num_clouds, false, false, names);
-    plan_output(plan, grid, output, batched, options, names);
+    plan_output(state, grid, batched, options);
+}
+
+DensePlan bind(const DenseState& state, const VoxelOutput& output) {
+    DensePlan plan = state.plan;
+    const Names& names = state.names;
+    plan.out = memory_of<void>(output.grid, state.output.grid, "grid", names.output, names);
+    if (output.counts.has_value() != plan.wants_counts) {
+        fail(names.op, field(names.output, "counts"),
+             plan.wants_counts ? "be given where options.counts is set" : "be absent where options.counts is not set",
+             plan.wants_counts ? "none" : "one");
+    }
+    if (output.counts) {
+        plan.counts = memory_of<std::int32_t>(*output.counts, *state.output.counts, "counts", names.output, names);
+    }
+    if (output.dropped) {
+        plan.dropped = memory_of<std::int64_t>(*output.dropped, *state.output.dropped, "dropped", names.output, names);
+    }
     return plan;
 }
 
-SparsePlan make_plan(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                     const VoxelOptions& options, const Names& names) {
+void make_plan(SparseState& state, const PointsView& points, const VoxelGrid& grid, const SparseLimits& limits,
+               const VoxelOptions& options) {
+    const Names& names = state.names;
     const Source source = plan_points(points, names);
-    SparsePlan plan;
+    SparsePlan& plan = state.plan;
     plan.device = points.points.device;
     plan.reduction = options.reduction;
     plan.deterministic = options.deterministic;
@@ -198,60 +240,105 @@ SparsePlan make_plan(const PointsView& points, const VoxelGrid& grid, const Spar
     if (*std::max_element(plan.grid.shape, plan.grid.shape + 3) > i32_cells) {
         fail(names.op, names.shape, "be at most 2^31 along an axis", shape_of(grid));
     }
-    const auto named = [&](std::string_view what) { return field(names.output, what); };
-    require_rank(names.op, named("coordinates"), output.coordinates, 2);
-    plan.capacity = output.coordinates.shape[0];
-    const auto bind = [&](std::string_view what, const TensorView& tensor, DType dtype, const Shape& shape) {
-        require_dtype(names.op, named(what), tensor, dtype);
-        require_output(names, named(what), tensor, shape, plan.device);
-        return tensor.data;
-    };
-    plan.coordinates =
-        static_cast<std::int32_t*>(bind("coordinates", output.coordinates, DType::i32, {plan.capacity, 4}));
-    if (output.features) {
-        require_features(points.features.has_value(), options.reduction, names);
-        if (!points.features) fail(names.op, named("features"), "be absent where no features are given", "one");
+    if (points.features) {
+        require_features(true, options.reduction, names);
         plan.features = plan_features_of_points(points, source, names);
-        require_feature_output(names, named("features"), output.features->dtype, plan.features.dtype);
-        plan.out_dtype = output.features->dtype;
-        plan.out = bind("features", *output.features, plan.out_dtype, {plan.capacity, plan.features.num_channels});
-    } else if (points.features) {
-        fail(names.op, named("features"), "be given where features are", "none");
+        plan.out_dtype = grid_dtype(options, plan.features.dtype);
+        require_feature_output(names, names.dtype, plan.out_dtype, plan.features.dtype);
+    }
+    if (limits.padded && !limits.max_voxels) fail(names.op, names.max_voxels, "be given with padded", "nothing");
+    if (limits.max_voxels && *limits.max_voxels < 0) {
+        fail(names.op, names.max_voxels, "be at least 0", std::to_string(*limits.max_voxels));
+    }
+    // A cell for every point, or every cell of the grid.
+    const std::int64_t most =
+        plan.bounded() ? std::min(plan.num_points, plan.num_clouds * plan.grid.num_cells) : plan.num_points;
+    plan.capacity = limits.padded ? *limits.max_voxels : std::min(most, limits.max_voxels.value_or(most));
+    plan.max_points = limits.max_points;
+    SparseOutput& output = state.output;
+    output.coordinates = planned(DType::i32, {plan.capacity, 4}, plan.device);
+    if (points.features) {
+        output.features = planned(plan.out_dtype, {plan.capacity, plan.features.num_channels}, plan.device);
+    }
+    output.counts = planned(DType::i32, {plan.capacity}, plan.device);
+    output.voxel = planned(DType::i64, {plan.num_points}, plan.device);
+    if (plan.max_points > 0) {
+        output.first_points = planned(DType::i64, {plan.capacity, plan.max_points}, plan.device);
+    }
+    output.found = planned(DType::i64, {2}, plan.device);
+}
+
+SparsePlan bind(const SparseState& state, const SparseOutput& output) {
+    SparsePlan plan = state.plan;
+    const Names& names = state.names;
+    const SparseOutput& expected = state.output;
+    plan.coordinates =
+        memory_of<std::int32_t>(output.coordinates, expected.coordinates, "coordinates", names.output, names);
+    if (output.features.has_value() != expected.features.has_value()) {
+        fail(names.op, field(names.output, "features"),
+             expected.features ? "be given where features are" : "be absent where no features are given",
+             expected.features ? "none" : "one");
+    }
+    if (output.features) {
+        plan.out = memory_of<void>(*output.features, *expected.features, "features", names.output, names);
     }
     if (output.counts) {
-        plan.counts = static_cast<std::int32_t*>(bind("counts", *output.counts, DType::i32, {plan.capacity}));
+        plan.counts = memory_of<std::int32_t>(*output.counts, *expected.counts, "counts", names.output, names);
     }
     if (output.voxel) {
-        plan.voxel = static_cast<std::int64_t*>(bind("voxel", *output.voxel, DType::i64, {plan.num_points}));
+        plan.voxel = memory_of<std::int64_t>(*output.voxel, *expected.voxel, "voxel", names.output, names);
     }
     if (output.first_points) {
-        require_rank(names.op, named("first_points"), *output.first_points, 2);
-        plan.max_points = output.first_points->shape[1];
-        plan.first_points = static_cast<std::int64_t*>(
-            bind("first_points", *output.first_points, DType::i64, {plan.capacity, plan.max_points}));
+        if (!expected.first_points) {
+            fail(names.op, field(names.output, "first_points"), "be absent where limits.max_points is 0", "one");
+        }
+        plan.first_points =
+            memory_of<std::int64_t>(*output.first_points, *expected.first_points, "first_points", names.output, names);
     }
-    plan.found = static_cast<std::int64_t*>(bind("found", output.found, DType::i64, {2}));
+    plan.found = memory_of<std::int64_t>(output.found, expected.found, "found", names.output, names);
     return plan;
 }
 
-BackwardPlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                       const VoxelOptions& options, const Names& names) {
+void make_plan(BackwardState& state, const PointsView& points, const VoxelGrid& grid, std::int64_t num_channels,
+               const VoxelOptions& options) {
+    const Names& names = state.names;
     if (!reduces_features(options.reduction)) {
         fail(names.op, names.reduction, "be sum, mean, min or max to have a gradient",
              "'" + std::string(reduction_name(options.reduction)) + "'");
     }
     const bool reads_features = options.reduction == Reduction::min || options.reduction == Reduction::max;
     const Source source = plan_points(points, names);
-    BackwardPlan plan;
+    BackwardPlan& plan = state.plan;
     plan.device = points.points.device;
     plan.reduction = options.reduction;
     plan.check = options.check;
     set_source(plan, source);
     plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, false, names);
+    plan.features.num_channels = num_channels;
+    if (reads_features) require_features(points.features.has_value(), options.reduction, names);
+    if (points.features) {
+        plan.features = plan_features_of_points(points, source, names);
+        require_shape(names, names.features, *points.features, {plan.num_points, num_channels});
+    }
+    require_bytes(plan.grid, plan.num_clouds, num_channels, DType::f64, grid, names);
+    Shape values;
+    if (source.batched) values.push_back(plan.num_clouds);
+    values.insert(values.end(), plan.grid.shape, plan.grid.shape + 3);
+    values.push_back(num_channels);
+    state.output.grid = planned(DType::f32, values, plan.device);
+    if (reads_features) state.output.values = planned(grid_dtype(options, plan.features.dtype), values, plan.device);
+    state.output.features = planned(DType::f32, {plan.num_points, num_channels}, plan.device);
+}
+
+BackwardPlan bind(const BackwardState& state, const VoxelGradient& gradient) {
+    BackwardPlan plan = state.plan;
+    const Names& names = state.names;
     const auto named = [&](std::string_view what) { return field(names.gradient, what); };
+    const TensorView& expected = state.output.grid;
+    const Shape values(expected.shape.begin(), expected.shape.begin() + expected.rank);
     const TensorView& to = gradient.features;
     require_rank(names.op, named("features"), to, 2);
-    require_shape(names, named("features"), to, {plan.num_points, to.shape[1]});
+    require_shape(names, named("features"), to, {plan.num_points, plan.features.num_channels});
     require_dtype(names.op, named("features"), to, DType::f32);
     require_device(names.op, named("features"), to, plan.device);
     for (int d = 0; d < 2; ++d) {
@@ -259,24 +346,13 @@ BackwardPlan make_plan(const PointsView& points, const VoxelGrid& grid, const Vo
             fail(names.op, named("features"), "not overlap itself", "stride 0 in dimension " + std::to_string(d));
         }
     }
-    plan.features.num_channels = to.shape[1];
-    if (reads_features) require_features(points.features.has_value(), options.reduction, names);
-    if (points.features) {
-        plan.features = plan_features_of_points(points, source, names);
-        require_shape(names, names.features, *points.features, {plan.num_points, to.shape[1]});
-    }
-    require_bytes(plan.grid, plan.num_clouds, to.shape[1], DType::f64, grid, names);
-    Shape values;
-    if (source.batched) values.push_back(plan.num_clouds);
-    values.insert(values.end(), plan.grid.shape, plan.grid.shape + 3);
-    values.push_back(to.shape[1]);
     if (!is_floating(gradient.grid.dtype)) {
         fail(names.op, named("grid"), "have a floating dtype", name(gradient.grid.dtype));
     }
     require_output(names, named("grid"), gradient.grid, values, plan.device);
     plan.out_gradient = gradient.grid.data;
     plan.out_gradient_dtype = gradient.grid.dtype;
-    if (reads_features) {
+    if (state.output.values) {
         if (!gradient.values) fail(names.op, named("values"), "be given for min and max", "none");
         require_feature_output(names, named("values"), gradient.values->dtype, plan.features.dtype);
         require_output(names, named("values"), *gradient.values, values, plan.device);
@@ -291,22 +367,15 @@ BackwardPlan make_plan(const PointsView& points, const VoxelGrid& grid, const Vo
 
 // ---- workspace and offsets ------------------------------------------------------------------------------------------
 
-Workspace bind_workspace(const TensorView& workspace, Device device, std::int64_t required, const Names& names) {
+Workspace bind_workspace(Workspace workspace, std::int64_t required, const Names& names) {
     if (required == 0) return {};
-    const std::int64_t bytes = workspace.data == nullptr ? 0 : workspace.num_elements();
-    if (workspace.data != nullptr) {
-        require_dtype(names.op, names.workspace, workspace, DType::u8);
-        require_device(names.op, names.workspace, workspace, device);
-        require_contiguous(names, names.workspace, workspace);
-    }
+    const std::int64_t bytes = workspace.data == nullptr ? 0 : workspace.size_bytes;
     if (bytes < required) {
         fail(names.op, names.workspace, "have at least " + std::to_string(required) + " bytes", std::to_string(bytes));
     }
-    if (reinterpret_cast<std::uintptr_t>(workspace.data) % 16 != 0) {
-        fail(names.op, names.workspace, "be aligned to 16 bytes",
-             std::to_string(reinterpret_cast<std::uintptr_t>(workspace.data)));
-    }
-    return {static_cast<char*>(workspace.data), bytes};
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace.data);
+    if (address % 16 != 0) fail(names.op, names.workspace, "be aligned to 16 bytes", std::to_string(address));
+    return workspace;
 }
 
 void check_offsets(const std::int64_t* offsets, std::int64_t stride, std::int64_t num_clouds, std::int64_t num_points,

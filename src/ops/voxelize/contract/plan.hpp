@@ -10,27 +10,7 @@
 
 namespace robocache::voxelize_detail {
 
-/// What error messages call the operation and its arguments.
-struct Names {
-    std::string_view op = "voxelize";
-    std::string_view points = "points";
-    std::string_view offsets = "offsets";
-    std::string_view features = "features";
-    std::string_view depth = "depth";
-    std::string_view intrinsics = "intrinsics";
-    std::string_view pose = "pose";
-    std::string_view unit = "unit";
-    std::string_view max_depth = "max_depth";
-    std::string_view origin = "grid.origin";
-    std::string_view size = "grid.size";
-    std::string_view shape = "grid.shape";
-    std::string_view reduction = "reduction";
-    std::string_view fill = "fill";
-    std::string_view output = "output";  ///< "output.grid", "output.counts", ...
-    std::string_view dtype = {};         ///< not empty: where the dtype of "output.grid" comes from
-    std::string_view gradient = "gradient";
-    std::string_view workspace = "workspace";
-};
+using Names = VoxelNames;
 
 // ---- where points come from -----------------------------------------------------------------------------------------
 
@@ -82,14 +62,13 @@ struct GridPlan {
     CellGrid<double> f64{};             // for f64 points
 };
 
-struct Workspace {
-    char* data = nullptr;  // aligned to 16 bytes
-    std::int64_t bytes = 0;
-};
-
 // ---- the operations -------------------------------------------------------------------------------------------------
 
-/// voxelize and voxelize_depth. Outputs are C-contiguous, cell index = linear_index(grid.shape, cloud, cell).
+/// Which kernels a dense grid on CUDA takes.
+enum class DensePath : std::uint8_t { bins, slots, own, marks };
+
+/// Points or depth images to a dense grid. Outputs are C-contiguous, cell index = linear_index(grid.shape, cloud,
+/// cell).
 struct DensePlan {
     Device device;
     bool from_depth = false;  // `depth` is the source, else `points`
@@ -111,6 +90,7 @@ struct DensePlan {
     bool wants_counts = false;        // counts will not be null when the plan is run
     std::int64_t* dropped = nullptr;  // (clouds,)
     Workspace workspace;
+    DensePath path = DensePath::bins;  // CUDA; chosen once, by plan_voxelize_cuda
 
     [[nodiscard]] std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
     [[nodiscard]] bool has_features() const { return reduction >= Reduction::sum; }
@@ -166,35 +146,59 @@ struct BackwardPlan {
     [[nodiscard]] std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
 };
 
+}  // namespace robocache::voxelize_detail
+
+namespace robocache {
+
+namespace voxelize_detail {
+template <class Output>
+struct PlanOf;
+template <>
+struct PlanOf<VoxelOutput> {
+    using type = DensePlan;
+};
+template <>
+struct PlanOf<SparseOutput> {
+    using type = SparsePlan;
+};
+template <>
+struct PlanOf<VoxelGradient> {
+    using type = BackwardPlan;
+};
+}  // namespace voxelize_detail
+
+template <class Output>
+struct VoxelPlanFor<Output>::State {
+    typename voxelize_detail::PlanOf<Output>::type plan;  // without outputs and workspace
+    Output output;
+    VoxelNames names;
+    std::int64_t workspace_bytes = 0;
+};
+
+namespace voxelize_detail {
+
 // ---- contract.cpp: all validation. Reads no data, writes nothing ----------------------------------------------------
 
-[[nodiscard]] DensePlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelOutput& output,
-                                  const VoxelOptions& options, const Names& names);
-[[nodiscard]] DensePlan make_plan(const DepthView& images, const VoxelGrid& grid, const VoxelOutput& output,
-                                  const VoxelOptions& options, const Names& names);
-[[nodiscard]] SparsePlan make_plan(const PointsView& points, const VoxelGrid& grid, const SparseOutput& output,
-                                   const VoxelOptions& options, const Names& names);
-[[nodiscard]] BackwardPlan make_plan(const PointsView& points, const VoxelGrid& grid, const VoxelGradient& gradient,
-                                     const VoxelOptions& options, const Names& names);
+using DenseState = VoxelPlan::State;
+using SparseState = SparseVoxelPlan::State;
+using BackwardState = VoxelBackwardPlan::State;
+
+/// Fill plan and output of a state whose names are set.
+void make_plan(DenseState& state, const PointsView& points, const VoxelGrid& grid, const VoxelOptions& options);
+void make_plan(DenseState& state, const DepthView& images, const VoxelGrid& grid, const VoxelOptions& options);
+void make_plan(SparseState& state, const PointsView& points, const VoxelGrid& grid, const SparseLimits& limits,
+               const VoxelOptions& options);
+void make_plan(BackwardState& state, const PointsView& points, const VoxelGrid& grid, std::int64_t num_channels,
+               const VoxelOptions& options);
+/// The plan of the state with the outputs given, which must be those that the state describes.
+[[nodiscard]] DensePlan bind(const DenseState& state, const VoxelOutput& output);
+[[nodiscard]] SparsePlan bind(const SparseState& state, const SparseOutput& output);
+[[nodiscard]] BackwardPlan bind(const BackwardState& state, const VoxelGradient& gradient);
 /// `required` bytes must be there.
-[[nodiscard]] Workspace bind_workspace(const TensorView& workspace, Device device, std::int64_t required,
-                                       const Names& names);
+[[nodiscard]] Workspace bind_workspace(Workspace workspace, std::int64_t required, const Names& names);
 /// offsets (B + 1,), contiguous and on the host: from 0 to num_points, not decreasing.
 void check_offsets(const std::int64_t* offsets, std::int64_t stride, std::int64_t num_clouds, std::int64_t num_points,
                    const Names& names);
-[[nodiscard]] Reduction parse_reduction(const Names& names, std::string_view given);
-
-// ---- voxelize.cpp: dispatch -----------------------------------------------------------------------------------------
-
-/// The bytes of workspace that run() needs; 0 on the CPU.
-[[nodiscard]] std::int64_t workspace_bytes(const DensePlan& plan, const Names& names);
-[[nodiscard]] std::int64_t workspace_bytes(const SparsePlan& plan, const Names& names);
-[[nodiscard]] std::int64_t workspace_bytes(const BackwardPlan& plan, const Names& names);
-
-/// Checks workspace and offsets, then runs on the device the tensors live on.
-void run(DensePlan& plan, const TensorView& workspace, Stream stream, const Names& names);
-void run(SparsePlan& plan, const TensorView& workspace, Stream stream, const Names& names);
-void run(BackwardPlan& plan, const TensorView& workspace, Stream stream, const Names& names);
 
 // ---- backends: a missing one is a link error ------------------------------------------------------------------------
 
@@ -203,16 +207,18 @@ void voxelize_sparse_cpu(const SparsePlan& plan);
 void voxelize_backward_cpu(const BackwardPlan& plan);
 
 #ifdef ROBOCACHE_HAS_CUDA
-void voxelize_cuda(const DensePlan& plan, Stream stream);
-void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream);
-void voxelize_backward_cuda(const BackwardPlan& plan, Stream stream);
-/// Bytes, from the plan alone: its pointers are not followed, its workspace is not there yet.
-[[nodiscard]] std::int64_t voxelize_cuda_workspace(const DensePlan& plan);
-[[nodiscard]] std::int64_t voxelize_sparse_cuda_workspace(const SparsePlan& plan);
-[[nodiscard]] std::int64_t voxelize_backward_cuda_workspace(const BackwardPlan& plan);
+void voxelize_cuda(const DensePlan& plan, CudaQueue stream);
+void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream);
+void voxelize_backward_cuda(const BackwardPlan& plan, CudaQueue stream);
+/// Choose how to compute and return the bytes of workspace, from the plan alone: its pointers are not followed, its
+/// outputs and its workspace are not there yet.
+[[nodiscard]] std::int64_t plan_voxelize_cuda(DensePlan& plan);
+[[nodiscard]] std::int64_t plan_voxelize_sparse_cuda(const SparsePlan& plan);
+[[nodiscard]] std::int64_t plan_voxelize_backward_cuda(const BackwardPlan& plan);
 /// The offsets, contiguous, on the host; waits for the stream. For check = true only.
 [[nodiscard]] std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds,
-                                                          Device device, Stream stream);
+                                                          Device device, CudaQueue stream);
 #endif
 
-}  // namespace robocache::voxelize_detail
+}  // namespace voxelize_detail
+}  // namespace robocache

@@ -37,8 +37,8 @@ std::string choices(std::initializer_list<DType> dtypes) {
 void require_one_of(const Names& names, const ArgumentName& argument, DType given,
                     std::initializer_list<DType> dtypes) {
     if (std::find(dtypes.begin(), dtypes.end(), given) != dtypes.end()) return;
-    // dtype= of Python is a dtype, an array has one
-    const char* rule = !names.dtype.empty() && argument.name == names.dtype ? "be " : "have dtype ";
+    // The option is a dtype; an array has one.
+    const char* rule = argument.name == names.dtype ? "be " : "have dtype ";
     fail(names.op, argument, rule + choices(dtypes), name(given));
 }
 

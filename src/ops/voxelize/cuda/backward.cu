@@ -105,13 +105,13 @@ __global__ __launch_bounds__(backward_threads) void share_gradient(
 
 }  // namespace
 
-std::int64_t voxelize_backward_cuda_workspace(const BackwardPlan& plan) {
+std::int64_t plan_voxelize_backward_cuda(const BackwardPlan& plan) {
     Cutter cutter(nullptr);
     (void)cut(plan, cutter);
     return cutter.used();
 }
 
-void voxelize_backward_cuda(const BackwardPlan& plan, Stream stream) {
+void voxelize_backward_cuda(const BackwardPlan& plan, CudaQueue stream) {
     if (plan.num_points == 0 || plan.features.num_channels == 0) return;
     if (picks_one(plan.reduction) && plan.num_points >= UINT32_MAX) {
         throw Unsupported("voxelize_backward: min and max of more than 2^32 - 2 points on CUDA");

@@ -267,7 +267,7 @@ void allow_shared(Kernel* kernel, std::int64_t bytes) {
 /// Cuts a workspace, or only counts its bytes (data null).
 class Cutter {
 public:
-    explicit Cutter(char* data) : data_(data) {}
+    explicit Cutter(void* data) : data_(static_cast<char*>(data)) {}
 
     template <class T>
     T* take(std::int64_t count) {

@@ -1,4 +1,4 @@
-// Dense grids on CUDA: which way, its workspace, its launches. Allocates nothing on the device and never waits.
+// Dense grids on CUDA: which path, its workspace, its launches. Allocates nothing on the device and never waits.
 #include <algorithm>
 #include <vector>
 
@@ -27,8 +27,6 @@ constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
 constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
 
-enum class Way { bins, slots, own, marks };
-
 /// Plain points of one cloud, in a grid whose bins are not too large for one block each.
 bool has_slots(const DensePlan& plan) {
     const std::int64_t cells_of_slot_bin = std::min<std::int64_t>(most_slot_cells, most_shared() / 4 / 32 * 32);
@@ -37,15 +35,16 @@ bool has_slots(const DensePlan& plan) {
            plan.grid.num_cells <= most_slot_bins * cells_of_slot_bin && DeviceGrid<float>(plan.grid).is_quick;
 }
 
-Way way_of(const DensePlan& plan) {
-    if (has_slots(plan)) return Way::slots;
-    if (plan.reduction != Reduction::occupancy || plan.wants_counts) return Way::bins;
+DensePath path_of(const DensePlan& plan) {
+    if (has_slots(plan)) return DensePath::slots;
+    if (plan.reduction != Reduction::occupancy || plan.wants_counts) return DensePath::bins;
     if (plan.from_depth) {
         const bool exact = plan.depth.width <= most_pixels && plan.depth.height <= most_pixels;
-        return exact && DeviceGrid<float>(plan.grid).is_quick ? Way::marks : Way::bins;
+        return exact && DeviceGrid<float>(plan.grid).is_quick ? DensePath::marks : DensePath::bins;
     }
     const std::int64_t bytes = (plan.grid.num_cells + 31) / 32 * 4;
-    return plan.num_clouds >= own_clouds && bytes <= std::min(own_bytes, most_shared()) ? Way::own : Way::bins;
+    return plan.num_clouds >= own_clouds && bytes <= std::min(own_bytes, most_shared()) ? DensePath::own
+                                                                                        : DensePath::bins;
 }
 
 /// What the bins need in the workspace.
@@ -320,32 +319,33 @@ void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
 
 }  // namespace
 
-std::int64_t voxelize_cuda_workspace(const DensePlan& plan) {
+std::int64_t plan_voxelize_cuda(DensePlan& plan) {
     const DeviceGuard guard(plan.device.index);
+    plan.path = path_of(plan);
     Cutter cutter(nullptr);
-    switch (way_of(plan)) {
-        case Way::own: break;
-        case Way::marks: (void)cut_marks(plan, cutter); break;
-        case Way::bins: (void)cut_bins(plan, cutter); break;
-        case Way::slots: (void)cut_slots(plan, cutter); break;
+    switch (plan.path) {
+        case DensePath::own: break;
+        case DensePath::marks: (void)cut_marks(plan, cutter); break;
+        case DensePath::bins: (void)cut_bins(plan, cutter); break;
+        case DensePath::slots: (void)cut_slots(plan, cutter); break;
     }
     return cutter.used();
 }
 
-void voxelize_cuda(const DensePlan& plan, Stream stream) {
+void voxelize_cuda(const DensePlan& plan, CudaQueue stream) {
     if (plan.num_clouds == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
-    switch (way_of(plan)) {
-        case Way::own: return by_own_bits(plan, handle);
-        case Way::marks: return by_marks(plan, handle);
-        case Way::bins: return by_bins(plan, handle);
-        case Way::slots: return by_slots(plan, handle);
+    switch (plan.path) {
+        case DensePath::own: return by_own_bits(plan, handle);
+        case DensePath::marks: return by_marks(plan, handle);
+        case DensePath::bins: return by_bins(plan, handle);
+        case DensePath::slots: return by_slots(plan, handle);
     }
 }
 
 std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds, Device device,
-                                            Stream stream) {
+                                            CudaQueue stream) {
     const DeviceGuard guard(device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
     std::vector<std::int64_t> offsets(static_cast<std::size_t>(num_clouds + 1));

@@ -2,7 +2,7 @@
 
 namespace robocache::align_detail {
 
-void align_cuda_f32(const AlignPlan& plan, cudaStream_t stream) {
+void align_cuda_f32(const CallPlan& plan, cudaStream_t stream) {
     launch_all<float>(plan, stream);
 }
 

@@ -2,7 +2,7 @@
 
 namespace robocache::align_detail {
 
-void align_cuda_f64(const AlignPlan& plan, cudaStream_t stream) {
+void align_cuda_f64(const CallPlan& plan, cudaStream_t stream) {
     launch_all<double>(plan, stream);
 }
 

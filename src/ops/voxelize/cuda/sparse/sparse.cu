@@ -230,7 +230,7 @@ void find_first_points(const SparsePlan& plan, Space& space, const AddArguments&
 
 }  // namespace
 
-std::int64_t voxelize_sparse_cuda_workspace(const SparsePlan& plan) {
+std::int64_t plan_voxelize_sparse_cuda(const SparsePlan& plan) {
     if (plan.num_points == 0 || plan.num_clouds == 0) return 0;
     const DeviceGuard guard(plan.device.index);
     Cutter cutter(nullptr);
@@ -238,7 +238,7 @@ std::int64_t voxelize_sparse_cuda_workspace(const SparsePlan& plan) {
     return cutter.used();
 }
 
-void voxelize_sparse_cuda(const SparsePlan& plan, Stream stream) {
+void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream) {
     if (plan.num_points >= no_row) throw Unsupported("voxelize_sparse: more than 2^32 - 2 points on CUDA");
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
