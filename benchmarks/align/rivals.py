@@ -2,7 +2,7 @@
 
 Dense arguments are values (B, S, D), times (B, S), targets (B, T); the result is (B, T, D). Every row has at least two
 different times. Three ways to write `linear` in PyTorch:
-- gather: `searchsorted`, `gather` with an expanded index, `lerp`. The usual one, and the one the bars name.
+- gather: `searchsorted`, `gather` with an expanded index, `lerp`. The usual one, and the one the targets name.
 - rows:   the same with `index_select` of whole rows, which PyTorch copies faster than it gathers elements.
 - bag:    one `embedding_bag` with two weights per target: no temporaries. float32 only: it rounds weights to the dtype.
 """

@@ -1,4 +1,4 @@
-"""What is installed, what works here, and a quick proof of it."""
+"""Describes the installation and tests its backends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _version_of(package: str) -> str | None:
 
 
 def check_installation() -> dict[str, Any]:
-    """What this installation is and can do, as plain data. Imports no framework and never fails for want of a GPU.
+    """Versions, CPU and CUDA state, and available backends, as plain data. Imports no framework; works without a GPU.
 
     >>> import robocache
     >>> info = robocache.check_installation()
@@ -42,7 +42,7 @@ def check_installation() -> dict[str, Any]:
 
 
 def print_installation_info() -> None:
-    """Prints ``check_installation()`` for people.
+    """Prints ``check_installation()`` as text.
 
     >>> import robocache
     >>> robocache.print_installation_info()  # doctest: +ELLIPSIS
@@ -63,7 +63,7 @@ def print_installation_info() -> None:
 def self_test() -> dict[str, str]:
     """Runs every available backend on a small problem with a known answer; raises RuntimeError if one is wrong.
 
-    "cuda" is tested with arrays of PyTorch, CuPy or JAX, whichever is there and sees the GPU; else the result says so.
+    "cuda" is tested with arrays of PyTorch, CuPy or JAX; without one that supports the GPU, it is "not tested".
 
     >>> import robocache
     >>> robocache.self_test()["cpu"]
@@ -108,14 +108,14 @@ def self_test() -> dict[str, str]:
 
 
 def _on_gpu(solve: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """Through whatever array library sees the GPU; ImportError where none does."""
+    """Solves with the first array library that supports the GPU; ImportError if there is none."""
     for move, back in filter(None, (find() for find in (_torch_on_gpu, _cupy_on_gpu, _jax_on_gpu))):
         return back(solve(*(move(x) for x in inputs), backend="cuda"))
-    raise ImportError("no PyTorch, CuPy or JAX that sees the GPU is installed")
+    raise ImportError("no PyTorch, CuPy or JAX with GPU support is installed")
 
 
 Moves = tuple[Callable[[Any], Any], Callable[[Any], Any]] | None
-"""How to bring a NumPy array to the GPU and back; None: not with this library."""
+"""Functions that copy a NumPy array to the GPU and back; None if the library has no GPU support."""
 
 
 def _torch_on_gpu() -> Moves:

@@ -10,9 +10,9 @@ MAX_LENGTH = 2000
 
 
 def escaped(text: object, max_length: int = MAX_LENGTH) -> str:
-    r"""The text with everything that is not printable as an escape, cut in the middle where it is too long.
+    r"""The text with non-printable characters escaped, shortened in the middle if it is too long.
 
-    Terminals obey escape sequences, and marks of writing direction reorder what is read.
+    Escape sequences control terminals, and bidirectional marks reorder the displayed text.
 
     >>> escaped("/arm\x1b[2J\n")
     '/arm\\x1b[2J\\n'
@@ -26,7 +26,7 @@ def escaped(text: object, max_length: int = MAX_LENGTH) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    r"""A whole output, of any length: line breaks stay, everything else is as in ``escaped``.
+    r"""Like ``escaped``, for text of any length; keeps line breaks.
 
     >>> print(escaped_lines("two\nlines\x07"))
     two
@@ -36,7 +36,7 @@ def escaped_lines(text: str) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the known name nearest to ``given``, or ``""`` where none is near.
+    """``"; did you mean 'x'?"`` for the known name most similar to ``given``, or ``""`` if none is similar.
 
     >>> did_you_mean("acton", ["action", "observation.state"])
     "; did you mean 'action'?"

@@ -137,10 +137,10 @@ def test_floats_are_stored_as_asked_and_integers_stay(tmp_path):
         ({"episodes": [1, 1]}, "must not name an episode twice"),
         ({"episodes": []}, "episodes must name at least one episode, got none"),
         ({"dtype": "int8"}, "dtype of 'arm' must be one of float16, bfloat16, float32, float64, got 'int8'"),
-        ({"dtype": {"depth": "float16"}}, "dtype of 'depth' must stay uint16"),
-        ({"dtype": {"leg": "float16"}}, "which is no stream"),
+        ({"dtype": {"depth": "float16"}}, "dtype of 'depth' must stay uint16, which is not a float, got"),
+        ({"dtype": {"leg": "float16"}}, "dtype must name streams of the cache, got 'leg'"),
         ({"shard_bytes": 0}, "shard_bytes must be at least 1"),
-        ({"format": "mcap"}, "open already"),
+        ({"format": "mcap"}, "a source that is already open"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(options, message, tmp_path):

@@ -1,4 +1,4 @@
-"""The cache from Python: a folder of safetensors shards that is written once and read as it was (docs/cache.md)."""
+"""Reads and writes caches: folders of immutable safetensors shards (docs/cache.md)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .statistics import Statistics
 
 SHARD_BYTES = 64 << 20
 JOURNAL = "manifest.json.next"
-"""The names of the files that an ingest is creating; gone when it is done."""
+"""Journal with the names of the files that an ingest creates; removed at the end."""
 
 
 def to_json(value: JSON) -> str:
-    """As the manifest takes it: what NumPy counts becomes plain, what is not finite as a float64 becomes null.
+    """JSON text for the manifest: NumPy values become plain, numbers that are not finite in float64 become null.
 
-    Halves of surrogate pairs, which paths may have, become question marks: UTF-8 has no bytes for them.
+    Unpaired surrogates, which paths may contain, become question marks, because UTF-8 cannot encode them.
     """
 
     def plain(x: JSON) -> JSON:
@@ -44,7 +44,7 @@ def to_json(value: JSON) -> str:
 
 
 def utf8(what: str, path: str | os.PathLike[str]) -> str:
-    """The path as what is not Python takes it."""
+    """The path as text, for native code; ValueError if it is not UTF-8."""
     text = os.fspath(path)
     try:
         text.encode()
@@ -54,7 +54,7 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """Where a path leads now: what is opened stays the same after ``os.chdir``."""
+    """The absolute path, which stays valid after ``os.chdir``."""
     return Path(os.path.abspath(os.fspath(path)))
 
 
@@ -65,7 +65,7 @@ def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
 
 
 def check_details(where: str, details: dict[str, JSON]) -> None:
-    """FormatError where the manifest has something else than ``details_of`` writes: a checksum is no signature."""
+    """Raises FormatError if the types differ from those that ``details_of`` writes: a checksum is not a signature."""
     numbers, texts = (int, float), (str,)
     kinds = {"rate_hz": numbers, "unit": texts, "names": (list,), "meta": (dict,), "statistics": (dict,)}
     for key, kind in kinds.items():
@@ -77,9 +77,9 @@ def check_details(where: str, details: dict[str, JSON]) -> None:
 
 
 class Cache:
-    """One version of a cache, open for reading. It stays as it is while newer ones are written to the same folder.
+    """One version of a cache, open for reading. It does not change while newer versions are written to the folder.
 
-    A cache is also a source: ``episode(i)`` gives an ``Episode`` whose arrays are read-only views of the mapped files.
+    A cache is also a source: ``episode(i)`` returns an ``Episode`` whose arrays are read-only views of mapped files.
     ``bfloat16`` streams are ``uint16`` bits, as everywhere outside torch.
 
     >>> import numpy as np, robocache, tempfile
@@ -139,15 +139,15 @@ class Cache:
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """What the source had and this cache has not: features that are not read, streams that were not chosen."""
+        """What the source has and this cache lacks: unsupported features, streams and episodes not selected."""
         return left_out_from_json(self.metadata.get("left_out"))
 
     def fingerprint(self) -> str:
-        """Of the source and of the options it was ingested with."""
+        """Identifies the source and the options of the ingest."""
         return self._reader.fingerprint
 
     def _identity(self) -> str:
-        """The fingerprint; where the writer was told none, the checksum of the rows."""
+        """The fingerprint; if the writer had none, the checksum of the rows."""
         return self.fingerprint() or f"rows {self._reader.checksum:08x}"
 
     def __len__(self) -> int:
@@ -159,8 +159,8 @@ class Cache:
     def episode(self, index: int, *, copy: bool = False) -> Episode:
         """Episode ``index`` of the cache; its own ``index`` is the one in the source.
 
-        ``copy``: arrays with memory of their own, whose checksums were compared. A shard that is damaged or cut short
-        is a ``FormatError``; reading a view of a file that is cut short later ends the process (SIGBUS).
+        ``copy``: return copies instead of views, after verifying their checksums. Raises ``FormatError`` if a shard is
+        damaged or truncated. If a file is truncated later, reading a view of it ends the process (SIGBUS).
         """
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
@@ -175,25 +175,25 @@ class Cache:
             streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
         del guard
         self._reader.require_whole(index)
-        told = self.episode_info(index)
-        return Episode(self._reader.episode_index(index), streams, told.get("task"), told.get("meta") or {})
+        info = self.episode_info(index)
+        return Episode(self._reader.episode_index(index), streams, info.get("task"), info.get("meta") or {})
 
     def episode_info(self, index: int) -> dict[str, JSON]:
         """``task``, ``meta`` and ``position`` (in the source) of an episode, without its arrays."""
         try:
-            told = json.loads(self._reader.episode_json(index))
+            info = json.loads(self._reader.episode_json(index))
         except (ValueError, RecursionError) as error:
             raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged: {error}") from None
-        if not isinstance(told, dict):
+        if not isinstance(info, dict):
             raise _core.FormatError(f"{self.path}: the description of episode {index} is damaged")
-        return told
+        return info
 
     def verify(self) -> list[str]:
-        """Reads every byte. One line for each problem; none: the cache is what was written."""
+        """Reads every byte and verifies all checksums. Returns one line per problem; empty if the cache is intact."""
         return self._reader.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process opens the same version, or is an error where that has been replaced."""
+        """Unpickling opens the same version; raises FormatError if that version has been replaced."""
         return _reopened, (self.path, self.generation, self._identity())
 
     def __repr__(self) -> str:
@@ -208,11 +208,11 @@ def _reopened(path: Path, generation: int, identity: str) -> Cache:
 
 
 class CacheWriter:
-    """Writes the next version of a cache, episode by episode. Readers see it when ``commit`` returns, and not before.
+    """Writes the next version of a cache, episode by episode. The new version becomes visible when ``commit`` returns.
 
-    Memory: the episodes of one shard. ``fingerprint`` names what the episodes are made of. ``resume`` keeps the
-    finished shards of a stopped writer with the same ``specs`` and ``fingerprint``, and needs one;
-    ``len(writer)`` says how many episodes they hold. The folder is new, empty or a cache. The guide:
+    Memory: the episodes of one shard. ``fingerprint`` identifies the source of the episodes. ``resume`` requires a
+    fingerprint, and keeps the finished shards of an interrupted writer with the same ``specs`` and ``fingerprint``;
+    ``len(writer)`` is the number of their episodes. The folder must be new, empty or a cache. Guide:
     ``docs/cache_writer.md``.
 
     >>> import numpy as np, robocache, tempfile
@@ -248,7 +248,7 @@ class CacheWriter:
         self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
-        """Where the last episode was in the source; -1 before the first one."""
+        """Position of the last added episode in the source; -1 if there is none."""
         try:
             finished = self._writer.finished()
             if finished is not None:
@@ -263,7 +263,7 @@ class CacheWriter:
         return self._writer.num_episodes
 
     def add(self, episode: Episode, position: int | None = None) -> None:
-        """Appends an episode. Streams it lacks have no rows; those the cache does not know are an error."""
+        """Appends an episode. Missing streams get no rows; unknown streams raise ValueError."""
         unknown = [name for name in episode.streams if name not in self.specs]
         if unknown:
             raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
@@ -272,13 +272,13 @@ class CacheWriter:
             stream = episode.streams.get(name)
             rows.append(None if stream is None else self._arrays(spec, stream))
         position = len(self) if position is None else position
-        told = to_json({"task": episode.task, "position": position, "meta": episode.meta})
-        self._writer.add(episode.index, rows, told)
+        info = to_json({"task": episode.task, "position": position, "meta": episode.meta})
+        self._writer.add(episode.index, rows, info)
         self.last_position = position
         self._count(episode)
 
     def _release(self) -> None:
-        """Unlocks the folder now: the traceback of an error keeps the writer for as long as the error is kept."""
+        """Unlocks the folder now, because the traceback of an error may keep the writer alive."""
         del self._writer
 
     @staticmethod
@@ -295,7 +295,7 @@ class CacheWriter:
         self._table.add(episode)
 
     def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
-        """Makes all episodes the cache, at once, and opens it."""
+        """Publishes all episodes atomically as the new version of the cache, and opens it."""
         for i, (name, spec) in enumerate(self.specs.items()):
             self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
         table = self._table.parquet()

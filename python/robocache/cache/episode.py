@@ -1,4 +1,4 @@
-"""What a recording is in Python: episodes of streams, each stream with its own rate and its own times."""
+"""The data model: episodes of streams, each stream with its own rate and its own times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = Any
 
 KINDS = ("vector", "image", "points", "depth")
 FRAMES = ("previous", "next", "nearest")
-"""How pictures and point clouds are read: one of them is taken, they are never blended."""
+"""Methods for images and point clouds, which are selected and never interpolated."""
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64"),
@@ -28,16 +28,16 @@ DTYPES = (
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What every episode's stream of this name has in common.
+    """Describes a stream: what its rows have in common in all episodes.
 
     ``shape`` is that of one row: ``(7,)`` for seven joints, ``(480, 640, 3)`` for an image, ``()`` for a scalar, and
     ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
-    (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is what the source declares, never
-    measured. ``dtype`` is a NumPy name, or ``bfloat16``: such values are held as uint16 bits.
+    (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is declared by the source, never
+    measured. ``dtype`` is a NumPy name, or ``bfloat16``, whose values are stored as uint16 bits.
 
-    ``method`` is how the stream is read at other times: a method of ``align``, or ``(begin, end, name)`` for ranges of
-    channels. None: ``linear`` for floats, ``previous`` for integers, bool, pictures and clouds. ``period`` is that of
-    angles, None for 2 pi. Loader, export and view read the stream so unless their caller says otherwise.
+    ``method`` is the default resampling method: a method of ``align``, or ``(begin, end, name)`` for ranges of
+    channels. None: ``linear`` for floats, ``previous`` for integers, bool, images and clouds. ``period``: the period
+    of angles, None for 2 pi. Loader, export and view use both unless their caller overrides them.
 
     >>> import robocache
     >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
@@ -149,8 +149,8 @@ class EpisodeStream:
     Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
     ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
 
-    This is what files hold. ``robocache.Stream`` is what ``align`` takes: arrays of any framework, and how to read them
-    at other times.
+    This is the form in which sources return rows. ``robocache.Stream`` is the input of ``align``: arrays of any
+    framework, and a resampling method.
 
     >>> import numpy as np, robocache
     >>> arm = robocache.StreamSpec("arm", "float64", (1,))
@@ -223,10 +223,10 @@ class Episode:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Something that a source has and its episodes, or an ingest or export, do not.
+    """Content of a source that its episodes, an ingest or an export leave out.
 
-    ``name``: the topic, feature, column or text as the source names it. ``reason``: one clause, without a full stop.
-    ``option``: what reads it after all, as a user would write it (``"video=True"``); None where nothing does.
+    ``name``: the topic, feature, column or text, as the source names it. ``reason``: one clause, without a full stop.
+    ``option``: the option that includes it, as a user writes it (``"video=True"``); None if there is none.
 
     >>> import robocache
     >>> str(robocache.LeftOut("/tf", "tf2_msgs/msg/TFMessage has no fixed shape", None))
@@ -244,9 +244,9 @@ class LeftOut:
         return {"name": self.name, "reason": self.reason, "option": self.option}
 
 
-def left_out_from_json(told: JSON) -> list[LeftOut]:
-    """The entries of a manifest, as far as they are such: other programs may have written it."""
-    entries = [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
+def left_out_from_json(value: JSON) -> list[LeftOut]:
+    """The valid entries of a manifest; another program may have written it."""
+    entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
     return [
         LeftOut(str(entry["name"]), str(entry["reason"]), None if entry.get("option") is None else str(entry["option"]))
         for entry in entries
@@ -280,5 +280,5 @@ class Source(Protocol):
     def episode(self, index: int) -> Episode: ...
     def __iter__(self) -> Iterator[Episode]: ...
     def fingerprint(self) -> str:
-        """Changes when the files do: a hash of their names, sizes and times of change."""
+        """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""
         ...

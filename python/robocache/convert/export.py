@@ -1,4 +1,4 @@
-"""``export``: a cache, or any dataset, as a LeRobot v3.0 dataset. What is lost or left out is listed."""
+"""``export``: writes a cache or a dataset as a LeRobot v3.0 dataset, and lists what is lost or left out."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .new_folder import new_folder
 
 MAX_RANK = 5
 TASK = "task_index"
-"""The stream that LeRobot sources have where a task changes within an episode."""
+"""The stream of LeRobot sources in which the task changes within an episode."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What ``export`` wrote; ``lost``: what LeRobot cannot say of it; ``left_out``: what it did not write at all.
+    """The result of ``export``. ``lost``: information that LeRobot cannot store; ``left_out``: streams not written.
 
     >>> import pathlib, robocache
     >>> lidar = robocache.LeftOut("/lidar", "LeRobot has no point clouds")
@@ -71,17 +71,18 @@ def export(
     format: str | None = None,
     **options: Any,
 ) -> Exported:
-    """Writes a LeRobot v3.0 dataset into the new folder ``out``: all of it, or nothing.
+    """Writes a LeRobot v3.0 dataset into the new folder ``out``. After an error, ``out`` does not exist.
 
-    LeRobot has one rate. Frames are at multiples of 1 / ``fps`` from where all streams have rows to where the first one
-    ends (``span="all"``: from the first row of any to the last of any, held where there are none), and each stream is
-    read there by ``align``. ``methods``: ``{stream: method}``, else what the source says (quaternions, angles), else
-    ``previous`` for pictures, integers and bool and ``linear`` for floats. Rows that are at these times already stay as
-    they are, bit for bit. ``fps`` may be left out where all streams declare the same rate.
+    LeRobot has one rate, so each stream is resampled by ``align`` at multiples of 1 / ``fps``. The frames span the time
+    in which all streams have rows (``span="overlap"``), or in which any stream has rows (``span="all"``; missing rows
+    are held). ``methods``: ``{stream: method}``; by default the method that the source declares (quaternions, angles),
+    else ``previous`` for images, integers and bool and ``linear`` for floats. Rows that are already at these times are
+    copied bit for bit. ``fps`` is optional if all streams declare the same rate.
 
     ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
-    are counted in ``lost``. ``skip_incomplete`` leaves out episodes without a frame instead of raising. Pictures are
-    PNG. ``format`` and ``options`` go to ``robocache.open`` where ``source`` is a path. See docs/formats.md.
+    are counted in ``lost``. ``skip_incomplete``: leave out episodes without frames instead of raising. Images are
+    stored as PNG. If ``source`` is a path, ``format`` and ``options`` are passed to ``robocache.open``. See
+    docs/formats.md.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -149,7 +150,7 @@ def export(
 def times_of(
     episode: Episode, position: int, specs: Iterable[str], rate_hz: float, span: str
 ) -> tuple[NDArray[np.int64], str]:
-    """The times of the frames, and why there are none."""
+    """The times of the frames, and the reason if there are none."""
     nothing = np.empty(0, np.int64)
     for name in specs:
         if not len(episode.streams.get(name, ())):
@@ -161,7 +162,7 @@ def times_of(
 def column_at(
     stream: EpisodeStream, spec: StreamSpec, times: NDArray[np.int64], method: Method, max_gap_ns: int | None
 ) -> tuple[Column, int]:
-    """The stream at the times of the frames, and at how many of them it is not valid."""
+    """The stream at the times of the frames, and the number of frames at which it is not valid."""
     if spec.kind == "vector":
         values, valid = values_at(stream, times, method, max_gap_ns)
         return values, int((~valid).sum())
@@ -179,7 +180,7 @@ def without_feature(spec: StreamSpec) -> LeftOut | None:
 
 
 def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
-    """What becomes of a stream, with lines for what does not come back."""
+    """The spec of the stream's feature; appends a line to ``lost`` for each loss."""
     name = wanted.strip("/").replace("/", ".")
     if name != wanted:
         lost.append(f"{spec.name}: renamed to {name}: LeRobot names cannot contain slashes")
@@ -234,7 +235,7 @@ def checked_fps(fps: float | None, specs: Mapping[str, StreamSpec]) -> float:
 
 
 def original_metadata(source: Source) -> Mapping[str, JSON]:
-    """What the dataset says that a cache was made of; of other sources their own."""
+    """The metadata of the dataset that a cache was made from; for other sources, their own metadata."""
     inner: Mapping[str, JSON] = source.metadata
     while isinstance(inner.get("source"), dict) and isinstance(inner["source"].get("metadata"), dict):
         inner = inner["source"]["metadata"]
@@ -242,17 +243,17 @@ def original_metadata(source: Source) -> Mapping[str, JSON]:
 
 
 def found_robot_type(source: Source) -> str | None:
-    told = original_metadata(source).get("info")
-    robot = told.get("robot_type") if isinstance(told, dict) else None
+    info = original_metadata(source).get("info")
+    robot = info.get("robot_type") if isinstance(info, dict) else None
     return robot if isinstance(robot, str) else None
 
 
 def task_texts(source: Source) -> dict[int, str]:
     """The texts of the numbers in a stream ``task_index``; empty where it is none of LeRobot's."""
-    told = original_metadata(source).get("tasks")
-    if not isinstance(told, dict) or source.specs[TASK].dtype != "int64":
+    tasks = original_metadata(source).get("tasks")
+    if not isinstance(tasks, dict) or source.specs[TASK].dtype != "int64":
         return {}
-    return {int(number): str(text) for number, text in told.items() if str(number).isdecimal()}
+    return {int(number): str(text) for number, text in tasks.items() if str(number).isdecimal()}
 
 
 def tasks_at(episode: Episode, times: NDArray[np.int64], texts: Mapping[int, str]) -> list[str]:
@@ -264,7 +265,7 @@ def tasks_at(episode: Episode, times: NDArray[np.int64], texts: Mapping[int, str
 
 
 class Tally:
-    """What an export loses while it goes over the episodes."""
+    """Counts what an export loses, episode by episode."""
 
     def __init__(self, source: Source, specs: Mapping[str, StreamSpec]) -> None:
         self.moved = dict.fromkeys(specs, 0)

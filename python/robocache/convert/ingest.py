@@ -1,4 +1,4 @@
-"""``ingest``: from the logs people have to a cache."""
+"""``ingest``: converts a dataset into a cache."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def ingest(
 ) -> Cache:
     """Converts a dataset into a cache in the folder ``out``, and opens it.
 
-    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: how floating streams are
-    stored (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``image_size``:
-    (height, width) of the pictures, for all or as ``{name in the cache: size}``; images become the mean of what a pixel
-    covers (Pillow's box filter), depth the nearest pixel. ``episodes``: numbers of those to keep, or a function that is
-    asked for each. ``progress(done, total)`` is called after each episode. ``format`` and ``options`` go to
-    ``robocache.open`` where ``source`` is a path. ``Cache.left_out`` lists what the source has and the cache has not. A
-    cache without streams or without episodes, and an ``image_size`` that changes no stream, are errors.
+    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: stored dtype of float
+    streams (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``.
+    ``image_size``: (height, width) of images and depth, for all or as ``{name in the cache: size}``; images use
+    Pillow's box filter, depth the nearest pixel. ``episodes``: numbers to keep, or a function ``Episode -> bool``.
+    ``progress(done, total)`` is called after each episode. If ``source`` is a path, ``format`` and ``options`` are
+    passed to ``robocache.open``. ``Cache.left_out`` lists what the source has and the cache lacks. Raises if the cache
+    would have no streams or no episodes, or if ``image_size`` changes no stream.
 
-    ``out`` is a new or empty folder, or a cache, and not the source or a folder that holds it. It holds the old cache,
-    or none, until all is written. ``resume=True`` continues an ingest of the same source with the same options that was
-    stopped, and does nothing where it had come to its end; it needs a source with a fingerprint, and ``episodes`` as
-    numbers. A source that changes during the ingest is a ``FormatError``, and nothing is committed.
+    ``out`` must be a new folder, an empty folder or a cache; not the source, nor a folder that contains it. An existing
+    cache is replaced atomically at the end. ``resume=True`` continues an interrupted ingest of the same source with the
+    same options, and returns the cache if that ingest had finished; it requires a source with a fingerprint, and
+    ``episodes`` as numbers. If the source changes during the ingest, raises ``FormatError`` and commits nothing.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -142,7 +142,7 @@ def ingest(
 
 
 class BlameSource(contextlib.AbstractContextManager[None]):
-    """Where files were opened, what the writer refuses is their fault: metadata of more levels than a manifest has."""
+    """Converts a ValueError of the writer to FormatError, because the files caused it (metadata nested too deeply)."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -165,7 +165,7 @@ def open_source(
 
 
 def nothing_to_read(source: Source) -> str:
-    """Why there would be nothing in the result, with the first reasons that the source gives."""
+    """The reason why the result would be empty, with the first entries of ``left_out``."""
     if source.specs:
         return f"{source.path} has no episodes"
     reasons = left_out_of(source)
@@ -177,7 +177,7 @@ def nothing_to_read(source: Source) -> str:
 def all_left_out(
     source: Source, chosen: Mapping[str, str], num_episodes: int, more: Iterable[LeftOut] = ()
 ) -> list[LeftOut]:
-    """What the source leaves out, then ``more``, then the streams and the episodes that the caller did not choose."""
+    """What the source leaves out, then ``more``, then the streams and episodes that were not selected."""
     entries = [*left_out_of(source), *more]
     entries += [LeftOut(name, "not selected", "streams=") for name in source.specs if name not in chosen]
     if num_episodes < len(source):
@@ -186,7 +186,7 @@ def all_left_out(
 
 
 def require_apart(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-    """Refuses to write into what is read: links and other ways to a folder do not hide it."""
+    """Raises if ``out`` is the source or contains it, also through links."""
     if not os.path.exists(source) or not os.path.isdir(out):
         return
     real = Path(os.path.realpath(source))
@@ -197,7 +197,7 @@ def require_apart(source: str | os.PathLike[str], out: str | os.PathLike[str]) -
 
 
 def identity_of(source: Source) -> str:
-    """What tells this dataset, as it is now, from every other; empty where nothing does."""
+    """Identifies the current state of the dataset; empty if the source has no fingerprint."""
     try:
         return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
     except OSError as error:
@@ -205,7 +205,7 @@ def identity_of(source: Source) -> str:
 
 
 def require_identity(identity: str, episodes: Episodes) -> None:
-    """Without it nothing tells whether the rows that are there are those of this source and of these options."""
+    """Raises if a resumed ingest could not check that existing rows come from this source and these options."""
     if not identity:
         raise ValueError(
             "ingest: resume must have a source whose fingerprint() is not empty, because the fingerprint identifies "
@@ -220,7 +220,7 @@ def require_identity(identity: str, episodes: Episodes) -> None:
 
 
 def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | None:
-    """The cache that this ingest had written, without what it may have left behind it."""
+    """The finished cache of this ingest, after removing leftover files; None if there is none."""
     if not (Path(out) / "manifest.json").exists():
         return None
     cache = Cache(out)
@@ -232,7 +232,7 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
 
 
 def read_streams(source: Source, index: int, names: Collection[str] | None) -> Episode:
-    """An episode with at least these streams: others are not read where the source can do without."""
+    """An episode with at least these streams; other streams are skipped if the source supports it."""
     if names is None or "streams" not in inspect.signature(source.episode).parameters:
         return source.episode(index)
     return source.episode(index, streams=names)  # type: ignore[call-arg]
@@ -262,7 +262,7 @@ def choose_streams(
 
 
 def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> list[int]:
-    """One by one: a range may be long, and wrong from its first number beyond the last episode on."""
+    """The numbers as a list, checked one by one, because a range may be far longer than the dataset."""
     numbers: list[int] = []
     if not isinstance(episodes, Iterable):
         raise ValueError(f"{op}: episodes must be numbers of episodes, got {episodes!r}")
@@ -284,7 +284,7 @@ def check_episodes(episodes: Iterable[int], count: int, op: str = "ingest") -> l
 
 
 def check_all_known(episode: Episode, chosen: Mapping[str, str], source: Source) -> None:
-    """The streams of a cache are set when an ingest begins: one that turns up later must not be lost in silence."""
+    """Raises if an episode has a stream that was unknown when the ingest began: it must not be lost silently."""
     for name in episode.streams:
         if name not in chosen:
             label = getattr(source, "label", None)
@@ -302,7 +302,7 @@ def chosen_dtype(spec: StreamSpec, name: str, dtype: Dtype) -> str | None:
 def stored_spec(spec: StreamSpec, name: str, dtype: Dtype) -> StreamSpec:
     chosen = chosen_dtype(spec, name, dtype)
     if chosen is not None and spec.dtype not in FLOATS:
-        raise ValueError(f"ingest: dtype of {name!r} must not be set, because it is {spec.dtype}, got {chosen!r}")
+        raise ValueError(f"ingest: dtype of {name!r} must stay {spec.dtype}, which is not a float, got {chosen!r}")
     if chosen is not None and chosen not in FLOATS:
         raise ValueError(f"ingest: dtype of {name!r} must be one of {', '.join(FLOATS)}, got {chosen!r}")
     return dataclasses.replace(spec, name=name, dtype=chosen or spec.dtype)
@@ -336,7 +336,7 @@ def convert(
 
 
 def cast(values: Any, have: str, want: str, where: str) -> Any:
-    """One float as another. A number that is too large for it is an error: infinity is another number."""
+    """Converts floats. A finite value that would become infinite is an error."""
     if have == want:
         return values
     wide = bfloat16_to_float32(values) if have == "bfloat16" else values

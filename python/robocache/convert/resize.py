@@ -49,9 +49,9 @@ def resized_spec(spec: StreamSpec, size: ImageSize) -> StreamSpec:
         raise ValueError(f"ingest: image_size cannot resize {spec.name!r}, whose images have shape {spec.shape}")
     if spec.kind == "image":
         need_pillow()
-    told = {"from": list(spec.shape[:2]), "filter": FILTERS[spec.kind]}
+    origin = {"from": list(spec.shape[:2]), "filter": FILTERS[spec.kind]}
     shape = (height, width, *spec.shape[2:])
-    return dataclasses.replace(spec, shape=shape, meta={**spec.meta, "resized": told})
+    return dataclasses.replace(spec, shape=shape, meta={**spec.meta, "resized": origin})
 
 
 def checked_size(size: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""``view``: episodes in the Rerun viewer, every stream at its own times and all of them at one rate."""
+"""``view``: shows episodes in the Rerun viewer, each stream at its own times and resampled to one rate."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ UNIX_NS = 10**17
 PART_BYTES = 64 << 20
 MAX_SERIES = 4096
 STALLED_S = 20
-"""A file that has not grown for so long, while rows wait for it, will not grow."""
-COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Timeout: writing has failed if the file does not grow for this long while rows are pending."""
+COLORS = {1: "L", 3: "RGB", 4: "RGBA"}
 PIXELS = {
     **{"uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16"},
     **{"int32": "I32", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64"},
@@ -47,14 +47,15 @@ def view(
     format: str | None = None,
     **options: Any,
 ) -> list[int]:
-    """Sends episodes to the Rerun viewer, or with ``save`` into a new file; returns their numbers. Needs ``rerun-sdk``.
+    """Shows episodes in the Rerun viewer, or writes them to the new file ``save``; returns their numbers. Needs
+    ``rerun-sdk``.
 
-    Entity ``episode_3/streams/<name>`` has the stream at its own times: numbers as series, pictures, depth, point
-    clouds. ``episode_3/aligned/<name>`` has the numbers as ``align`` gives them at ``fps`` (the slowest stream's rate
-    unless given), NaN where they are not valid. ``episodes``: numbers of those to show, the first unless given.
-    ``streams``, ``methods``, ``format`` and ``options`` are those of ``export``.
+    Entity ``episode_3/streams/<name>`` has the stream at its own times: numbers as series, images, depth, point clouds.
+    ``episode_3/aligned/<name>`` has the numbers resampled by ``align`` at ``fps`` (default: the rate of the slowest
+    stream), NaN where they are not valid. ``episodes``: numbers of the episodes to show (default: the first).
+    ``streams``, ``methods``, ``format`` and ``options``: see ``export``.
 
-    The time line is ``time``, nanoseconds since the recording's zero, or ``unix_time`` where these are dates.
+    The timeline is ``time``, in nanoseconds from zero, or ``unix_time`` if the times are Unix times.
 
     >>> robocache.view("logs/run_7.mcap", clock="log_time", save="run_7.rrd")  # doctest: +SKIP
     [0]
@@ -83,7 +84,7 @@ def view(
 
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Made here, since Rerun's errors do not say which file and why; removed after any error."""
+    """Creates the file, because Rerun's errors name neither file nor cause; removes it after any error."""
     try:
         open(path, "xb").close()
     except OSError as error:
@@ -174,8 +175,8 @@ class Shown:
         spec = stream.spec
         if spec.kind == "points":
             self.points(path, stream)
-        elif spec.kind == "image" and spec.dtype == "uint8" and (spec.shape[2:] or (1,))[0] in COLOURS:
-            self.pictures(path, stream, self.rr.Image, color_model=COLOURS[(spec.shape[2:] or (1,))[0]])
+        elif spec.kind == "image" and spec.dtype == "uint8" and (spec.shape[2:] or (1,))[0] in COLORS:
+            self.pictures(path, stream, self.rr.Image, color_model=COLORS[(spec.shape[2:] or (1,))[0]])
         elif spec.kind == "depth" and spec.dtype in PIXELS and len(spec.shape) == 2:
             self.pictures(path, stream, self.rr.DepthImage)
         elif num_series(spec) <= MAX_SERIES:

@@ -1,4 +1,4 @@
-"""Is the data good? Findings with their place, a score, and a report as text, JSON or HTML. See docs/check.md."""
+"""Data quality: findings with their place, a score, and a report as text, JSON or HTML. See docs/check.md."""
 
 from .check import check
 from .report import EpisodeReport, Group, Report, StreamReport, Timeline

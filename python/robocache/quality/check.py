@@ -1,4 +1,4 @@
-"""``check``: walks over a dataset once, an episode at a time, and adds up what it finds."""
+"""``check``: reads a dataset once, episode by episode, and collects findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .values import measure_values
 NUM_TIMELINES = 5
 SCALE_EPISODES = 4
 DIRT = ("nan_time", "missing", "length")
-"""Repairs that ``KEEP`` cannot do without: their rows are gone, their counts are findings."""
+"""Repairs that ``KEEP`` must apply: their rows are dropped, and their counts become findings."""
 
 
 def check(
@@ -39,14 +39,14 @@ def check(
     format: str | None = None,
     **options: Any,
 ) -> Report:
-    """Looks for faults in the data: a score, and findings with episode, stream, row and count. ``docs/check.md``.
+    """Checks data quality. Returns a score, and findings with episode, stream, row and count. See ``docs/check.md``.
 
-    ``source``: a path (a cache, or a dataset that ``robocache.open`` knows; ``format`` and ``options`` go there), or
-    what is open already. A path is opened so that dirty data is seen and not refused; ``repair=`` in the options checks
-    what a repair leaves. ``streams``: only these. ``checksums``: read every byte of a cache first; where one is wrong
-    nothing else is read. ``keep``: findings that are kept of each kind and stream; all are counted.
+    ``source``: a path (a cache, or a dataset; ``format`` and ``options`` are passed to ``robocache.open``), or an open
+    source. A path is opened so that dirty data becomes findings instead of errors; with ``repair=`` in the options, the
+    repaired data is checked. ``streams``: check only these. ``checksums``: first verify every byte of a cache; if a
+    checksum is wrong, nothing else is checked. ``keep``: maximum of findings kept per kind and stream; all are counted.
 
-    Memory is that of one episode, and a few numbers for each.
+    Memory: one episode, and a few numbers per episode.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -93,7 +93,7 @@ def check(
 
 
 def _open(source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any]) -> tuple[Source, bool]:
-    """The source, and whether it was opened here with the policies that keep the dirt."""
+    """The source, and whether it was opened here with the policies that keep dirty rows."""
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
             raise ValueError("check: format and options must not be given for a source that is already open")
@@ -191,13 +191,13 @@ class _Tally:
         self._remember(index, facts)
 
     def _repairs(self, index: int, episode: Episode, facts: dict[str, TimeFacts]) -> list[Finding]:
-        """What reading had to change: dirt where the data was opened here, else a note."""
-        counts, places = _told(episode, "repairs", int), _told(episode, "repairs_at", str)
+        """Repairs that reading applied: faults if the data was opened here, else notes."""
+        counts, places = _repairs_of(episode, "repairs", int), _repairs_of(episode, "repairs_at", str)
         longest = max((f.rows for f in facts.values()), default=0)
         found = []
         for stream in dict.fromkeys([*counts, *places]):
             if stream in episode.streams and stream not in facts:
-                continue  # not asked for
+                continue  # not selected
             for kind in dict.fromkeys([*counts.get(stream, {}), *places.get(stream, {})]):
                 count, place = counts.get(stream, {}).get(kind, 0), places.get(stream, {}).get(kind, "")
                 row = re.match(r"row (\d+): (.*)", place, re.S)
@@ -269,10 +269,10 @@ def _of_episode(scores: NDArray[np.float64]) -> float:
     return 0.0 if len(scores) == 0 or bool(np.isnan(scores).any()) else float((scores.mean() + scores.min()) / 2)
 
 
-def _told(episode: Episode, key: str, kind: type) -> dict[str, dict[str, Any]]:
-    """``{stream: {kind of repair: what}}`` of the meta, as far as it is that: others may have written the cache."""
-    told = episode.meta.get(key)
-    streams = told.items() if isinstance(told, dict) else ()
+def _repairs_of(episode: Episode, key: str, kind: type) -> dict[str, dict[str, Any]]:
+    """``{stream: {kind of repair: what}}`` of the meta; malformed entries are ignored."""
+    value = episode.meta.get(key)
+    streams = value.items() if isinstance(value, dict) else ()
     return {
         name: {what: value for what, value in of.items() if isinstance(value, kind)}
         for name, of in streams

@@ -22,7 +22,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .note, .more { color: #57606a; } svg { display: block; margin: .4em 0 1.4em; }
 svg text { font: 11px system-ui, sans-serif; }
 """
-COLOURS = {"good": "#2f6f4f", "fair": "#b58900", "bad": "#b3261e", "line": "#57606a", "bar": "#3b6ea5"}
+COLORS = {"good": "#2f6f4f", "fair": "#b58900", "bad": "#b3261e", "line": "#57606a", "bar": "#3b6ea5"}
 
 
 def page(report: Report) -> str:
@@ -66,11 +66,11 @@ def _group_row(group: Group) -> str:
     at = group.worst
     where = [f"episode {at.episode}"] if at.episode is not None else []
     where += [f"row {at.row}"] if at.row is not None else []
-    said = f"{', '.join(where)}: {at.text}" if where else at.text
+    text = f"{', '.join(where)}: {at.text}" if where else at.text
     return (
         f"<tr><td class='{group.severity}'>{group.severity}</td><td>{group.kind}</td>"
         f"<td>{_text(group.stream or '')}</td><td class='n'>{group.episodes}</td><td class='n'>{group.count}</td>"
-        f"<td class='n'>{group.points:.1f}</td><td>{_text(said)}</td></tr>"
+        f"<td class='n'>{group.points:.1f}</td><td>{_text(text)}</td></tr>"
     )
 
 
@@ -111,7 +111,7 @@ def _histogram(stream: StreamReport) -> str:
         size = max(1.0, height * math.log10(float(stream.histogram[i]) + 1) / top)
         title = f"{int(stream.histogram[i])} from {_nanoseconds(i)} to {_nanoseconds(i + 1)}"
         x = (i - first) * step
-        shapes.append(_bar(x, height - size, max(step - 1, 1), size, COLOURS["bar"], title))
+        shapes.append(_bar(x, height - size, max(step - 1, 1), size, COLORS["bar"], title))
     for decade in range(DECADES[0], DECADES[1] + 1):
         place = (decade - DECADES[0]) * BINS_PER_DECADE
         if first <= place <= last:
@@ -122,7 +122,7 @@ def _histogram(stream: StreamReport) -> str:
     if stream.declared_hz:
         x = ((math.log10(1e9 / stream.declared_hz) - DECADES[0]) * BINS_PER_DECADE - first) * step
         if 0 <= x <= WIDTH:
-            shapes.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height}' stroke='{COLOURS['bad']}'/>")
+            shapes.append(f"<line x1='{x:.1f}' x2='{x:.1f}' y1='0' y2='{height}' stroke='{COLORS['bad']}'/>")
     return _svg(height + 20, shapes, f"intervals of {stream.name}")
 
 
@@ -160,7 +160,7 @@ def _timeline(timeline: Timeline) -> str:
         y = 18 * row
         shapes.append(f"<text x='0' y='{y + 12}'>{_text(name if len(name) < 36 else '...' + name[-33:])}</text>")
         title = f"{name}: {(begin - first) / 1e9:.3f} s to {(end - first) / 1e9:.3f} s"
-        shapes.append(_bar(x(begin), y + 3, max(x(end) - x(begin), 1), 11, COLOURS["bar"], title))
+        shapes.append(_bar(x(begin), y + 3, max(x(end) - x(begin), 1), 11, COLORS["bar"], title))
         for a, b in gaps:
             shapes.append(_bar(x(a), y + 2, max(x(b) - x(a), 1), 13, "#ffffff", f"gap of {(b - a) / 1e9:.3f} s"))
     height = 18 * len(timeline.streams)
@@ -189,7 +189,7 @@ def _bar(x: float, y: float, width: float, height: float, color: str, title: str
 
 
 def _color(score: float) -> str:
-    return COLOURS["good" if score >= 90 else "fair" if score >= 70 else "bad"]
+    return COLORS["good" if score >= 90 else "fair" if score >= 70 else "bad"]
 
 
 def _nanoseconds(place: int) -> str:

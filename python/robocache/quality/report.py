@@ -1,4 +1,4 @@
-"""What a check says: plain dataclasses, as text and as JSON."""
+"""The report of a check: plain dataclasses, with text and JSON output."""
 
 from __future__ import annotations
 
@@ -105,18 +105,18 @@ class Report:
     findings_not_kept: int = 0
     """Findings that are counted in ``groups`` and not kept in ``findings``."""
     left_out: list[LeftOut] = field(default_factory=list)
-    """What the source has and was not looked at."""
+    """Content of the source that was not checked."""
     timelines: list[Timeline] = field(default_factory=list)
     """Of the worst episodes."""
 
     @property
     def problems(self) -> list[str]:
-        """What the checksums of a cache say; empty where they are right."""
+        """Checksum errors of a cache; empty if all match."""
         return [finding.text for finding in self.findings if finding.kind == "checksum"]
 
     @property
     def ok(self) -> bool:
-        """No checksum is wrong. Data may be bad and well stored: that is what ``score`` is for."""
+        """True if no checksum is wrong. ``score`` rates the data itself."""
         return self.checksums != "wrong"
 
     @property
@@ -158,7 +158,7 @@ class Report:
         return "\n\n".join([self.found_text(lines), *(["\n".join(["left out:", *left_out])] if left_out else [])])
 
     def found_text(self, lines: int = 30) -> str:
-        """The part of ``text`` about what was looked at."""
+        """The part of ``text`` about the checked streams."""
         counts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items())
         head = f"{self.path}: {self.format}, {len(self.episodes)} episodes, {len(self.streams)} streams"
         parts = [f"{head}\nscore {shown(self.score)} of 100; {counts}"]
@@ -197,7 +197,7 @@ class Report:
         return f"Report({self.path!r}, {self.format}, score {shown(self.score)}, {sizes}, {counts})"
 
     def html(self) -> str:
-        """One page without references to anything outside of it."""
+        """One self-contained HTML page."""
         from .html import page
 
         return page(self)
@@ -213,7 +213,7 @@ def columns(rows: list[tuple[str, ...]]) -> str:
 
 
 def shown(score: float) -> str:
-    """Rounded down: only what is without findings is 100."""
+    """Rounded down, so that 100 means no findings."""
     return f"{math.floor(score * 10) / 10:g}"
 
 

@@ -1,4 +1,4 @@
-"""What is a finding, how much it costs, and where its threshold is: the numbers of docs/check.md."""
+"""The kinds of findings, their points and thresholds, as documented in docs/check.md."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Rule:
     weight: float
     full: float
     what: str
-    """What it means, and of what ``share`` is a share."""
+    """The meaning, and the quantity to which ``share`` refers."""
     do: str
 
 
 RULES: dict[str, Rule] = {
-    "checksum": Rule("error", 100, 1, "a file of the cache is not what was written", "ingest again; look at the disk"),
+    "checksum": Rule("error", 100, 1, "a file of the cache is damaged", "ingest again; check the disk"),
     "unreadable": Rule("error", 100, 1, "the episode cannot be read", "see the message; leave the episode out"),
     "empty": Rule("error", 100, 1, "the stream has no rows in the episode", "leave out the episode or the stream"),
     "single": Rule(
@@ -114,7 +114,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on something is a finding. All must be above 0.
+    """Thresholds above or below which a value becomes a finding. All must be above 0.
 
     >>> Thresholds.of({"gap_factor": 3}).gap_factor
     3.0
@@ -139,7 +139,7 @@ class Thresholds:
     pixel_share: float = 0.5
     """Share of an image stream's pixels that are 0, or 255."""
     scale_factor: float = 30
-    """Times larger or smaller, in RMS, than the median episode; asked of four episodes or more."""
+    """Times larger or smaller, in RMS, than the median episode; needs at least four episodes."""
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():

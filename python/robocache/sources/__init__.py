@@ -1,7 +1,7 @@
-"""Datasets people have, opened as episodes of streams: one module per format, found by looking at the files.
+"""Reads robot datasets as episodes of streams. One module per format; the format is detected from the files.
 
 A format's module has ``detect(path) -> bool``, cheap and never raising, and ``open(path, **options) -> Source``.
-What is read and what is lost: ``docs/formats.md``.
+``docs/formats.md`` lists what each format reads and loses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMATS = {
 }
 
 ISOLATED = ("lerobot", "robomimic")
-"""Formats that are read in another process: their libraries crash or loop on malicious files."""
+"""Formats that are read in another process, because their libraries may crash or loop on malicious files."""
 
 SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
@@ -45,20 +45,20 @@ def detect(path: str | PathLike[str]) -> str | None:
     where = Path(path)
     with BUDGET.call():
         for name in FORMATS:
-            with suppress(Exception):  # of a zip file, for one, that is none
+            with suppress(Exception):  # for example, a file that is not a zip
                 if _module(name).detect(where):
                     return name
     return None
 
 
 def open(path: str | PathLike[str], format: str | None = None, **options: Any) -> Source:
-    """Opens a dataset where it lies. ``format`` is found by looking, unless given; options are those of the format.
+    """Opens a dataset in place, without conversion. ``format`` defaults to the detected format.
 
-    Every format takes ``repair`` (what to do with dirty data; nothing is repaired unless asked) and ``follow_symlinks``
-    (out of the dataset's folder; False). What opening, or reading one episode, may take: ``max_bytes`` of memory (8
-    GiB), ``max_items`` records, chunks, files and values (200 million), and ``max_seconds`` of processor time (8 s and
-    1 s for each 256 KiB that the files store). A folder that ``ingest`` wrote is recognized too, and gives its
-    ``Cache``, which takes no options.
+    Options depend on the format; all formats have these. ``repair``: policies for dirty data; by default nothing is
+    repaired. ``follow_symlinks``: allow links out of the dataset's folder (False). Limits on opening, and on reading
+    one episode: ``max_bytes`` of memory (8 GiB), ``max_items`` records, chunks, files and values (200 million), and
+    ``max_seconds`` of processor time (8 s plus 1 s for each 256 KiB that the files store). A folder that ``ingest``
+    wrote opens as a ``Cache``, which takes no options.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -81,7 +81,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if options and found == "robocache":
         raise ValueError(f"open: a cache takes no options, got {', '.join(options)}")
     module = _module(found)
-    if found == "robocache":  # written here, and read natively: its errors are its own
+    if found == "robocache":  # read by the native reader, which raises its own errors
         return module.open(where)  # type: ignore[no-any-return]
     _check_options(options)
     check_known(found, module.open, options)
@@ -95,7 +95,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
 
 
 def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Source:
-    """Opens a dataset in this process, whatever its format. Options have been checked."""
+    """Opens a dataset of any format in this process. The caller has checked the options."""
     with budget.call() as meter, guarded(f"{format}: {path}", meter):
         return _module(format).open(path, budget=budget, **options)  # type: ignore[no-any-return]
 
@@ -112,7 +112,7 @@ def _plain(option: Any) -> Any:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Options whose wrong type would not be noticed further on: a text is as good as True where a switch is read."""
+    """Checks the types of options that would otherwise be accepted: a string is truthy where a bool is read."""
     for name, value in options.items():
         if name in SWITCHES and not isinstance(value, bool):
             raise ValueError(f"open: {name} must be True or False, got {value!r}")

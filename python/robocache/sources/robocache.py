@@ -1,4 +1,4 @@
-"""RoboCache's own caches: a dataset like any other, so that what works on logs works on a cache too."""
+"""RoboCache caches as a dataset format, so that all commands and functions accept a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANIFEST = "manifest.json"
 
 
 def detect(path: Path) -> bool:
-    """Other tools write manifests too. A damaged one with shards beside it is a cache, and opening it says so."""
+    """True for a manifest of RoboCache, and for a damaged one with shards beside it: opening reports the damage."""
     try:
         if not (path / MANIFEST).is_file():
             return False
@@ -23,5 +23,5 @@ def detect(path: Path) -> bool:
 
 
 def open(path: Path) -> Cache:
-    """No options: what an ingest was asked for is in the files, and arrays are views of them."""
+    """Opens the cache. There are no options, because arrays are views of the files."""
     return Cache(path)

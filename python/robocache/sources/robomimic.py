@@ -115,8 +115,8 @@ class Robomimic(BaseSource):
         if "data" not in file:
             raise FormatError(f"robomimic: {self.path} has no group /data")
         data = self._child(file, "data", ("Group",))
-        told, unread = self._attributes(data)
-        env_args = _json_attribute(told.get("env_args"))
+        attributes, unread = self._attributes(data)
+        env_args = _json_attribute(attributes.get("env_args"))
         filters = self._child(file, "mask", ("Group",)) if "mask" in list(file) else {}
         masks = {name: self._texts(self._child(filters, name, ("Dataset",))) for name in filters}
         self._demos = sorted((name for name in data if DEMO.fullmatch(name)), key=lambda name: int(name[5:]))
@@ -130,7 +130,7 @@ class Robomimic(BaseSource):
         self.metadata = {
             "env_args": env_args,
             "masks": masks,
-            "total": told.get("total"),
+            "total": attributes.get("total"),
             "rate_from": "user" if rate_hz is not None else "env_args",
         }
         left = {name: "outside /data and /mask" for name in file if name not in ("data", "mask")}
@@ -173,7 +173,7 @@ class Robomimic(BaseSource):
     def label(self, index: int) -> str:
         return f"robomimic: {self.path}: episode {index} ({self._demos[index]})"
 
-    def read_only(
+    def read_streams(
         self, index: int, repairer: Repairer, names: Collection[str]
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         return self.read(index, repairer, names)
@@ -205,7 +205,7 @@ class Robomimic(BaseSource):
         if odd:
             length = lengths[odd[0]]
             what = f"row {min(length, expected)}: it has {length} rows, the episode {expected}"
-            repairer.ask("length", odd[0], 0, what)
+            repairer.apply_policy("length", odd[0], 0, what)
             for name, length in lengths.items():
                 repairer.note("length", name, length - num_rows)
         times = times_at_rate(num_rows, self._rate_hz)

@@ -87,7 +87,7 @@ def test_every_format_obeys_every_limit(tmp_path, rng, name, limit):
 @pytest.mark.parametrize("name", ["max_bytes", "max_items", "max_seconds"])
 def test_limits_of_a_wrong_type_are_bad_usage(tmp_path, rng, name, value):
     written = write("calvin", tmp_path, rng)
-    with pytest.raises(ValueError, match=f"open: {name} must be a number of {name[4:]} from 0"):
+    with pytest.raises(ValueError, match=f"open: {name} must be a number of {name[4:]} of at least 0"):
         robocache.open(written.path, **{name: value})
 
 

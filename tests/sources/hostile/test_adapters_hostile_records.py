@@ -200,7 +200,7 @@ def test_a_changed_byte_of_a_tfrecord_is_refused(tmp_path, rng, byte):
     data = bytearray(shard(written).read_bytes())
     data[byte] ^= 4
     shard(written).write_bytes(data)
-    refused(written.path, "does not have its checksum")
+    refused(written.path, "has a wrong checksum")
 
 
 @pytest.mark.parametrize("length", [2**33, 2**63, 2**64 - 17])

@@ -296,7 +296,7 @@ def test_options_of_numpy_reach_the_reader(tmp_path, rng, rate_hz):
 
 
 def test_an_option_that_cannot_reach_the_reader_is_refused(tmp_path, rng):
-    with pytest.raises(ValueError, match="open: rate_hz must be a number, a text, a switch or a dict, got <object"):
+    with pytest.raises(ValueError, match="open: rate_hz must be a number, a string, a bool or a dict, got <object"):
         robocache.open(write("robomimic", tmp_path, rng).path, rate_hz=object())
 
 
@@ -395,7 +395,7 @@ def test_members_that_are_not_read_are_listed_with_reasons(tmp_path, rng):
 
     source = robocache.open(hdf5(tmp_path, rng, change))
     assert {entry.name: (entry.reason, entry.option) for entry in source.left_out} == {
-        "notes": ("not one of /data and /mask", None),
+        "notes": ("outside /data and /mask", None),
         "data/extra": ("not a demo", None),
         "next_obs": ("repeats obs one row later", "next_obs=True"),
         "action_dict": ("a group other than obs", None),
@@ -418,7 +418,7 @@ def test_a_dataset_packed_by_a_plugin_is_left_out(tmp_path, rng):
     path.write_bytes(data[:at] + struct.pack("<H", 32008) + data[at + 2 :])
     source = robocache.open(path)
     assert [entry.reason for entry in source.left_out if entry.name == "states"] == [
-        "packed by the HDF5 filter 32008 (lzf), which is a plugin"
+        "compressed with the HDF5 filter 32008 (lzf), which is a plugin"
     ]
     assert "actions" in source.episode(0).streams
 

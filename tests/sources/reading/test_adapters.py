@@ -144,7 +144,7 @@ def test_detection_never_raises(tmp_path, name, content):
 def test_what_is_in_no_format_says_what_was_tried(tmp_path):
     with pytest.raises(robocache.FormatError) as error:
         robocache.open(tmp_path)
-    assert f"open: {tmp_path} unrecognized dataset format" in str(error.value)
+    assert f"open: {tmp_path}: unrecognized dataset format; tried:" in str(error.value)
     assert all(name in str(error.value) for name in adapters.FORMATS)
 
 

@@ -132,7 +132,7 @@ class Calvin(BaseSource):
         if missing is not None:
             what = f"row {missing}: {_step(folder, begin + missing)} is missing"
             for name in self.specs:
-                repairer.ask("missing", name, num_rows - len(present), what)
+                repairer.apply_policy("missing", name, num_rows - len(present), what)
         total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
         self.budget.check(self.label(index), total, stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}

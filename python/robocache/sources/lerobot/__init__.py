@@ -106,8 +106,8 @@ class LeRobot(BaseSource):
     def _is_task_stream(self, name: str) -> bool:
         if name != TASK:
             return False
-        told = any(placed.tasks for placed in self._episodes)
-        return any(len(placed.tasks) > 1 for placed in self._episodes) if told else len(self._tasks) > 1
+        have_tasks = any(placed.tasks for placed in self._episodes)
+        return any(len(placed.tasks) > 1 for placed in self._episodes) if have_tasks else len(self._tasks) > 1
 
     def _list_columns(self) -> None:
         """Columns that info.json does not declare are not read."""
@@ -123,7 +123,7 @@ class LeRobot(BaseSource):
     def files(self) -> Iterable[Path]:
         return [path for folder in ("meta", "data", "videos") for path in self.tree.glob(f"{folder}/**/*")]
 
-    def read_only(
+    def read_streams(
         self, index: int, repairer: Repairer, names: Collection[str]
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         return self.read(index, repairer, names)
@@ -140,7 +140,7 @@ class LeRobot(BaseSource):
         if placed.length is not None and placed.length != num_rows:
             file = placed.data_file
             what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
-            repairer.ask("missing", "timestamp", abs(placed.length - num_rows), what)
+            repairer.apply_policy("missing", "timestamp", abs(placed.length - num_rows), what)
         times = self._times(table)
         self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs) * num_rows)
         rows = []

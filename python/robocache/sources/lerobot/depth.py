@@ -28,16 +28,16 @@ UNITS = ("mm", "m")
 
 def is_depth_map(feature: dict[str, Any]) -> bool:
     info, older = feature.get("info"), feature.get("video_info")
-    told = [info.get("is_depth_map"), info.get("video.is_depth_map")] if isinstance(info, dict) else []
-    told += [older.get("video.is_depth_map")] if isinstance(older, dict) else []
-    return any(flag is True for flag in told)
+    flags = [info.get("is_depth_map"), info.get("video.is_depth_map")] if isinstance(info, dict) else []
+    flags += [older.get("video.is_depth_map")] if isinstance(older, dict) else []
+    return any(flag is True for flag in flags)
 
 
 def unit_of(feature: dict[str, Any]) -> str | None:
-    """That in which it was recorded; None where that is not told."""
+    """The unit in which the depth was recorded; None if it is not stated."""
     info = feature.get("info")
-    told = info.get("depth_unit") if isinstance(info, dict) else None
-    return told if told in UNITS else None
+    unit = info.get("depth_unit") if isinstance(info, dict) else None
+    return unit if unit in UNITS else None
 
 
 @dataclass(frozen=True)

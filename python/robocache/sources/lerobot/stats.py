@@ -1,4 +1,4 @@
-"""Statistics as LeRobot keeps them, of the dataset and of each episode, while the frames pass by once."""
+"""Statistics in LeRobot's format, of the dataset and of each episode, computed in one pass over the frames."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Counted:
             histogram = self.dataset[name].histogram
             if histogram is not None and found.histogram is not None:
                 histogram += found.histogram  # 8-bit values are counted once for both
-        told = {name: told_of(found, num_frames) for name, found in self.episode.items()}
+        result = {name: plain_stats(found, num_frames) for name, found in self.episode.items()}
         self.episode = self.fresh()
-        return told
+        return result
 
     def of_dataset(self, num_frames: int) -> dict[str, dict[str, JSON]]:
-        return {name: told_of(found, num_frames) for name, found in self.dataset.items()}
+        return {name: plain_stats(found, num_frames) for name, found in self.dataset.items()}
 
     def columns(self, arrow: Any) -> list[tuple[str, Any]]:
         """Columns of meta/episodes: name and type."""
@@ -56,18 +56,18 @@ class Counted:
         return result
 
 
-def told_of(found: Statistics, num_frames: int) -> dict[str, JSON]:
+def plain_stats(found: Statistics, num_frames: int) -> dict[str, JSON]:
     numbers = found.result()
     scale = 255.0 if found.spec.kind == "image" else 1.0
     shape = stat_shape(found.spec, found.channels)
 
-    def told(key: str) -> JSON:
+    def scaled(key: str) -> JSON:
         return nested([None if x is None else x / scale for x in numbers[key]], shape)
 
     return {
-        **{key: told(key) for key in MOMENTS},
+        **{key: scaled(key) for key in MOMENTS},
         "count": [num_frames],
-        **{key: told(key) for key in RANKS},
+        **{key: scaled(key) for key in RANKS},
     }
 
 

@@ -70,7 +70,7 @@ def read_video(
     if not found.all():
         row = int((~found).argmax())
         what = f"row {row}: {path} has no frame at {begin_s + seconds[row]:.4f} s"
-        repairer.ask("missing", spec.name, int((~found).sum()), what)
+        repairer.apply_policy("missing", spec.name, int((~found).sum()), what)
         values = values[found]
     return values, np.flatnonzero(found)
 

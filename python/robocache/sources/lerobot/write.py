@@ -64,7 +64,7 @@ class LeRobotWriter:
         """The next episode: as many frames of every stream. ``tasks``: one of all frames, or one for each."""
         index = np.arange(num_frames, dtype=np.int64)
         numbers = [self.tasks.setdefault(task, len(self.tasks)) for task in tasks]
-        told: dict[str, Column] = {
+        automatic: dict[str, Column] = {
             "timestamp": (index / self.fps).astype(np.float32),
             "frame_index": index,
             "episode_index": np.full(num_frames, self.episodes, np.int64),
@@ -76,7 +76,7 @@ class LeRobotWriter:
         for begin, end in self.groups(num_frames):
             made = {}
             for name, spec in self.specs.items():
-                column = told[name] if name in told else columns[name]
+                column = automatic[name] if name in automatic else columns[name]
                 if isinstance(column, Pictures):
                     rows = column.rows[begin:end]
                     made[name] = self.arrow.array(png[name](column.values, rows), self.arrow_type(spec))

@@ -317,9 +317,9 @@ class Data:
                 f"{stated.num_chunks}",
             )
         for number in {*self.counts, *stated.by_channel} if stated.by_channel else ():
-            have, told = self.counts.get(number, 0), stated.by_channel.get(number, 0)
-            if have != told:
-                raise Damage(self.path, f"has {have} messages of channel {number}, its statistics {told}")
+            have, declared = self.counts.get(number, 0), stated.by_channel.get(number, 0)
+            if have != declared:
+                raise Damage(self.path, f"has {have} messages of channel {number}, its statistics {declared}")
 
 
 def _unpacked(packed: memoryview, compression: str, size: int, where: str, budget: Budget) -> bytes | memoryview:

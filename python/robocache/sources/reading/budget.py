@@ -1,4 +1,4 @@
-"""What reading may cost: bytes, items and seconds. ``Budget`` is the setting; each open or episode has a meter."""
+"""Limits on reading: bytes, items and seconds. ``Budget`` holds the limits; each open or episode call has a meter."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _METER: ContextVar[Meter | None] = ContextVar("robocache_meter", default=None)
 
 @dataclass(frozen=True)
 class Budget:
-    """What one call of ``open`` or ``episode`` may take. Has no state: several threads may share it.
+    """Limits on one call of ``open`` or ``episode``. Stateless, so threads may share it.
 
-    ``max_seconds`` is processor time of the calling thread, so that a slow disk or a busy machine is no error. None:
-    8 s and 1 s for each 256 KiB that the files store.
+    ``max_seconds`` is processor time of the calling thread, so a slow disk or a busy machine does not exceed it. None:
+    8 s plus 1 s for each 256 KiB that the files store.
     """
 
     max_bytes: int = 8 << 30
@@ -64,7 +64,7 @@ class Budget:
             _METER.reset(token)
 
     def check(self, where: str, needed: int, stored: int | None = None) -> None:
-        """FormatError where ``needed`` bytes, declared by a file, are too many, or too many for ``stored`` bytes."""
+        """Raises FormatError if the declared bytes ``needed`` are too many, in total or relative to ``stored``."""
         if needed < 0 or needed > self.max_bytes:
             raise FormatError(
                 f"{where} declares {needed} bytes, more than the limit of {self.max_bytes}; raise it with max_bytes="
@@ -76,7 +76,7 @@ class Budget:
             )
 
     def count(self, where: str, items: int = 1) -> None:
-        """Counts records, chunks, files, values, ... that a loop is about to go over. Call it before the work."""
+        """Counts records, chunks, files or values before a loop processes them."""
         meter = _METER.get()
         if meter is None:
             return
@@ -94,7 +94,7 @@ class Budget:
             self.check_time(where)
 
     def check_time(self, where: str) -> None:
-        """FormatError where the call has taken too long. For loops whose turns are long; ``count`` looks too."""
+        """Raises FormatError if the call has taken too long. For loops with long iterations; ``count`` checks too."""
         meter = _METER.get()
         if meter is None or meter.thread != threading.get_ident():
             return

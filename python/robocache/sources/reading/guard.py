@@ -1,4 +1,4 @@
-"""The errors of readers. Whatever a file makes a library raise leaves here as FormatError."""
+"""Errors of readers: any exception that a file causes in a library is converted to FormatError."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .budget import FREE_BYTES, Meter
 
 
 class OptionError(ValueError):
-    """A user's option is wrong, as only the files show. Any other ValueError is taken for the files' fault."""
+    """An option is wrong for these files. Any other ValueError is attributed to the files."""
 
 
 class NeedsOption(FormatError, OptionError):
-    """The files lack something that an option gives, a rate for one: either they are damaged, or the user must."""
+    """The files lack information that an option can provide, for example a rate."""
 
 
 @contextmanager
 def guarded(where: str, meter: Meter) -> Iterator[None]:
-    """FormatError for every exception but those that files do not cause: wrong options and missing packages.
+    """Converts every exception to FormatError, except wrong options and missing packages.
 
-    Lack of memory is the files' fault where they are too small to need any. Names in messages come from files, so
-    messages are escaped, here and in no other place.
+    A MemoryError is attributed to the files if they are too small to need much memory. Names in messages come from
+    files, so messages are escaped; this is the only place that does it.
     """
     try:
         yield

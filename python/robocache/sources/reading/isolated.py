@@ -1,4 +1,4 @@
-"""A source that is read in another process: what crashes, loops or eats memory there is a FormatError here."""
+"""A source that is read in another process; a crash, an endless loop or lack of memory there raises FormatError."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .budget import Budget
 from .guard import NeedsOption, OptionError
 
 SILENT_S = 120.0
-"""Wall time without a sign of life, of a file system that does not answer. Processor time ends endless loops."""
+"""Timeout in wall time without a heartbeat, for a hanging file system. A processor time limit ends endless loops."""
 END_S = 2.0
-"""What a reader process may take to end by itself."""
+"""Time in which a reader process must exit by itself."""
 BOOT = (
     "import sys, json; sys.path[:], hidden = json.loads(sys.argv[2]); sys.modules.update(dict.fromkeys(hidden)); "
     "from robocache.sources.reading.reader_process import main; main(int(sys.argv[1]))"
@@ -54,18 +54,18 @@ class ReaderProcess:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.closed: list[int] = []
-        """Sources that are no longer used; told with the next request. Appended to while garbage is collected."""
+        """Sources that are no longer used; sent with the next request. Appended to by finalizers."""
         ours, theirs = socket.socketpair()
         paths = [os.path.abspath(path) if path == "" else path for path in sys.path]
         hidden = [name for name, module in list(sys.modules.items()) if module is None]
         command = [sys.executable, "-I", "-c", BOOT, str(theirs.fileno()), json.dumps([paths, hidden])]
-        with theirs, tempfile.TemporaryFile() as said:
+        with theirs, tempfile.TemporaryFile() as errors:
             try:
                 self.process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=said,
+                    stderr=errors,
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, **ENVIRONMENT},
                 )
@@ -79,12 +79,12 @@ class ReaderProcess:
                 wire.receive(ours)
             except (wire.Broken, OSError) as error:
                 self.end()
-                said.seek(0)
-                last = said.read()[-2000:].decode("utf-8", "replace").strip()
+                errors.seek(0)
+                last = errors.read()[-2000:].decode("utf-8", "replace").strip()
                 raise RuntimeError(f"open: the reader process cannot be started: {last or error}") from error
 
     def usable(self) -> bool:
-        """False after it ended, and in a fork. One that is busy is not looked at further."""
+        """False after the process has ended, and in a fork. A busy process counts as usable."""
         return self.end.alive and (self.lock.locked() or self.process.poll() is None)
 
     def request(self, where: str, message: dict[str, JSON]) -> tuple[JSON, list[Any]]:
@@ -105,7 +105,7 @@ class ReaderProcess:
         except (wire.Broken, OSError) as error:
             self.end()
             raise FormatError(escaped(f"{where}: {_cause(self.process.returncode)}")) from error
-        except BaseException:  # the answer is on its way, and nobody will take it
+        except BaseException:  # the answer is in transit and will not be received
             self.process.kill()
             self.end()
             raise
@@ -178,9 +178,9 @@ os.register_at_fork(after_in_child=READERS.forget)
 
 
 class IsolatedSource:
-    """What ``robocache.open`` gives for formats whose libraries do not survive hostile files.
+    """The source that ``robocache.open`` returns for formats whose libraries may crash on malicious files.
 
-    Opens itself again where it is used after a fork, after it was pickled, and after the reader process ended.
+    Reopens itself after a fork, after unpickling, and after the reader process has ended.
     """
 
     def __init__(self, path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> None:
@@ -208,23 +208,23 @@ class IsolatedSource:
         return (self.episode(i) for i in range(len(self)))
 
     def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
-        """``streams``: only these are read."""
+        """Episode ``index``. ``streams``: read only these."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
-        told, arrays = self._request("episode", index=int(index), streams=None if streams is None else list(streams))
+        answer, arrays = self._request("episode", index=int(index), streams=None if streams is None else list(streams))
         found = {}
         try:
             parts = iter(arrays)
-            for stream in told["streams"]:
+            for stream in answer["streams"]:
                 spec = _spec(stream["spec"])
                 values, times = next(parts), next(parts)
                 found[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
         except (KeyError, TypeError, ValueError, StopIteration) as error:
             raise FormatError(f"{self.format}: {self.path}: episode {index}: {error}") from error
-        return Episode(index, found, told["task"], told["meta"])
+        return Episode(index, found, answer["task"], answer["meta"])
 
     def fingerprint(self) -> str:
-        """Changes when the files do: a hash of their names, sizes and times of change."""
+        """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""
         return str(self._request("fingerprint")[0])
 
     def files(self) -> list[Path]:
@@ -244,7 +244,7 @@ class IsolatedSource:
         if reader is None or not reader.usable():
             reader = READERS.choose()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # were given when it was opened first
+                warnings.simplefilter("ignore")  # already issued when the source was first opened
                 self._opened(reader)
         where = f"{self.format}: {self._where}" + (f": episode {more['index']}" if "index" in more else "")
         with reader.lock:
@@ -273,7 +273,7 @@ def _spec(fields: JSON) -> StreamSpec:
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, JSON]:
-    """Options as JSON, which is how they reach the reader process."""
+    """Options as JSON, as they are sent to the reader process."""
     found = {}
     for name, value in options.items():
         plain = value.item() if hasattr(value, "item") else dict(value) if isinstance(value, Mapping) else value

@@ -1,7 +1,7 @@
-"""The reader process: opens untrusted datasets and reads their episodes, under limits of memory and of processor time.
+"""The reader process: opens untrusted datasets and reads their episodes, with limits on memory and processor time.
 
-Libraries that read Parquet, HDF5 and videos abort, loop and allocate without bounds on files made to harm. Here that
-ends this process; ``_isolated`` makes a FormatError of it. Started by ``_isolated``, one for a whole process.
+Libraries for Parquet, HDF5 and videos may abort, loop or allocate without bounds on malicious files. That ends only
+this process; ``isolated`` raises FormatError for it. ``isolated`` starts one reader process and reuses it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .budget import Budget, stored_bytes
 from .guard import NeedsOption, OptionError
 
 MEMORY_BYTES = 640 << 20
-"""What a request may take beside the bytes that the budget of its source has approved."""
+"""Memory of a request in addition to the bytes that the budget of its source has approved."""
 OBJECTS = 16
-"""Memory for each stored byte: what Python's objects for tables of episodes take."""
+"""Memory per stored byte, for Python objects of the episode tables."""
 CPU_S = 5
 """Processor time between two steps of a reader. An endless loop takes more."""
 ALIVE_S = 0.5
@@ -51,7 +51,7 @@ class ProcessLimits:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.page = os.sysconf("SC_PAGE_SIZE")
-        self.told_s = 0.0
+        self.reported_s = 0.0
         self.before = self.approved = 0
 
     def begin(self) -> None:
@@ -60,7 +60,7 @@ class ProcessLimits:
         self.approved = 0
         _set_limit(resource.RLIMIT_AS, self.before)
         self._limit_cpu()
-        self.told_s = time.monotonic()
+        self.reported_s = time.monotonic()
 
     def end(self) -> None:
         _set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
@@ -74,8 +74,8 @@ class ProcessLimits:
 
     def progress(self) -> None:
         now_s = time.monotonic()
-        if now_s - self.told_s >= ALIVE_S:
-            self.told_s = now_s
+        if now_s - self.reported_s >= ALIVE_S:
+            self.reported_s = now_s
             self._limit_cpu()
             wire.send_alive(self.connection)
 
@@ -142,7 +142,7 @@ class Server:
                 text = wire.encoded(answer)
             except (TypeError, ValueError, RecursionError) as error:
                 arrays.clear()
-                text = wire.encoded(_told(FormatError(f"{request.get('path', '')}: {error}")))
+                text = wire.encoded(_error_answer(FormatError(f"{request.get('path', '')}: {error}")))
             self.connection.sendall(text)
             wire.send_arrays(self.connection, arrays)
 
@@ -157,11 +157,11 @@ class Server:
                 self.limits.begin()
             return {"result": getattr(self, request["op"])(source, request, arrays)}
         except PASSED_ON as error:
-            return _told(error)
+            return _error_answer(error)
         except MemoryError:
-            return _told(FormatError(f"{where}: reading takes more memory than the files declare"))
+            return _error_answer(FormatError(f"{where}: reading takes more memory than the files declare"))
         except Exception as error:  # of the file system: the guards of ``open`` and ``episode`` pass on no other
-            return _told(FormatError(f"{where}: {type(error).__name__}: {error}"))
+            return _error_answer(FormatError(f"{where}: {type(error).__name__}: {error}"))
         finally:
             self.limits.end()
 
@@ -202,7 +202,7 @@ def _load(library: str) -> None:
         importlib.import_module(library)
 
 
-def _told(error: BaseException) -> dict[str, JSON]:
+def _error_answer(error: BaseException) -> dict[str, JSON]:
     kind = next(kind.__name__ for kind in PASSED_ON if isinstance(error, kind))
     return {"error": kind, "message": str(error), "name": getattr(error, "name", None)}
 

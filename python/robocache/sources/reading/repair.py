@@ -1,4 +1,4 @@
-"""Dirty data: what counts as dirty, what may be done about it, and how much of it was done."""
+"""Dirty data: the kinds of faults, the repair policies for each, and counts of the repairs."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "missing": ("error", "drop"),
     "length": ("error", "trim"),
 }
-"""Each kind of dirt and what may be done about it; the first is the default."""
+"""The policies for each kind of fault; the first is the default."""
 
 KEEP = {
     **{"nan_time": "drop", "negative": "keep", "unsorted": "keep", "clock_jump": "keep", "duplicate": "keep"},
     **{"time_unit": "keep", "nan_value": "keep", "missing": "drop", "length": "trim"},
 }
-"""For ``robocache.check`` alone, which must see the dirt: what can be kept is kept, also times out of order."""
+"""Only for ``robocache.check``, which reports faults: keeps all rows that can be kept, even with unsorted times."""
 
 JUMP_NS = 24 * 3600 * SECOND_NS
 UNIT_FACTOR = 100
 LATEST_S = 9.2e9
-"""The last second that int64 nanoseconds reach, about."""
+"""About the largest second that fits in int64 nanoseconds."""
 
 
 def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
-    """The policies in force: the defaults, and what the user gave."""
+    """The effective policies: the defaults, overridden by ``repair``."""
     if repair == KEEP:  # equal, not the same: it may have come from another process
         return dict(KEEP)
     policies = {name: choices[0] for name, choices in POLICIES.items()}
@@ -56,17 +56,17 @@ def checked_policies(repair: Mapping[str, str] | None) -> dict[str, str]:
 
 @dataclass
 class Repairer:
-    """Turns the raw rows of one episode into streams that keep the contract, and counts what it changed."""
+    """Converts the raw rows of one episode into valid streams, and counts the repairs."""
 
     policies: dict[str, str]
     where: str
     """Format, file and episode, as messages begin."""
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     places: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The first place of each, as it would stand in a message."""
+    """The first place of each repair, as text for a message."""
 
-    def ask(self, kind: str, stream: str, count: int, what: str) -> str:
-        """The policy for ``count`` rows of one kind of dirt: raises where it is ``error``, counts where it acts."""
+    def apply_policy(self, kind: str, stream: str, count: int, what: str) -> str:
+        """The policy for ``count`` rows with a fault. Raises FormatError for ``error``; otherwise counts the repair."""
         policy = self.policies[kind]
         if policy == "error":
             other = " or ".join(repr(choice) for choice in POLICIES[kind] if choice != "error")
@@ -91,7 +91,7 @@ class Repairer:
         unit_ns: int | None = None,
         made: bool = False,
     ) -> EpisodeStream:
-        """``times``: of ``unit_ns`` nanoseconds, see ``Rows``; ``made`` here, so int64 nanoseconds in order."""
+        """The repaired stream. ``times``, ``unit_ns``, ``made``: see ``Rows``."""
         rows = _Rows(values, times, offsets)
         if not made:
             self._drop_unusable_times(spec.name, rows, unit_ns)
@@ -112,14 +112,14 @@ class Repairer:
             what = f"row {row}: the time is {rows.times[row]}" + (
                 "" if floats else ", outside the int64 nanosecond range"
             )
-            self.ask("nan_time", name, int(bad.sum()), what)
+            self.apply_policy("nan_time", name, int(bad.sum()), what)
             rows.keep(~bad)
         rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
         negative = rows.times < 0
         if negative.any():
             row = int(negative.argmax())
             what = f"row {row}: the time is negative, {rows.times[row]} ns"
-            if self.ask("negative", name, int(negative.sum()), what) == "drop":
+            if self.apply_policy("negative", name, int(negative.sum()), what) == "drop":
                 rows.keep(~negative)
 
     def _order(self, name: str, rows: _Rows) -> None:
@@ -128,7 +128,7 @@ class Repairer:
             row = int(back.argmax()) + 1
             what = f"row {row}: time decreases from {rows.times[row - 1]} to {rows.times[row]} ns"
             late = rows.times < np.maximum.accumulate(rows.times)
-            policy = self.ask("unsorted", name, int(late.sum()), what)
+            policy = self.apply_policy("unsorted", name, int(late.sum()), what)
             if policy == "drop":
                 rows.keep(~late)
             elif policy == "sort":
@@ -139,12 +139,14 @@ class Repairer:
             what = f"row {row}: the clock jumps from {rows.times[row - 1]} to {rows.times[row]} ns"
             bounds = [0, *jumps.tolist(), len(rows.times)]
             begin, end = max(pairwise(bounds), key=lambda run: run[1] - run[0])
-            if self.ask("clock_jump", name, len(rows.times) - (end - begin), what) == "drop":
+            if self.apply_policy("clock_jump", name, len(rows.times) - (end - begin), what) == "drop":
                 rows.keep(np.arange(begin, end))
         same = np.diff(rows.times) == 0
         if same.any():
             row = int(same.argmax()) + 1
-            policy = self.ask("duplicate", name, int(same.sum()), f"row {row}: duplicate time {rows.times[row]} ns")
+            policy = self.apply_policy(
+                "duplicate", name, int(same.sum()), f"row {row}: duplicate time {rows.times[row]} ns"
+            )
             if policy == "last":
                 rows.keep(np.append(~same, True))
             elif policy == "first":
@@ -160,7 +162,7 @@ class Repairer:
             before = np.concatenate([[0], np.cumsum(points)])
             bad = before[rows.offsets[1:]] > before[rows.offsets[:-1]]
         if bad.any():
-            self.ask("nan_value", spec.name, int(bad.sum()), f"row {int(bad.argmax())}: a value is NaN")
+            self.apply_policy("nan_value", spec.name, int(bad.sum()), f"row {int(bad.argmax())}: a value is NaN")
             rows.keep(~bad)
 
     def _check_unit(self, spec: StreamSpec, rows: _Rows) -> None:
@@ -170,7 +172,7 @@ class Repairer:
         ratio = step_ns * spec.rate_hz / SECOND_NS
         if step_ns > 0 and not 1 / UNIT_FACTOR < ratio < UNIT_FACTOR:
             what = f"row 1: rows are {step_ns:.0f} ns apart, but {spec.rate_hz:g} Hz is declared: check the time unit"
-            self.ask("time_unit", spec.name, 0, what)
+            self.apply_policy("time_unit", spec.name, 0, what)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the sources of all formats share: options, episodes by number, repairs, the fingerprint."""
+"""Base class of the sources of all formats: options, access to episodes, repairs, the fingerprint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .repair import Repairer, checked_policies
 
 @dataclass
 class Rows:
-    """The rows of a stream as a file has them. ``times``: of ``unit_ns`` nanoseconds; unless given integers are
-    nanoseconds and floats seconds."""
+    """The rows of a stream as stored in a file. ``times`` are in units of ``unit_ns`` nanoseconds; if it is None,
+    integers are nanoseconds and floats are seconds."""
 
     spec: StreamSpec
     values: NDArray[Any]
@@ -30,15 +30,15 @@ class Rows:
     offsets: NDArray[np.int64] | None = None
     unit_ns: int | None = None
     made: bool = False
-    """The times were made here, from a rate: there is nothing to check in them."""
+    """The times were computed from a rate, so they need no check."""
 
 
 class BaseSource(ABC):
-    """An opened dataset. A format gives the specs, the number of episodes, and the rows of each."""
+    """An opened dataset. Subclasses provide the specs, the number of episodes, and the rows of each episode."""
 
     format = ""
     open_options = "{}"
-    """What the user gave to ``robocache.open``, as JSON with sorted keys: with the files, it decides what is read."""
+    """The options of ``robocache.open`` as JSON with sorted keys. Options and files together determine the data."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BaseSource(ABC):
         self.metadata: dict[str, JSON] = {}
         self.specs: dict[str, StreamSpec] = {}
         self.left_out: list[LeftOut] = []
-        """What the files have and ``specs`` does not, filled in when the dataset is opened."""
+        """Content of the files that is not in ``specs``; filled when the dataset is opened."""
         self.policies = checked_policies(repair)
         self.budget = budget
         self.tree = Tree(path if path.is_dir() else path.parent, follow_symlinks)
@@ -65,21 +65,21 @@ class BaseSource(ABC):
 
     @abstractmethod
     def files(self) -> Iterable[Path]:
-        """The files that decide what is in the dataset."""
+        """The files that determine the content of the dataset."""
 
     def label(self, index: int) -> str:
-        """Where an episode is, for messages."""
+        """Format, path and number of an episode, for messages."""
         return f"{self.format}: {self.path}: episode {index}"
 
-    def read_only(
+    def read_streams(
         self, index: int, repairer: Repairer, names: Collection[str]
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
-        """The same with the named streams only. Formats where others need not be read for that override it."""
+        """Same as ``read``, but only the named streams. Formats that can skip the other streams override it."""
         rows, task, meta = self.read(index, repairer)
         return [r for r in rows if r.spec.name in names], task, meta
 
     def episode(self, index: int, streams: Collection[str] | None = None) -> Episode:
-        """``streams``: only these are read."""
+        """Episode ``index``. ``streams``: read only these."""
         if not 0 <= index < len(self):
             raise IndexError(f"episode: index must be in [0, {len(self)}), got {index}")
         repairer = Repairer(self.policies, self.label(index))
@@ -88,7 +88,7 @@ class BaseSource(ABC):
             if streams is None:
                 rows, task, meta = self.read(index, repairer)
             else:
-                rows, task, meta = self.read_only(index, repairer, streams)
+                rows, task, meta = self.read_streams(index, repairer, streams)
             self.budget.check_time(repairer.where)
             found: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows

@@ -4,7 +4,7 @@
     arrays:  those under LARGE bytes are one block after the JSON that lists them; of each other one a byte, with the
              descriptor of an anonymous file that holds it
 
-Nothing is unpickled: what a damaged file made of the reader process must not become a program in this one.
+Nothing is unpickled, because a malicious file may control the reader process.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ def _send_large(connection: socket.socket, array: NDArray[Any]) -> None:
 
 
 def receive_arrays(connection: socket.socket, layouts: Any) -> list[NDArray[Any]]:
-    """What ``layout`` told of. Large arrays are private mappings: writable, and of this process alone."""
+    """Receives the arrays that ``layout`` describes. Large arrays are private writable mappings of this process."""
     try:
-        told = [(np.dtype(dtype), tuple(int(n) for n in shape)) for dtype, shape in layouts]
+        described = [(np.dtype(dtype), tuple(int(n) for n in shape)) for dtype, shape in layouts]
     except (TypeError, ValueError) as error:
         raise Broken(str(error)) from error
-    if any(dtype.kind not in "biuf" or min(shape, default=0) < 0 for dtype, shape in told):
+    if any(dtype.kind not in "biuf" or min(shape, default=0) < 0 for dtype, shape in described):
         raise Broken("an array that is not of numbers")
-    sizes = [dtype.itemsize * int(np.prod(shape, dtype=object)) for dtype, shape in told]
+    sizes = [dtype.itemsize * int(np.prod(shape, dtype=object)) for dtype, shape in described]
     block = bytearray(_bytes(connection, sum(size for size in sizes if size < LARGE)))
     arrays, at = [], 0
-    for (dtype, shape), size in zip(told, sizes, strict=True):
+    for (dtype, shape), size in zip(described, sizes, strict=True):
         if size < LARGE:
             array = np.frombuffer(block, dtype, size // dtype.itemsize, at).copy()
             at += size
@@ -117,7 +117,7 @@ def _receive_large(connection: socket.socket, size: int) -> mmap.mmap:
     try:
         _keep_size(fds[0])
         if os.fstat(fds[0]).st_size < size:
-            raise Broken("an array that is shorter than told")
+            raise Broken("an array that is shorter than declared")
         return mmap.mmap(fds[0], size, access=mmap.ACCESS_COPY)
     finally:
         os.close(fds[0])

@@ -167,7 +167,7 @@ class Rlds(BaseSource):
         for name, count in counts.items():
             if shortest != longest and (count > shortest or self.policies["length"] == "error"):
                 what = f"row {shortest}: it has {count} rows, another stream {longest if count < longest else shortest}"
-                repairer.ask("length", name, count - shortest, what)
+                repairer.apply_policy("length", name, count - shortest, what)
         return shortest
 
     def _values(self, leaf: Leaf, spec: StreamSpec, value: Feature, num_rows: int, where: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The files of a zarr store, in a folder or in a zip. Only the ones that are asked for are opened."""
+"""The files of a zarr store, in a folder or in a zip. Only requested files are opened."""
 
 from __future__ import annotations
 
