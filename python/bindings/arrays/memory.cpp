@@ -114,13 +114,18 @@ void bind_memory(nb::module_& m) {
     m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
     m.def(
         "are_plain_tensors",
-        [](const nb::sequence& arrays) {
+        [](const nb::tuple& arrays, const nb::sequence& streams) {
+            const auto is_plain = [](nb::handle array) { return array.is_none() || is_plain_tensor(array); };
             for (nb::handle array : arrays) {
-                if (!array.is_none() && !is_plain_tensor(array)) return false;
+                if (!is_plain(array)) return false;
+            }
+            for (std::size_t i = 0; i < nb::len(streams); ++i) {
+                const auto fields = nb::borrow<nb::tuple>(streams[i]);
+                if (!is_plain(fields[0]) || !is_plain(fields[1]) || !is_plain(fields[2])) return false;
             }
             return true;
         },
-        nb::arg("arrays"));
+        nb::arg("arrays"), nb::arg("streams") = nb::make_tuple());
     m.def(
         "prefer_huge_pages",
         [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },

@@ -275,9 +275,7 @@ def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
 
 def _is_direct(streams: Sequence[Fields], query: Fields, backend: str | None, device: Any) -> bool:
     """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
-    if backend is not None or device is not None or wants_op():
-        return False
-    return all(_core.are_plain_tensors(fields[:3]) for fields in streams) and _core.are_plain_tensors(query)
+    return backend is None and device is None and not wants_op() and _core.are_plain_tensors(query, streams)
 
 
 def _fields(s: Stream) -> Fields:
