@@ -1,4 +1,4 @@
-// TensorView, DType, Device and Stream: the vocabulary every operation speaks.
+// TensorView, DType, Device and Stream: the common types of all operations.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct Stream {
     void* handle = nullptr;
 };
 
-/// A strided array somebody else owns, shaped like a DLPack tensor. Strides count elements and may be 0 or negative.
+/// A non-owning view of a strided array, like a DLPack tensor. Strides count elements and may be 0 or negative.
 struct TensorView {
     static constexpr int max_rank = 8;
     using Extents = std::array<std::int64_t, max_rank>;
