@@ -1,7 +1,7 @@
 # One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
-# VENV= or PYTHON=python3: the Python that is there, as it is, for machines where nothing can be installed.
+# VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
 ifeq ($(origin PYTHON),command line)
 override VENV :=
 endif
@@ -16,7 +16,7 @@ DEMO_READY := $(VENV)/.ready-demo
 export PATH := $(abspath $(VENV)/bin):$(PATH)
 endif
 
-# CUDA code is compiled where a GPU is (and nvcc is found). CUDA=1: always; CUDA=0: never.
+# CUDA code is compiled if the machine has a GPU and nvcc. CUDA=1: always; CUDA=0: never.
 ifeq ($(CUDA),1)
 CUDA_CODE := ON
 else ifeq ($(CUDA),0)
@@ -45,13 +45,13 @@ $(DEMO_READY): tools/setup.sh tools/requirements-demo.txt
 	@touch $@
 endif
 
-# Remembers whether the wheel has CUDA code: another choice builds it again.
+# Records whether the wheel has CUDA code; a different choice rebuilds the wheel.
 build/.cuda_code: FORCE
 	@mkdir -p build && { echo $(CUDA_CODE) | cmp -s - $@ || echo $(CUDA_CODE) >$@; }
 FORCE:
 
-# The wheel, installed: everything below runs what a user would install, never the source tree. WHEEL_OPTIONS go to pip:
-# CI gives it the folder in which everything was compiled before.
+# Builds and installs the wheel: all targets below run the installed package, never the source tree. WHEEL_OPTIONS are
+# passed to pip; CI passes the build folder of the C++ tests, to compile once.
 build/.wheel: $(if $(filter demo,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
 	@rm -rf dist
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
@@ -61,7 +61,7 @@ build/.wheel: $(if $(filter demo,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATI
 
 wheel: build/.wheel
 
-# The first picture needs few packages; what the policy needs is installed after it.
+# The first image needs few packages; the packages of the policy are installed afterwards.
 demo: build/.wheel
 	@$(PYTHON) examples/demo.py --out build/demo.png
 	@rm -rf build/demo_policy && echo
@@ -73,16 +73,16 @@ test: test-cpp test-python
 test-cpp: $(READY)
 	cmake --preset cpu --log-level=WARNING && cmake --build --preset cpu && ctest --preset cpu -j 2
 
-# SHARDS=2: in two processes side by side, which print what failed when they are through.
+# SHARDS=2: runs two processes in parallel; each prints its failures at the end.
 test-python: build/.wheel
 	$(if $(SHARDS),ROBOCACHE_SHARDS=$(SHARDS) tools/test_shards.sh $(PYTHON),$(PYTHON) -m pytest -q)
 
-# On a machine with a GPU: the same tests, and those of the CUDA backend fail where they would be skipped. A file that
-# cannot be read (a package is missing) fails too, after the others have run.
+# On a machine with a GPU: the same tests, but CUDA tests fail instead of being skipped. A file that cannot be imported
+# (a package is missing) also fails, after the other files have run.
 test-gpu: test-gpu-python test-gpu-cpp
 test-gpu test-gpu-python sanitize-gpu: CUDA_CODE := ON
 
-# In shards side by side; then, alone, what measures the memory of the whole GPU or needs most of it.
+# Runs parallel shards; then, one at a time, tests that measure the memory of the whole GPU or need most of it.
 test-gpu-python: build/.wheel
 	ROBOCACHE_REQUIRE_CUDA=1 tools/test_shards.sh $(PYTHON)
 
@@ -114,9 +114,8 @@ sanitize: $(READY)
 	    cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset && ctest --preset $$preset -j 2 || exit 1; \
 	done
 
-# What Python hands to C++, with addresses and undefined behavior watched: tests of calls, through a module built for it.
-# Rows at odd addresses are read as they lie, which x86 allows and the sanitizer does not; one test starts a program that
-# does not see this module.
+# Runs the call tests against a module built with the address and undefined-behavior sanitizers. Excluded: unaligned rows,
+# which x86 allows and the sanitizer rejects, and a test that starts a program without this module.
 SANITIZED := build/asan_python
 sanitize-python: $(READY)
 	$(PYTHON) -m pip wheel --quiet --no-build-isolation --no-deps --no-index -C build-dir=$(SANITIZED)/build \
@@ -127,7 +126,7 @@ sanitize-python: $(READY)
 	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/ops/align/test_fuse.py \
 	    tests/ops/boundary/test_arrays*.py tests/ops/align/test_bad_*.py tests/ops/align/test_gradients.py tests/ops/voxelize/test_voxel_[!t]*.py tests/loader tests/cache/test_cache.py
 
-# Each target for FUZZ_SECONDS, side by side; what they found stays in build/fuzz.
+# Runs each target for FUZZ_SECONDS, in parallel. Failing inputs stay in build/fuzz.
 FUZZ_SECONDS ?= 60
 fuzz: $(READY)
 	tools/fuzz.sh $(FUZZ_SECONDS)
@@ -137,17 +136,17 @@ fuzz: $(READY)
 fuzz-adapters: build/.wheel
 	$(PYTHON) tests/fuzz/adapters/guided.py --seconds $(FUZZ_SECONDS) --jobs $$(nproc)
 
-# Each tool over the tests marked sanitize, and only our kernels; initcheck watches all, because what PyTorch's kernels
-# write would look unwritten. What a bulk copy writes looks unwritten to it but for the first 32 bytes, so copies to the
-# host are not looked at. synccheck is told how many barriers a block has: it counts those of a loop once. Without
-# PyTorch's cache, and with padding between allocations, an array ends where it ends. Errors of calls that PyTorch tries
-# and handles are left to PyTorch. A tool that finds nothing proves little, so two must find a planted fault first.
+# Runs each tool on the tests marked sanitize, restricted to RoboCache kernels. initcheck tracks all kernels, because it
+# would otherwise report data that PyTorch kernels wrote as uninitialized. It misses writes of bulk copies after the first
+# 32 bytes, so copies to the host are not checked. synccheck needs the number of barriers per block, because it counts
+# the barriers of a loop once. PyTorch's allocator cache is off and allocations are padded, so that overruns are detected.
+# API errors that PyTorch handles are ignored. First, two tools must detect a planted fault.
 COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
     --target-processes all
 OURS := --kernel-name kernel_substring=robocache
 sanitize-gpu: build/.wheel
 	@for fault in "memcheck Invalid" "initcheck Uninitialized"; do \
-	    set -- $$fault; echo "sanitize-gpu: $$1 must notice a planted fault"; \
+	    set -- $$fault; echo "sanitize-gpu: $$1 must detect a planted fault"; \
 	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/ops/cuda/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
 	    grep "$$2 __global__" build/planted_fault.log | head -1 | grep . || { cat build/planted_fault.log; exit 1; }; \
 	done
@@ -156,7 +155,7 @@ sanitize-gpu: build/.wheel
 	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/ops/cuda tests/loader || exit 1; \
 	done
 
-# Compiles everything for CUDA, and runs the C++ tests; those that need a GPU are skipped without one.
+# Compiles everything with CUDA and runs the C++ tests; without a GPU, tests that need one are skipped.
 cuda: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda && ctest --preset cuda -j 2
 
@@ -165,7 +164,7 @@ docs: build/.wheel
 	$(PYTHON) benchmarks/tables.py
 	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
 
-# Writes tools/requirements.lock again, from tools/requirements.txt: the newest versions, with the hashes of their files.
+# Updates tools/requirements.lock from tools/requirements.txt: the newest versions, with the hashes of their files.
 lock: $(READY)
 	$(PYTHON) tools/lock.py
 

@@ -1,4 +1,4 @@
-# Decides whether CUDA code is compiled, and for which GPUs: sets ROBOCACHE_HAS_CUDA and, where it is, enables the language.
+# Decides whether CUDA code is compiled, and for which GPUs: sets ROBOCACHE_HAS_CUDA and, if ON, enables the language.
 set(ROBOCACHE_HAS_CUDA OFF)
 if(NOT ROBOCACHE_CUDA)
     return()

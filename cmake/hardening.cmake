@@ -1,4 +1,4 @@
-# Flags against memory errors that slip through: robocache_harden(target). tests/project/test_artefacts.py looks for them in the module.
+# robocache_harden(target): compiler flags against memory errors. tests/project/test_artefacts.py checks them in the module.
 #   stack protector, stack clash   a buffer overrun on the stack ends the process before a return address is used
 #   FORTIFY                        memcpy and others check sizes that the compiler knows; needs optimization
 #   CET                            landing pads for indirect calls (x86-64)

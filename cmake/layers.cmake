@@ -1,4 +1,4 @@
-# robocache_layer(NAME FILES ... AVX2 ... CUDA ...): an object library of src/, compiled the way all of them are.
+# robocache_layer(NAME FILES ... AVX2 ... CUDA ...): an object library of src/, compiled with the common flags.
 if(ROBOCACHE_SANITIZE)
     list(JOIN ROBOCACHE_SANITIZE "," sanitizers)
     set(ROBOCACHE_SANITIZE_OPTIONS -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,4 +1,4 @@
-"""Runs a build, keeps its output in a log, and shows one line of progress; the end of the log where it fails.
+"""Runs a build, writes its output to a log, and shows one line of progress; on failure, the end of the log.
 
 python tools/build_progress.py build/wheel.log COMMAND [ARGUMENT ...]
 """
@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 STEP = re.compile(r"\[(\d+)/(\d+)\] ")
-"""How ninja begins a line."""
-TOLD = re.compile(r"-- (robocache: .*)")
-"""What CMake says of this build: for which GPUs it is."""
+"""The start of a line of ninja."""
+MESSAGE = re.compile(r"-- (robocache: .*)")
+"""A CMake message about this build, for example its GPU architectures."""
 EVERY_S = 15.0
-"""Between lines where there is no terminal."""
+"""Seconds between lines if stdout is not a terminal."""
 
 
 class Progress:
@@ -26,8 +26,8 @@ class Progress:
         self.open_line = False
 
     def line(self, text: str) -> None:
-        if told := TOLD.search(text):
-            self.say(told[1])
+        if message := MESSAGE.search(text):
+            self.print_line(message[1])
         if step := STEP.search(text):
             self.step(int(step[1]), int(step[2]))
 
@@ -40,9 +40,9 @@ class Progress:
             self.open_line = True
         elif now - self.shown >= EVERY_S:
             self.shown = now
-            self.say(f"  {done}/{total} compiled, {now - self.begin:.0f} s")
+            self.print_line(f"  {done}/{total} compiled, {now - self.begin:.0f} s")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         print("\n" * self.open_line + text, flush=True)
         self.open_line = False
 
@@ -51,7 +51,7 @@ def main() -> int:
     log, command = Path(sys.argv[1]), sys.argv[2:]
     log.parent.mkdir(parents=True, exist_ok=True)
     progress = Progress()
-    progress.say(f"building the wheel (all output: {log})")
+    progress.print_line(f"building the wheel (all output: {log})")
     with log.open("w") as kept:
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, text=True, errors="replace", **both)
@@ -63,8 +63,8 @@ def main() -> int:
     code = process.wait()
     seconds = time.monotonic() - progress.begin
     if code:
-        progress.say("".join(log.read_text(errors="replace").splitlines(keepends=True)[-60:]))
-    progress.say(f"the build failed, see {log}" if code else f"built in {seconds:.0f} s")
+        progress.print_line("".join(log.read_text(errors="replace").splitlines(keepends=True)[-60:]))
+    progress.print_line(f"the build failed, see {log}" if code else f"built in {seconds:.0f} s")
     return code
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets of the cache and runs them side by side; what they find stays in build/fuzz.
+# Builds the fuzz targets of the cache and runs them in parallel; failing inputs stay in build/fuzz.
 #   tools/fuzz.sh <seconds for each target> [<target> ...]
-# With clang: libFuzzer. It is installed where it is missing (Debian, as root); where it cannot be, a plain driver runs.
+# Uses libFuzzer of clang, which is installed if missing (Debian, as root); without clang, a plain driver runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
@@ -20,9 +20,9 @@ if ! has_libfuzzer && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "fuzz: clang could not be installed" >&2
 fi
 compiler=c++
-if has_libfuzzer; then compiler=clang++; else echo "fuzz: no clang with libFuzzer here, the plain driver runs"; fi
+if has_libfuzzer; then compiler=clang++; else echo "fuzz: no clang with libFuzzer; using the plain driver"; fi
 
-# A folder of its own for each compiler: CMake does not change the compiler of a folder without losing what was set.
+# One build folder per compiler: changing the compiler of a CMake folder discards its settings.
 build=build/fuzz
 [ $compiler = clang++ ] || build=build/fuzz_plain
 cmake --preset fuzz --log-level=WARNING -B $build -DCMAKE_CXX_COMPILER=$compiler
@@ -30,7 +30,7 @@ cmake --build $build --target fuzz_targets
 cd $build
 tests/fuzz/make_seeds seeds
 
-# The limit for one input is by the clock: on a busy machine an input of a millisecond may wait for seconds.
+# The timeout for one input is wall time and therefore generous: on a busy machine, a short input may wait for seconds.
 pids=()
 for target in "$@"; do
     if [ $compiler = clang++ ]; then
@@ -49,7 +49,7 @@ for target in "$@"; do
     else
         failed=1
         tail -n 60 fuzz_$target.log
-        echo "fuzz: $target FAILED; $build/fuzz_$target.log has all, found_${target}_* the input"
+        echo "fuzz: $target FAILED; log: $build/fuzz_$target.log, input: found_${target}_*"
     fi
     pids=("${pids[@]:1}")
 done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prepares this checkout: system packages where missing (Debian, as root), then packages in a virtual environment.
-#   tools/setup.sh <virtual environment> demo     what the first picture of `make demo` needs
-#   tools/setup.sh <virtual environment> policy   what examples/train_policy needs, where robocache is installed
-#   tools/setup.sh <virtual environment> tests    what all other targets need, as in tools/requirements.lock
+# Prepares this checkout: installs missing system packages (Debian, as root), then Python packages in a virtual environment.
+#   tools/setup.sh <virtual environment> demo     packages for the first image of `make demo`
+#   tools/setup.sh <virtual environment> policy   packages for examples/train_policy; robocache must be installed
+#   tools/setup.sh <virtual environment> tests    packages for all other targets, from tools/requirements.lock
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
@@ -37,39 +37,39 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
     exit 1
 }
 
-install() { # what pip complains of, without its warning of every folder that a local index does not have
-    local said code=0
-    said=$("$venv/bin/python" -m pip install --quiet --no-warn-script-location "$@" 2>&1) || code=$?
-    grep -v 'WARNING: Location' <<<"$said" | grep . >&2 || true
+install() { # prints pip's messages, except its warnings about folders that a local index lacks
+    local output code=0
+    output=$("$venv/bin/python" -m pip install --quiet --no-warn-script-location "$@" 2>&1) || code=$?
+    grep -v 'WARNING: Location' <<<"$output" | grep . >&2 || true
     return $code
 }
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 if [ "$purpose" = demo ]; then
-    echo "setup: installing what the demo needs into $venv"
+    echo "setup: installing the packages of the demo into $venv"
     install -r tools/requirements-demo.txt
     exit 0
 elif [ "$purpose" = policy ]; then
-    echo "setup: installing what examples/train_policy needs into $venv"
+    echo "setup: installing the packages of examples/train_policy into $venv"
     install "robocache[torch,mcap]" -r examples/train_policy/requirements.txt
     exit 0
 fi
 
-echo "setup: installing what the tests need into $venv (a few minutes the first time)"
+echo "setup: installing the packages of the tests into $venv (a few minutes the first time)"
 install --upgrade pip
-# The lock is for one Python and one platform. Elsewhere, and where the index does not have these versions, the newest that
-# tools/requirements.txt allows are installed, without hashes. A file with another hash stops the setup in every case.
+# The lock is for one Python and one platform. On others, or if the index lacks these versions, the newest versions that
+# tools/requirements.txt allows are installed, without hashes. A file with a wrong hash always stops the setup.
 wanted=$(sed -n 's/^# for \(.*\)$/\1/p' tools/requirements.lock)
 here=$("$venv/bin/python" -c 'import platform as p, sys; print(f"CPython {sys.version_info[0]}.{sys.version_info[1]}, {p.system()} {p.machine()}")')
 locked=no
 if [ "$wanted" = "$here" ]; then
-    if said=$(install --require-hashes --no-deps -r tools/requirements.lock 2>&1); then
+    if output=$(install --require-hashes --no-deps -r tools/requirements.lock 2>&1); then
         locked=yes
-    elif grep -q 'DO NOT MATCH THE HASHES' <<<"$said"; then
-        echo "$said" >&2
+    elif grep -q 'DO NOT MATCH THE HASHES' <<<"$output"; then
+        echo "$output" >&2
         exit 1
     else
-        tail -n 3 <<<"$said" >&2
+        tail -n 3 <<<"$output" >&2
     fi
 fi
 if [ $locked = yes ]; then

@@ -1,6 +1,6 @@
 #!/bin/bash
-# All tests in shards side by side, then alone those that measure or need the memory of a whole GPU. What failed is
-# printed; logs stay in build/test_shards. Usage: tools/test_shards.sh PYTHON [arguments of pytest]
+# Runs all tests in parallel shards, then one at a time those that measure time or need the memory of a whole GPU. Prints
+# the failures; logs stay in build/test_shards. Usage: tools/test_shards.sh PYTHON [arguments of pytest]
 set -u
 python=$1
 shift

@@ -15,7 +15,7 @@
 
 namespace robocache {
 
-class FileIo;  // src/cache/files/io.hpp: what tests put between the writer and the disk
+class FileIo;  // src/cache/files/io.hpp: file operations of the writer, replaced in tests
 
 /// What all episodes of a stream have in common.
 struct CacheStream {
@@ -37,55 +37,55 @@ struct CacheRows {
     std::shared_ptr<const void> owner;  ///< of a reader: keeps the mapping that the views point into
 };
 
-/// One version of a cache, mapped for reading. Copies share it; views live as long as the `owner` of their rows. It
-/// stays what it was opened as, whatever is written to the folder later, up to as many shards as can stay mapped (half
-/// of vm.max_map_count); the others are mapped where they are read. Safe to use from many threads.
+/// One version of a cache, mapped for reading. Copies share the mapping; views live as long as the `owner` of their
+/// rows. Later writes to the folder do not change an open version, unless it has more shards than can stay mapped (half
+/// of vm.max_map_count); further shards are mapped when they are read. Thread-safe.
 class CacheReader {
 public:
-    /// Throws FormatError, which names the file, for anything that is not as docs/cache.md says. Reads the manifest and
-    /// the headers of the shards, no data.
+    /// Throws FormatError, naming the file, if it does not conform to docs/cache.md. Reads the manifest and the headers
+    /// of the shards, no data.
     explicit CacheReader(const std::filesystem::path& folder);
 
     [[nodiscard]] const std::filesystem::path& folder() const;
     [[nodiscard]] std::uint32_t generation() const;
     [[nodiscard]] const std::string& fingerprint() const;
-    [[nodiscard]] std::uint32_t checksum() const;       ///< of all rows, as the manifest tells it: reads none
+    [[nodiscard]] std::uint32_t checksum() const;       ///< of all rows, from the manifest; reads no rows
     [[nodiscard]] const std::string& metadata() const;  ///< a JSON object
     [[nodiscard]] const std::vector<CacheStream>& streams() const;
-    /// Throws InvalidArgument where there is no stream of that name.
+    /// Index of a stream. Throws InvalidArgument if there is no stream of that name.
     [[nodiscard]] std::size_t stream(std::string_view name) const;
     [[nodiscard]] std::int64_t num_episodes() const;
     [[nodiscard]] std::int64_t num_shards() const;
     [[nodiscard]] std::int64_t size_bytes() const;                   ///< of all shards
     [[nodiscard]] std::vector<std::filesystem::path> files() const;  ///< the manifest, shards, and attached files
 
-    /// Views of the mapping, which must not be written to. Throws FormatError where the offsets in the file are wrong,
-    /// or the file is shorter than it was. Reading a view of a file that is cut short later is a SIGBUS.
+    /// Read-only views of the mapping. Throws FormatError if the offsets in the file are wrong, or the file was
+    /// truncated. If a file is truncated later, reading a view of it raises SIGBUS.
     [[nodiscard]] CacheRows rows(std::int64_t episode, std::size_t stream) const;
     [[nodiscard]] std::int64_t episode_index(std::int64_t episode) const;  ///< its number in the source
     [[nodiscard]] std::string episode_json(std::int64_t episode) const;    ///< as it was given to CacheWriter::add
     [[nodiscard]] std::int64_t first_episode(std::int64_t shard) const;    ///< num_episodes() for num_shards()
     [[nodiscard]] CacheRows shard_rows(std::int64_t shard, std::size_t stream) const;
 
-    /// Copies rows [begin, end) of the values of a stream of a shard by read calls, in several threads; with `check`,
-    /// only after the checksums of the blocks of 1 MiB they lie in were compared. Throws FormatError for a wrong
-    /// checksum, a file cut short, a failing disk.
+    /// Copies rows [begin, end) of the values of a stream of a shard with read calls, in several threads. With `check`,
+    /// first verifies the checksums of their 1 MiB blocks. Throws FormatError for a wrong checksum, a truncated file or
+    /// an I/O error.
     void copy_values(std::int64_t shard, std::size_t stream, std::int64_t begin, std::int64_t end, void* into,
                      bool check) const;
-    /// Compares checksums of what is mapped, each block of 1 MiB once. Throws FormatError.
+    /// Verifies checksums of mapped data, each block of 1 MiB once. Throws FormatError.
     void check_rows(std::int64_t episode, std::size_t stream) const;  ///< of an episode
     void check_times(std::int64_t shard, std::size_t stream) const;   ///< times, offsets and splits of a shard
     /// Whether a shard is mapped until the reader is destroyed.
     [[nodiscard]] bool stays_mapped(std::int64_t shard) const;
-    /// Throws FormatError where a page of a shard could not be read since it was opened.
+    /// Throws FormatError if reading a page of a shard has failed since the cache was opened.
     void require_readable() const;
-    /// The same, and where a shard was cut short since the first call of this. Looks at 256 of the shards that stay
-    /// mapped, in turns: for whoever reads views again and again.
+    /// Same, and throws if a shard was truncated since the first call. Each call checks 256 of the mapped shards in
+    /// turn. For callers that read views repeatedly.
     void require_whole() const;
     void require_whole(std::int64_t episode) const;  ///< of the shard of an episode, by its size on disk
 
-    /// Reads every byte and checks checksums, offsets and the order of times. One line for each problem, with the file
-    /// and the bytes; none: the cache is what was written.
+    /// Reads every byte and verifies checksums, offsets and the order of times. Returns one line per problem, with file
+    /// and byte range; empty if the cache is intact.
     [[nodiscard]] std::vector<std::string> verify() const;
 
 private:
@@ -97,38 +97,38 @@ private:
 
 struct CacheWriterOptions {
     std::int64_t shard_bytes = std::int64_t{64} << 20;  ///< a shard ends with the episode that reaches it
-    std::string fingerprint;                            ///< of the source and of everything that decides the bytes
-    bool resume = false;   ///< keep the finished shards of a stopped ingest; needs a fingerprint
+    std::string fingerprint;                            ///< identifies the source and the options
+    bool resume = false;   ///< keep finished shards of an interrupted ingest; needs a fingerprint
     FileIo* io = nullptr;  ///< nullptr: the disk
 };
 
-/// Writes the next version of a cache. Until commit() returns, readers see the version before, or none. Holds the
-/// episodes of one shard in memory. One thread; one writer a folder, which is locked meanwhile.
+/// Writes the next version of a cache. Until commit() returns, readers see the previous version, or none. Holds the
+/// episodes of one shard in memory. Not thread-safe; the folder is locked, so there is one writer per folder.
 class CacheWriter {
 public:
-    /// Makes the folder, removes what stopped ingests left (with `resume`: but for finished shards of the same streams
-    /// and fingerprint): exactly the files that their journal names. Throws InvalidArgument where the folder holds
-    /// other files and is no cache; FormatError where the cache in it is damaged or it cannot be written.
+    /// Creates the folder and removes the files that the journal of an interrupted ingest names; with `resume`, keeps
+    /// its finished shards if streams and fingerprint are the same. Throws InvalidArgument if the folder holds other
+    /// files and is not a cache; FormatError if the cache is damaged or cannot be written.
     CacheWriter(const std::filesystem::path& folder, std::vector<CacheStream> streams, CacheWriterOptions options = {});
     ~CacheWriter();
     CacheWriter(CacheWriter&&) noexcept;
     CacheWriter& operator=(CacheWriter&&) noexcept;
 
     [[nodiscard]] std::uint32_t generation() const;
-    [[nodiscard]] std::int64_t num_episodes() const;  ///< after construction: those a stopped ingest had finished
-    /// What the user should know: old leftovers that were not touched, a file system that cannot sync folders.
+    [[nodiscard]] std::int64_t num_episodes() const;  ///< after construction: those of kept shards
+    /// Warnings for the user: leftover files that were not removed, a file system that cannot sync folders.
     [[nodiscard]] std::vector<std::string> notes() const;
-    /// The finished shards, as a cache; nothing before the first shard is finished. After commit(): the cache.
+    /// The finished shards as a cache; empty before the first shard is finished. After commit(): the cache.
     [[nodiscard]] std::optional<CacheReader> finished() const;
 
-    /// Appends an episode: `rows[s]` for streams[s], C-contiguous on the host; a view without data is no rows. `json`
-    /// is an object. Throws InvalidArgument, and the episode is not there; FormatError where the disk fails, and only
-    /// destruction is left to do.
+    /// Appends an episode: `rows[s]` for streams[s], C-contiguous on the host; a view without data means no rows.
+    /// `json` is an object. Throws InvalidArgument and adds nothing; throws FormatError on an I/O error, after which
+    /// the writer can only be destroyed.
     void add(std::int64_t index, std::span<const CacheRows> rows, std::string_view json = "{}");
     /// Adds the file `<stem>-<generation>.<extension>`, which the manifest lists with its checksum.
     void attach(std::string_view stem, std::string_view extension, std::string_view bytes);
     void set_details(std::size_t stream, std::string_view json);
-    /// Makes everything above the cache, at once, then removes the version before. Nothing can be added afterwards.
+    /// Publishes the new version atomically, then removes the previous one. Nothing can be added afterwards.
     void commit(std::string_view metadata = "{}");
 
 private:
@@ -136,8 +136,8 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-/// Removes exactly the files that the journal of a stopped or killed ingest names, then the journal. Throws FormatError
-/// where another writer holds the folder.
+/// Removes exactly the files that the journal of an interrupted ingest names, then the journal. Throws FormatError if
+/// another writer has locked the folder.
 void remove_leftovers(const std::filesystem::path& folder);
 
 }  // namespace robocache

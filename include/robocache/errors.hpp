@@ -23,7 +23,7 @@ class Unsupported : public Error {
     using Error::Error;
 };
 
-/// A file or a log is not what its format says. Python: robocache.FormatError.
+/// A file or a log does not conform to its format. Python: robocache.FormatError.
 class FormatError : public Error {
     using Error::Error;
 };

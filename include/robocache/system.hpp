@@ -1,4 +1,4 @@
-// What this build and this machine can do. Nothing here throws for want of a GPU.
+// Capabilities of this build and this machine. No function here throws because a GPU is missing.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct CudaStatus {
     int runtime_version = 0;           ///< 13000 for CUDA 13.0; 0 if not compiled
     int driver_version = 0;            ///< 0 without a driver
     std::vector<std::string> devices;  ///< their names
-    std::string reason;                ///< why not available; empty if it is
+    std::string reason;                ///< why CUDA is not available; empty if it is
 };
 
-/// Asks the driver on every call; the first call may take a moment. Never throws for a missing GPU or driver.
+/// Queries the driver on every call; the first call may take a moment. Never throws for a missing GPU or driver.
 [[nodiscard]] CudaStatus cuda_status();
 
 }  // namespace robocache

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 // TensorView, DType, Device, CudaQueue and Workspace: the vocabulary every operation speaks.
+=======
+// TensorView, DType, Device and Stream: the common types of all operations.
+>>>>>>> w/english
 #pragma once
 
 #include <array>
@@ -34,6 +38,7 @@ struct CudaQueue {
     void* handle = nullptr;
 };
 
+<<<<<<< HEAD
 /// Scratch memory of the caller for one run of a plan: on the plan's device, aligned to 16 bytes, contents irrelevant.
 struct Workspace {
     void* data = nullptr;
@@ -41,6 +46,9 @@ struct Workspace {
 };
 
 /// A strided array somebody else owns, shaped like a DLPack tensor. Strides count elements and may be 0 or negative.
+=======
+/// A non-owning view of a strided array, like a DLPack tensor. Strides count elements and may be 0 or negative.
+>>>>>>> w/english
 struct TensorView {
     static constexpr int max_rank = 8;
     using Extents = std::array<std::int64_t, max_rank>;

@@ -1,4 +1,4 @@
-// How many CPU threads RoboCache uses. The results never depend on it.
+// The number of CPU threads. Results do not depend on it.
 #pragma once
 
 namespace robocache {

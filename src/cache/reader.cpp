@@ -45,7 +45,7 @@ void verify_file(const std::filesystem::path& path, const FileEntry& entry, std:
             detail::poll_interrupt();
         }
         if (static_cast<std::int64_t>(size) == entry.size_bytes && crc == entry.crc32c) return;
-        problems.push_back(path.string() + ": is damaged: its size or its checksum is wrong");
+        problems.push_back(path.string() + ": is damaged: wrong size or checksum");
     } catch (const FormatError& error) {
         problems.emplace_back(error.what());
     }

@@ -1,4 +1,4 @@
-// What a CacheReader holds.
+// State of a CacheReader.
 #pragma once
 
 #include <deque>

@@ -75,7 +75,7 @@ TensorView Shard::tensor(std::string_view stream, std::string_view part, DType d
     if (entry == header_.tensors.end() || entry->name != name) fail("has no tensor " + json_text(name));
     const bool fits = entry->dtype == dtype && entry->shape.size() == row.size() + 1 &&
                       std::equal(row.begin(), row.end(), entry->shape.begin() + 1);
-    if (!fits) fail("tensor " + json_text(name) + " has not the dtype or the shape of its stream");
+    if (!fits) fail("tensor " + json_text(name) + " does not have the dtype or the shape of its stream");
     TensorView view;
     view.data = const_cast<char*>(file_.bytes().data()) + header_.size_bytes + entry->begin;
     view.dtype = dtype;
@@ -94,7 +94,7 @@ void Shard::read_streams(std::span<const CacheStream> streams) {
     json_ = tensor(episodes_name, "json", DType::u8, {});
     json_offsets_ = tensor(episodes_name, "offsets", DType::i64, {});
     const std::int64_t num_offsets = num_episodes() + 1;
-    if (json_offsets_.shape[0] != num_offsets) fail("has not one offset more than episodes");
+    if (json_offsets_.shape[0] != num_offsets) fail("must have one offset more than episodes");
     std::size_t num_tensors = 3;
     for (const CacheStream& stream : streams) {
         CacheRows rows;
@@ -103,10 +103,10 @@ void Shard::read_streams(std::span<const CacheStream> streams) {
         rows.offsets = tensor(stream.name, "offsets", DType::i64, {});
         if (stream.ragged) rows.splits = tensor(stream.name, "splits", DType::i64, {});
         num_tensors += stream.ragged ? 4 : 3;
-        if (rows.offsets.shape[0] != num_offsets) fail(stream.name + " has not one offset more than episodes");
+        if (rows.offsets.shape[0] != num_offsets) fail(stream.name + " must have one offset more than episodes");
         if (stream.ragged ? rows.splits.shape[0] != rows.times.shape[0] + 1
                           : rows.values.shape[0] != rows.times.shape[0]) {
-            fail(stream.name + " has not a time for each of its messages");
+            fail(stream.name + " must have one time for each of its messages");
         }
         streams_.push_back(rows);
     }
@@ -174,7 +174,7 @@ void Shard::check_header(const ShardEntry& entry) const {
     if (header_.size_bytes != entry.header_bytes || header_crc32c_ != entry.header_crc32c) {
         fail("is damaged: the checksum of its header is wrong");
     }
-    if (num_episodes() != entry.num_episodes) fail("has another number of episodes than the manifest says");
+    if (num_episodes() != entry.num_episodes) fail("has a different number of episodes than the manifest");
 }
 
 std::atomic<bool>* Shard::good_blocks(std::size_t count) const {
@@ -186,7 +186,7 @@ std::atomic<bool>* Shard::good_blocks(std::size_t count) const {
 
 void Shard::fail_block(std::size_t begin, std::size_t end) const {
     fail("bytes [" + std::to_string(begin) + ", " + std::to_string(end) +
-         ") are damaged: their checksum is wrong, or the file was cut short");
+         ") are damaged: their checksum is wrong, or the file was truncated");
 }
 
 /// The bytes of a view, counted from the beginning of the file.
@@ -228,7 +228,7 @@ void Shard::copy(const TensorView& view, char* into, const std::vector<std::uint
     const std::size_t last = (end - data_begin - 1) / size;
     const MappedFile::Copy file(file_);
     parallel_for(static_cast<std::int64_t>(last - first + 1), 4, [&](std::int64_t from, std::int64_t to) {
-        std::string whole;  // where only a part of a block is asked for, and the block is not checked yet
+        std::string whole;  // the whole block, if only a part is requested and the block is not verified yet
         for (std::size_t i = first + static_cast<std::size_t>(from); i < first + static_cast<std::size_t>(to); ++i) {
             const std::size_t block_begin = data_begin + i * size;
             const std::size_t block_end = std::min(bytes().size(), block_begin + size);

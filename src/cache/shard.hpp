@@ -30,7 +30,7 @@ private:
     std::int64_t filled_ = 0;
 };
 
-/// A mapped shard whose header fits the streams of its cache. The data is looked at where it is asked for.
+/// A mapped shard whose header fits the streams of its cache. Data is read on request.
 class Shard {
 public:
     /// Throws FormatError, also where the tensors are not those of `streams`.

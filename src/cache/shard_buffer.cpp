@@ -55,7 +55,7 @@ void check_rows(const CacheStream& stream, const CacheRows& rows) {
         const std::int64_t* splits = numbers(rows.splits);
         if (!std::is_sorted(splits, splits + num_messages + 1) || splits[0] != 0 ||
             splits[num_messages] != rows.values.shape[0]) {
-            fail(stream, "splits", "rise from 0 to " + std::to_string(rows.values.shape[0]));
+            fail(stream, "splits", "increase from 0 to " + std::to_string(rows.values.shape[0]));
         }
     } else if (rows.values.shape[0] != num_messages) {
         fail(stream, "times",

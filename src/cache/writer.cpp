@@ -1,4 +1,4 @@
-// The next version of a cache: shards first, the manifest last, then the version before goes.
+// Writes the next version of a cache: shards first, the manifest last; then removes the previous version.
 #include "cache/writer.hpp"
 
 #include <fcntl.h>
@@ -106,9 +106,8 @@ struct CacheWriter::Impl {
         if (options.shard_bytes < 1) throw InvalidArgument("CacheWriter: shard_bytes must be at least 1");
         if (options.resume && options.fingerprint.empty()) {
             throw InvalidArgument(
-                "CacheWriter: resume needs a fingerprint, got none: without one nothing tells whether the episodes "
-                "that "
-                "are there come from the same source; give a fingerprint, or resume=False to start over");
+                "CacheWriter: resume needs a fingerprint, got none: it identifies the source of the existing episodes; "
+                "pass a fingerprint, or resume=False to start over");
         }
         std::set<std::string_view> names;
         for (const CacheStream& stream : streams) {
@@ -116,7 +115,7 @@ struct CacheWriter::Impl {
                 throw InvalidArgument("CacheWriter: stream " + json_text(stream.name) + " " + problem);
             }
             if (!names.insert(stream.name).second) {
-                throw InvalidArgument("CacheWriter: stream " + json_text(stream.name) + " is there twice");
+                throw InvalidArgument("CacheWriter: stream " + json_text(stream.name) + " must have a unique name");
             }
             require_object("CacheWriter: details of " + stream.name, stream.details);
         }
@@ -133,7 +132,7 @@ struct CacheWriter::Impl {
         const std::vector<std::string> names = folder->names();
         if (names.empty()) return;
         throw InvalidArgument("CacheWriter: folder must be new, empty or a cache, got " + folder->path().string() +
-                              ", which holds " + some_of(names) + " and no manifest.json; take a folder of its own");
+                              ", which holds " + some_of(names) + " and no manifest.json; choose another folder");
     }
 
     /// The first generation after the one before whose names nobody has in this folder.
@@ -153,8 +152,8 @@ struct CacheWriter::Impl {
         if (!unlisted.empty()) {
             notes.push_back(
                 folder->path().string() + ": " + some_of(unlisted) +
-                ": no manifest and no journal lists them, so they are left alone; if an ingest by an earlier "
-                "version was stopped here, remove them");
+                ": not removed, because no manifest and no journal lists them; if they are left over from an "
+                "interrupted ingest by an earlier version, remove them");
         }
         return generation;
     }
@@ -200,7 +199,7 @@ struct CacheWriter::Impl {
     void require_open(const char* call) const {
         if (state == State::open) return;
         throw InvalidArgument(std::string(call) + ": the cache " +
-                              (state == State::committed ? "has been committed" : "could not be written before"));
+                              (state == State::committed ? "has been committed" : "failed in an earlier call"));
     }
 
     /// Creates a file of this generation, after the journal names it.
@@ -208,7 +207,7 @@ struct CacheWriter::Impl {
         if (!journal->has_begun()) journal->begin(manifest.generation, manifest.fingerprint, left);
         const auto taken = [&] {
             throw FormatError(folder->path_of(name).string() +
-                              ": exists already, and was not made by this ingest; move it away");
+                              ": already exists, and was not written by this ingest; move it away");
         };
         if (folder->has(name)) taken();
         journal->creates(name);
@@ -263,7 +262,7 @@ struct CacheWriter::Impl {
         try {
             work();
         } catch (const std::bad_alloc&) {
-            throw OutOfMemory("CacheWriter: no memory for the episodes of a shard of " + folder->path().string());
+            throw OutOfMemory("CacheWriter: out of memory for the episodes of a shard of " + folder->path().string());
         }
         state = State::open;
     }
@@ -289,7 +288,7 @@ CacheWriter::CacheWriter(const fs::path& folder, std::vector<CacheStream> stream
     try {
         impl_ = std::make_unique<Impl>(folder, std::move(streams), std::move(options));
     } catch (const fs::filesystem_error& error) {
-        fail_io(folder, "look into the folder", error.code().value());
+        fail_io(folder, "list the folder", error.code().value());
     }
 }
 
@@ -345,7 +344,7 @@ void CacheWriter::attach(std::string_view stem, std::string_view extension, std:
                               json_text(entry.name));
     }
     for (const FileEntry& file : impl.manifest.files) {
-        if (file.name == entry.name) throw InvalidArgument("CacheWriter::attach: " + entry.name + " is there already");
+        if (file.name == entry.name) throw InvalidArgument("CacheWriter::attach: " + entry.name + " already exists");
     }
     impl.writing([&] {
         const std::string_view parts[] = {bytes};

@@ -1,4 +1,4 @@
-// What a CacheWriter holds: the episodes of the shard that is being filled.
+// Buffer of a CacheWriter: the episodes of the current shard.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The words of the contract: every message names the operation, the argument, the rule and what was given.
+// Error messages of the contract: each names the operation, the argument, the rule and the given value.
 #pragma once
 
 #include <string>

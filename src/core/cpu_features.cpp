@@ -1,4 +1,4 @@
-// Asks the CPU once.
+// Detects the CPU features once.
 #include "core/cpu_features.hpp"
 
 #include <cstdlib>

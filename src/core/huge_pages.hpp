@@ -1,5 +1,5 @@
-// Memory that is read at random, in huge pages where the system gives them to who asks: one entry of the TLB covers 2
-// MB instead of 4 KB, and a fault fills as much.
+// Memory with random access, in huge pages if the system grants them: a TLB entry and a page fault cover 2 MB instead
+// of 4 KB.
 #pragma once
 
 #include <sys/mman.h>

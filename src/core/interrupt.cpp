@@ -1,4 +1,4 @@
-// When a long call looks for an interrupt.
+// Checks for an interrupt during a long call.
 #include "core/interrupt.hpp"
 
 #include <utility>

@@ -148,16 +148,16 @@ void limit_memory(const std::string& root, Limits& limits) {
         limits.most_memory_bytes = std::min(limits.most_memory_bytes, *most);
     };
     for (const std::string& folder : cgroup_folders(root, "")) {
-        const std::vector<std::string> told = lines_of(folder + "/memory.stat");
-        const std::int64_t of_files = field_in(told, "inactive_file") + field_in(told, "active_file");
+        const std::vector<std::string> statistics = lines_of(folder + "/memory.stat");
+        const std::int64_t of_files = field_in(statistics, "inactive_file") + field_in(statistics, "active_file");
         for (const char* file : {"/memory.max", "/memory.high"}) {
             limit(number_in(folder + file), number_in(folder + "/memory.current"), of_files);
         }
     }
     for (const std::string& folder : cgroup_folders(root, "memory")) {
-        const std::vector<std::string> told = lines_of(folder + "/memory.stat");
+        const std::vector<std::string> statistics = lines_of(folder + "/memory.stat");
         limit(number_in(folder + "/memory.limit_in_bytes"), number_in(folder + "/memory.usage_in_bytes"),
-              field_in(told, "total_inactive_file") + field_in(told, "total_active_file"));
+              field_in(statistics, "total_inactive_file") + field_in(statistics, "total_active_file"));
     }
     limits.free_memory_bytes = left == unlimited ? 0 : left;
 }

@@ -1,4 +1,4 @@
-// What this process may use of the machine: memory and cores, within the limits of its cgroups (v1 and v2).
+// Memory and cores available to this process, within the limits of its cgroups (v1 and v2).
 #pragma once
 
 #include <cstdint>

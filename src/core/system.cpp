@@ -1,4 +1,4 @@
-// Version, and what a build without CUDA code says about CUDA.
+// Version, and the CUDA status of a build without CUDA code.
 #include "robocache/system.hpp"
 
 #include "core/cuda/memory.hpp"

@@ -207,7 +207,7 @@ int decided_num_threads(State& s) {
     return s.num_threads;
 }
 
-/// The pool, made on first use. It has a helper also where one thread is asked for: what runs in the background.
+/// The pool, made on first use. It has a helper thread even with num_threads 1, for background tasks.
 std::shared_ptr<ThreadPool> current_pool() {
     State& s = state();
     const std::lock_guard lock(s.mutex);

@@ -104,8 +104,8 @@ void write_all(FileIo& io, int file, const std::filesystem::path& path, std::spa
                off_t offset) {
     for (std::string_view part : parts) {
         while (!part.empty()) {
-            const std::size_t asked = std::min(part.size(), largest_write);
-            const ssize_t written = io.write(file, part.data(), asked, offset);
+            const std::size_t num_bytes = std::min(part.size(), largest_write);
+            const ssize_t written = io.write(file, part.data(), num_bytes, offset);
             if (written == -EINTR) continue;
             if (written < 0) fail_io(path, "write", static_cast<int>(-written));
             if (written == 0) fail_io(path, "write", EIO);  // no progress: do not try for ever

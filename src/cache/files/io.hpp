@@ -1,4 +1,4 @@
-// Every change the cache makes on disk goes through FileIo, so that tests can fail, cut short or kill any of them.
+// FileIo: all disk writes of the cache, so that tests can make any of them fail, write partially, or end the process.
 #pragma once
 
 #include <sys/types.h>

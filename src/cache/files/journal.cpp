@@ -97,7 +97,7 @@ JournalEntries parse_journal(std::string_view text, std::string_view path) {
     }
     if (entries.generation == 0) {
         throw FormatError(std::string(path) +
-                          ": has the name of RoboCache's journal and is none; move it away to write here");
+                          ": has the name of RoboCache's journal but is not one; move it away to write here");
     }
     return entries;
 }
@@ -127,7 +127,9 @@ void Journal::make(std::string_view line) {
     FileIo& io = folder_.io();
     const std::filesystem::path path = folder_.path_of(journal_name);
     const std::string_view parts[] = {line};
-    const auto taken = [&] { throw FormatError(path.string() + ": exists already, and was not made by this ingest"); };
+    const auto taken = [&] {
+        throw FormatError(path.string() + ": already exists, and was not written by this ingest");
+    };
     file_ = io.create_unnamed(folder_.descriptor(), file_mode);
     if (file_ >= 0) {
         write_all(io, file_, path, parts);

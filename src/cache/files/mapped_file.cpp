@@ -159,7 +159,8 @@ std::atomic<std::size_t> num_mapped{0};
 int open_regular(int folder, const std::filesystem::path& path, struct stat& info) {
     const std::filesystem::path name = folder == AT_FDCWD ? path : path.filename();
     const int file = ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0 && errno == ELOOP) throw FormatError(path.string() + ": is a symbolic link, which a cache never has");
+    if (file < 0 && errno == ELOOP)
+        throw FormatError(path.string() + ": is a symbolic link, which a cache must not contain");
     if (file < 0) fail_io(path, "open", errno);
     if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) return file;
     ::close(file);
@@ -242,7 +243,7 @@ MappedFile::~MappedFile() {
 
 void MappedFile::require_readable() const {
     if (range_ == nullptr || !range_->is_damaged.load()) return;
-    throw FormatError(path_.string() + ": was cut short or became unreadable since it was opened");
+    throw FormatError(path_.string() + ": was truncated or became unreadable after it was opened");
 }
 
 void MappedFile::require_whole() const {
@@ -250,7 +251,7 @@ void MappedFile::require_whole() const {
     struct stat info{};
     if (::lstat(path_.c_str(), &info) != 0 || info.st_dev != device_ || info.st_ino != inode_) return;
     if (static_cast<std::size_t>(info.st_size) >= size_) return;
-    throw FormatError(path_.string() + ": was cut short since it was opened: it has " + std::to_string(info.st_size) +
+    throw FormatError(path_.string() + ": was truncated after it was opened: it has " + std::to_string(info.st_size) +
                       " bytes, and had " + std::to_string(size_));
 }
 

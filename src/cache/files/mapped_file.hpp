@@ -1,4 +1,4 @@
-// Files mapped for reading, and what happens where a mapped page cannot be read: an error instead of SIGBUS.
+// Files mapped for reading; a mapped page that cannot be read raises an error instead of SIGBUS.
 #pragma once
 
 #include <sys/types.h>

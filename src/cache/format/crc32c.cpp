@@ -1,4 +1,4 @@
-// SSE4.2 where the CPU has it, eight tables where not.
+// Uses SSE4.2 if the CPU supports it, otherwise eight lookup tables.
 #include "cache/format/crc32c.hpp"
 
 #include <array>

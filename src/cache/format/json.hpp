@@ -1,4 +1,4 @@
-// A strict JSON reader and writer (RFC 8259) with limits, for files nobody vouches for.
+// A strict JSON reader and writer (RFC 8259) with limits, for untrusted files.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ constexpr std::size_t checksum_bytes = 22;  // ,"crc32c":"01234567"} and a newli
 class Fields {
 public:
     Fields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-        if (json.get_if<Json::Object>() == nullptr) throw FormatError(where_ + " is no object");
+        if (json.get_if<Json::Object>() == nullptr) throw FormatError(where_ + " is not an object");
     }
 
     template <class T>
@@ -66,7 +66,7 @@ CacheStream parse_stream(const Json& json, const std::string& where) {
     stream.dtype = dtype_of_name(fields.text("dtype"), where);
     for (const Json& extent : fields.list("shape")) {
         const auto* number = extent.get_if<std::int64_t>();
-        if (number == nullptr) fields.fail("shape", "holds what is no size");
+        if (number == nullptr) fields.fail("shape", "must contain only sizes");
         stream.shape.push_back(*number);
     }
     stream.kind = fields.text("kind");
@@ -103,7 +103,7 @@ FileEntry parse_file(const Json& json, const std::string& where, std::uint32_t g
 
 /// The text without the checksum, which has been compared.
 std::string check_sum(std::string_view text, std::string_view path) {
-    if (text.size() < checksum_bytes) throw FormatError(std::string(path) + ": is no manifest");
+    if (text.size() < checksum_bytes) throw FormatError(std::string(path) + ": is not a manifest");
     const std::string_view body = text.substr(0, text.size() - checksum_bytes);
     // Compared as text: every bit of the file counts.
     if (text.substr(body.size()) != ",\"crc32c\":\"" + hex(crc32c(body)) + "\"}\n") {
@@ -169,9 +169,9 @@ std::vector<std::uint32_t> parse_blocks(std::string_view text, std::string_view 
         const char* digits = text.data() + i * 8;
         if (std::from_chars(digits, digits + 8, blocks[i], 16).ptr != digits + 8) blocks[i] = 0;
         if (text.substr(i * 8, 8) != hex(blocks[i]))
-            throw FormatError(std::string(what) + " holds what is no checksum");
+            throw FormatError(std::string(what) + " must contain only checksums");
     }
-    if (text.size() % 8 != 0) throw FormatError(std::string(what) + " holds what is no checksum");
+    if (text.size() % 8 != 0) throw FormatError(std::string(what) + " must contain only checksums");
     return blocks;
 }
 

@@ -1,4 +1,4 @@
-// manifest.json: which files are the cache, and what every byte of them must sum to.
+// manifest.json: the files of a cache and their checksums.
 #pragma once
 
 #include <cstdint>

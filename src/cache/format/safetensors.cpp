@@ -1,4 +1,4 @@
-// Reads headers that anybody may have written; writes our own.
+// Parses untrusted headers; writes the headers of new shards.
 #include "cache/format/safetensors.hpp"
 
 #include <algorithm>
@@ -24,11 +24,11 @@ constexpr std::array<std::string_view, 13> dtype_names = {"BOOL", "U8",  "U16", 
 
 std::vector<std::int64_t> numbers(const Json* json, std::string_view path, const std::string& what) {
     const auto* items = json == nullptr ? nullptr : json->get_if<Json::Array>();
-    if (items == nullptr) fail(path, what + " is no list");
+    if (items == nullptr) fail(path, what + " is not a list");
     std::vector<std::int64_t> result;
     for (const Json& item : *items) {
         const auto* number = item.get_if<std::int64_t>();
-        if (number == nullptr || *number < 0) fail(path, what + " holds what is no size");
+        if (number == nullptr || *number < 0) fail(path, what + " must contain only sizes");
         result.push_back(*number);
     }
     return result;
@@ -42,7 +42,8 @@ TensorEntry parse_entry(const Member& member, std::string_view path) {
     const auto* dtype_name = dtype == nullptr ? nullptr : dtype->get_if<std::string>();
     if (dtype_name == nullptr) fail(path, what + " has no dtype");
     const auto* found = std::find(dtype_names.begin(), dtype_names.end(), *dtype_name);
-    if (found == dtype_names.end()) fail(path, what + " has dtype " + json_text(*dtype_name) + ", which is not read");
+    if (found == dtype_names.end())
+        fail(path, what + " has dtype " + json_text(*dtype_name) + ", which is not supported");
     entry.dtype = static_cast<DType>(found - dtype_names.begin());
     entry.shape = numbers(member.value.find("shape"), path, "shape of " + what);
     if (entry.shape.size() > TensorView::max_rank) fail(path, what + " has more than 8 dimensions");
@@ -90,7 +91,7 @@ DType dtype_of_name(std::string_view wanted, std::string_view what) {
 ShardHeader parse_safetensors(std::string_view file, std::string_view path) {
     ShardHeader header;
     if (file.size() < 8)
-        throw FormatError(std::string(path) + ": has " + std::to_string(file.size()) + " bytes, no shard");
+        throw FormatError(std::string(path) + ": has " + std::to_string(file.size()) + " bytes, too few for a shard");
     std::uint64_t length = 0;
     std::memcpy(&length, file.data(), sizeof length);
     if (length > max_header_bytes || length > file.size() - 8) {
@@ -107,10 +108,10 @@ ShardHeader parse_safetensors(std::string_view file, std::string_view path) {
             continue;
         }
         const auto* texts = member.value.get_if<Json::Object>();
-        if (texts == nullptr) fail(path, "__metadata__ is no object");
+        if (texts == nullptr) fail(path, "__metadata__ is not an object");
         for (const Member& item : *texts) {
             const auto* text = item.value.get_if<std::string>();
-            if (text == nullptr) fail(path, "__metadata__ holds what is no text");
+            if (text == nullptr) fail(path, "__metadata__ must contain only strings");
             header.metadata.emplace_back(item.key, *text);
         }
     }
