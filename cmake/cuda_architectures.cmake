@@ -1,11 +1,6 @@
-<<<<<<< HEAD
-# Which GPUs to compile for: ROBOCACHE_ALL_ARCHITECTURES of a release, and those of this machine.
-# `-real` is machine code alone; the last one also carries PTX, which newer GPUs compile when it is loaded.
-cmake_policy(SET CMP0057 NEW)  # IN_LIST, also where a test runs this file by itself
-=======
 # GPU architectures to compile for: ROBOCACHE_ALL_ARCHITECTURES for a release, and those of this machine.
 # `-real` is machine code only; the last entry includes PTX, which the driver compiles for newer GPUs at load time.
->>>>>>> w/english
+cmake_policy(SET CMP0057 NEW)  # IN_LIST; set here because a test runs this file alone
 set(ROBOCACHE_ALL_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
 set(ROBOCACHE_OLDEST_ARCHITECTURE 80)
 set(ROBOCACHE_DEFAULT_ARCHITECTURE 90)

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-// TensorView, DType, Device, CudaQueue and Workspace: the vocabulary every operation speaks.
-=======
-// TensorView, DType, Device and Stream: the common types of all operations.
->>>>>>> w/english
+// TensorView, DType, Device, CudaQueue and Workspace: the common types of all operations.
 #pragma once
 
 #include <array>
@@ -38,17 +34,13 @@ struct CudaQueue {
     void* handle = nullptr;
 };
 
-<<<<<<< HEAD
 /// Scratch memory of the caller for one run of a plan: on the plan's device, aligned to 16 bytes, contents irrelevant.
 struct Workspace {
     void* data = nullptr;
     std::int64_t size_bytes = 0;
 };
 
-/// A strided array somebody else owns, shaped like a DLPack tensor. Strides count elements and may be 0 or negative.
-=======
 /// A non-owning view of a strided array, like a DLPack tensor. Strides count elements and may be 0 or negative.
->>>>>>> w/english
 struct TensorView {
     static constexpr int max_rank = 8;
     using Extents = std::array<std::int64_t, max_rank>;
