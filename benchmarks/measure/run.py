@@ -135,7 +135,7 @@ def run_benchmark(
 
 def start(record: Record, args: argparse.Namespace, device: str, tiny: bool) -> Run:
     begin = time.perf_counter()
-    effort = Effort(samples_of(args), args.quick, getattr(args, "foreign", True))
+    effort = Effort(3 if tiny else samples_of(args), args.quick, getattr(args, "foreign", True))
     compiler = Compiler(args.compile)
     tbps = measure_limits(record, device, tiny, effort.samples)
     if compiler.missing:

@@ -95,7 +95,7 @@ def test_every_rival_was_compared_with_ours_and_agreed_on_every_input(result):
 
 def test_a_case_keeps_its_samples_and_they_give_its_median_ratio_and_floor(result):
     for case in result["cases"]:
-        assert len(case["samples_us"]["ours"]) == 7
+        assert len(case["samples_us"]["ours"]) == 3
         ours = np.median(case["samples_us"]["ours"])
         assert case["median_us"]["ours"] == pytest.approx(ours, rel=1e-3)
         assert case["floor_us"] == pytest.approx(case["size_bytes"] / result["copy"]["tbps"] / 1e6)
@@ -110,7 +110,7 @@ def test_every_input_is_also_timed_after_a_matmul_in_a_graph_and_eagerly(result)
         assert case["matmul_us"].keys() == {"graph", "eager"}
         for way, key in (("graph", "after_us"), ("eager", "after_eager_us")):
             samples = case["after_samples_us"][way]
-            assert len(samples["ours"]) == len(samples["matmul"]) == 7
+            assert len(samples["ours"]) == len(samples["matmul"]) == 3
             assert case[key]["ours"] == pytest.approx(np.median(samples["ours"]), abs=1e-3)
     assert "after_us" not in result["sweep"][0]
 
