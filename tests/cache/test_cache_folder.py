@@ -339,7 +339,7 @@ int fsync(int file) {
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     calvin = write_calvin(tmp_path / "calvin")
     code = {
-        "ingest": f"import sys; from robocache import _cli; sys.exit(_cli.main(['ingest', {str(calvin)!r}, 'cache']))",
+        "ingest": f"from robocache.cli.main import main; exit(main(['ingest', {str(calvin)!r}, 'cache']))",
         "export": "from pathlib import Path; from robocache.convert.new_folder import new_folder\n"
         "with new_folder(Path('cache'), 'export') as folder: (folder / 'x').write_text('x')",
     }[call]
