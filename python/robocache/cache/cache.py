@@ -203,7 +203,10 @@ class Cache:
 def _reopened(path: Path, generation: int, identity: str) -> Cache:
     cache = Cache(path)
     if (cache.generation, cache._identity()) != (generation, identity):
-        raise _core.FormatError(f"{path}: generation {generation} was replaced by generation {cache.generation}")
+        raise _core.FormatError(
+            f"{path}: the cache of generation {generation} is gone; another one, of generation {cache.generation}, "
+            "was written in its place"
+        )
     return cache
 
 

@@ -31,7 +31,7 @@ def test_a_copy_of_a_loader_of_a_path_reads_the_same_version_or_is_an_error(tmp_
     data = pickle.dumps(Loader(str(tmp_path / "c"), 4, STATE))
     assert len(pickle.loads(data)) > 1
     make_cache(tmp_path / "c", seed=1)
-    with pytest.raises(FormatError, match="generation 1 was replaced by generation 2"):
+    with pytest.raises(FormatError, match="generation 1 is gone; another one, of generation 2"):
         pickle.loads(data)
 
 
