@@ -33,7 +33,7 @@ def test_a_cache_travels_to_another_process_as_the_version_it_is(tmp_path):
     cache = robocache.ingest(MadeSource(), tmp_path / "cache")
     assert digest(copy.deepcopy(cache)) == digest(cache)
     robocache.ingest(MadeSource(seed=1), tmp_path / "cache")
-    with pytest.raises(robocache.FormatError, match=r"generation 1 was replaced by generation 2"):
+    with pytest.raises(robocache.FormatError, match=r"generation 1 is gone; another one, of generation 2"):
         copy.deepcopy(cache)
 
 

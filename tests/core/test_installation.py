@@ -96,7 +96,7 @@ def test_the_self_test_says_where_no_library_sees_the_gpu(monkeypatch):
         monkeypatch.setitem(sys.modules, library, None)  # importing it is an ImportError
     assert install.self_test() == {
         "cpu": "ok",
-        "cuda": "not tested: no PyTorch, CuPy or JAX that sees the GPU is installed",
+        "cuda": "not tested: no PyTorch, CuPy or JAX with GPU support is installed",
         "torch": "not available",
     }
 

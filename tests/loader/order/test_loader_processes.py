@@ -148,5 +148,5 @@ def test_a_copy_of_a_cache_that_was_replaced_is_an_error(tmp_path):
     loader = Loader(make_cache(tmp_path / "c"), 4, STATE)
     data = pickle.dumps(loader)
     make_cache(tmp_path / "c", seed=1)
-    with pytest.raises(FormatError, match="generation 1 is gone; there is 2 now"):
+    with pytest.raises(FormatError, match="generation 1 is gone; another one, of generation 2"):
         pickle.loads(data)

@@ -68,7 +68,7 @@ def test_a_dataset_that_lacks_what_an_option_gives_is_an_error_of_both_kinds(nam
     folder = reading.Folder(tmp_path, image)
     if name == "rlds":
         folder.change(found.edited("dataset_info.json", "name", to="unknown")(image))
-    with pytest.raises(robocache.FormatError, match=f"open: {option} must be") as raised:
+    with pytest.raises(robocache.FormatError, match=f"open: {option} is required") as raised:
         robocache.open(folder.path)
     assert isinstance(raised.value, ValueError)
 
