@@ -48,8 +48,9 @@ private:
     PendingBatch batch_;  // waits before the tensors are let go
 };
 
-/// Tensors for the index of the next batches: rows of one allocation. Making three tensors for each batch would cost
-/// more than computing them.
+/// Tensors for the index of batches, three for each. On a GPU they are rows of one allocation for several batches,
+/// since making tensors costs more than computing them. Not on the CPU: there a caller who sends one of them to another
+/// process moves the memory of all, at any moment, from another thread.
 class IndexTensors {
 public:
     IndexTensors() = default;
@@ -60,16 +61,15 @@ public:
     /// Three tensors (batch_size,) appended to `made`, and views of them. `single`: an allocation for this batch alone,
     /// for work that is captured in a graph.
     BatchIndex take(TensorReader& reader, Device device, std::int64_t batch_size, bool single, nb::list& made) {
-        is_moved_ = is_moved_ || !is_in_place(reader);
-        if (single || is_moved_ || is_capturing(device, reader.stream())) {
+        if (device.type != DeviceType::cuda) return make(reader, batch_size, made);
+        if (single || is_capturing(device, reader.stream())) {
             IndexTensors own(like_);
             own.allocate(reader, device, batch_size, 1);
             return own.next(made);
         }
-        const bool fits = batch_size == batch_size_ && reader.stream().handle == stream_.handle;
+        const bool fits = batch_size == batch_size_ && reader.stream().handle == queue_.handle;
         if (!fits || next_ == num_batches_) {
             const std::int64_t bytes = 3 * batch_size * static_cast<std::int64_t>(sizeof(std::int64_t));
-            const std::int64_t max_bytes = device.type == DeviceType::cuda ? max_bytes_cuda : max_bytes_cpu;
             allocate(reader, device, batch_size,
                      std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
         }
@@ -89,16 +89,24 @@ public:
 
 private:
     static constexpr std::int64_t max_batches = 16;
-    static constexpr std::int64_t max_bytes_cuda = 1 << 20;  // kept alive by a caller who keeps one index
-    static constexpr std::int64_t max_bytes_cpu = 1 << 16;   // and sent with it to another process
+    static constexpr std::int64_t max_bytes = 1 << 20;  // kept alive by a caller who keeps one index
 
-    /// Whether the next tensor is where it was made. Its storage belongs to the callers who have earlier rows of it:
-    /// sharing it with another process or resizing it moves all rows.
-    [[nodiscard]] bool is_in_place(TensorReader& reader) const {
-        if (next_ == num_batches_) return true;
-        const auto i = static_cast<std::size_t>(3 * next_);
-        const TensorView now = reader.read(tensors_[i], {op, "index"}, Access::write);
-        return now.data == static_cast<const std::int64_t*>(all_.data) + 3 * next_ * batch_size_;
+    /// On the CPU: three allocations. `tensors_` is one of the right size, which the others are made like.
+    BatchIndex make(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
+        static const nb::handle empty_like = nb::object(nb::module_::import_("torch").attr("empty_like")).release();
+        if (batch_size != batch_size_) {
+            TensorView view(static_cast<const void*>(nullptr), DType::i64, {batch_size}, Device{});
+            tensors_ = new_tensor(like_, DType::i64, view, reader, false);
+            batch_size_ = batch_size;
+        }
+        const auto one = [&] {
+            const nb::object tensor = empty_like(tensors_);
+            made.append(tensor);
+            return reader.read(tensor, {op, "index"}, Access::write);
+        };
+        const TensorView source = one();
+        const TensorView episode = one();
+        return {source, episode, one()};
     }
 
     void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
@@ -107,7 +115,7 @@ private:
         tensors_ = new_tensor(like_, DType::i64, all_, reader, false).attr("unbind")(0);
         batch_size_ = batch_size;
         num_batches_ = num_batches;
-        stream_ = reader.stream();
+        queue_ = reader.stream();
     }
 
     BatchIndex next(nb::list& made) {
@@ -125,11 +133,10 @@ private:
     nb::object like_;  // an empty tensor; invalid where batches have no index
     nb::object tensors_;
     TensorView all_;
-    CudaQueue stream_;
+    CudaQueue queue_;
     std::int64_t batch_size_ = -1;
     std::int64_t num_batches_ = 0;
     std::int64_t next_ = 0;
-    bool is_moved_ = false;
 };
 
 /// What a batch is written into.
