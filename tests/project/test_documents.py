@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from paths import ROOT
+from robocache import sources
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -76,3 +77,13 @@ def test_every_fuzz_target_ran_for_an_hour_and_found_nothing():
     for target in record["targets"].values():
         assert target["seconds"] >= 3600
         assert target["executions"] > 100_000
+
+
+def test_the_adapter_of_every_format_was_fuzzed_for_an_hour_without_a_finding():
+    record = json.loads((tables.RESULTS / "fuzz_adapters_hour.json").read_text())
+    assert record.keys() == sources.FORMATS.keys()
+    for adapter, target in record.items():
+        assert target["findings"] == {}, adapter
+        assert target["seconds"] >= 3600
+        assert target["executions"] > 5_000
+        assert len(target["commit"]) == 40
