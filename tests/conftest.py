@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import tempfile
 
 import paths  # noqa: F401  before modules of tests are imported
@@ -14,6 +15,9 @@ import pytest
 import robocache
 from arrays import BACKENDS, GPU_KINDS, KINDS, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
 from shards import shard, shared_module
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start background jobs; programs of tests inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.configuration.set_hypothesis_home_dir(pathlib.Path(tempfile.gettempdir(), "robocache-hypothesis"))
 hypothesis.settings.register_profile(
