@@ -27,7 +27,7 @@ MAX_SPAN_NS = 1 << 62
 
 
 def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Method:
-    """How ``align`` reads the stream: as given, else as the stream says."""
+    """How ``align`` reads the stream: as given, else by the method of the stream."""
     if given is not None and spec.kind in ("image", "depth") and given not in FRAMES:
         raise ValueError(
             f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, because images are never interpolated, "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 Array = Any
-"""A NumPy, torch, JAX or CuPy array (anything that speaks DLPack)."""
+"""A NumPy, torch, JAX or CuPy array (anything that supports DLPack)."""
 
 Method = str | Sequence[tuple[int, int, str]] | None
 Outside = str | tuple[str, str]

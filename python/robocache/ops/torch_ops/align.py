@@ -173,7 +173,7 @@ def align_fake(
     floats: list[float],
     spec: str,
 ) -> list[Tensor]:
-    """The outputs without their data; sizes may be symbolic. The contract speaks when the operator runs."""
+    """The outputs without their data; sizes may be symbolic. Validation happens when the operator runs."""
     call = call_of(spec, integers, floats)
     tensors = tensors_of(call, values, others)
     num_rows, num_targets = query_shape(tensors)

@@ -55,7 +55,7 @@ class Call(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The streams a backward pass asks for, and the shapes and dtypes of their values."""
+    """The streams whose gradients a backward pass needs, and the shapes and dtypes of their values."""
 
     streams: Sequence[int]
     shapes: Sequence[Sequence[Any]]
@@ -206,7 +206,7 @@ def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Te
 
 
 def gradients_of(ctx: Any, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> tuple[Asked, list[Tensor]]:
-    """Which streams a backward pass asks for, and the gradients of their outputs."""
+    """Which gradients a backward pass needs, and the gradients of their outputs."""
     if ctx.call.wants.fused:
         grads = columns_of(grads[0], [shape[-1] for shape in ctx.shapes])
     found = {i: g for i, (g, n) in enumerate(zip(grads, needs, strict=False)) if n and g is not None}

@@ -231,7 +231,7 @@ def voxelize_fake(
     shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, dtype: str | None, info: bool,
     refusal: str | None,
 ) -> list[Tensor]:  # fmt: skip
-    """The outputs without their data; sizes may be symbolic. The contract speaks when the operator runs."""
+    """The outputs without their data; sizes may be symbolic. Validation happens when the operator runs."""
     batch = [] if offsets is None else [offsets.shape[0] - 1]
     return empty_dense(points.device, batch, shape, features, mode, dtype, info)
 

@@ -16,7 +16,7 @@ MAX_RANK = 8
 
 
 def need(package: str, extra: str) -> Any:
-    """The optional package, or an ImportError that says how to get it."""
+    """The optional package, or an ImportError that names the extra to install."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

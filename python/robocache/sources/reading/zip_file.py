@@ -72,7 +72,7 @@ def _check_members(file: IO[bytes], archive: zipfile.ZipFile, where: str, budget
 
 
 def _num_members(file: IO[bytes]) -> int | None:
-    """What the end of the file says; None where it does not."""
+    """The number of members in the end record; None without one."""
     size = file.seek(0, 2)
     file.seek(max(0, size - END.size - MAX_COMMENT_BYTES - 20))
     tail = file.read()
