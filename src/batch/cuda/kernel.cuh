@@ -4,6 +4,7 @@
 #pragma once
 
 #include "batch/cuda/move.cuh"
+#include "batch/cuda/samples.cuh"
 
 namespace robocache::loader_detail {
 
@@ -181,6 +182,7 @@ __global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) vo
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.steps.step != nullptr) wait_for_earlier_work();
+    if (write_index(table)) return;
     const DeviceColumn& column = column_of_block(table);
     const std::uint32_t lane = threadIdx.x % align_detail::warp_size;
     const std::uint32_t warp = column.by_warps ? threadIdx.x / align_detail::warp_size : 0;

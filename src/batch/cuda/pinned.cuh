@@ -133,6 +133,7 @@ __global__ __launch_bounds__(batch_threads) void robocache_read_pinned(const __g
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.steps.step != nullptr) wait_for_earlier_work();
+    if (write_index(table)) return;
     const DeviceColumn& column = column_of_block(table);
     const Task task = task_of(column, table.count, blockIdx.x - column.first_block);
     find_sorted(table, column, task, sorted);

@@ -5,7 +5,6 @@
 
 #include "batch/cuda/pinned.cuh"
 #include "batch/cuda/reader.cuh"
-#include "batch/cuda/samples.cuh"
 #include "batch/cuda/windows.cuh"
 #include "core/cuda/check.hpp"
 
@@ -47,6 +46,14 @@ bool has_wide_windows(const DeviceColumn& column) {
            bytes <= most_window_bytes;
 }
 
+/// Blocks after those of the columns, that write the index where it is asked for: how many there are in all.
+std::int64_t add_index_blocks(BatchTable& table, std::int64_t blocks, std::int64_t threads) {
+    table.first_index_block = static_cast<std::uint32_t>(blocks);
+    if (table.index.source != nullptr) blocks += (table.count + threads - 1) / threads;
+    if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
+    return blocks;
+}
+
 /// Launches a kernel that copies windows.
 void read_windows(void (*kernel)(BatchTable), BatchTable& table, cudaStream_t stream) {
     std::int64_t blocks = 0;
@@ -66,6 +73,7 @@ void read_windows(void (*kernel)(BatchTable), BatchTable& table, cudaStream_t st
         column.by_items = Divisor(column.num_items);
         shared_bytes = std::max(shared_bytes, samples * window_bytes(column));
     }
+    blocks = add_index_blocks(table, blocks, window_threads);
     launch_overlapped(kernel, static_cast<unsigned>(blocks), window_threads, static_cast<std::size_t>(shared_bytes),
                       stream, table, "BatchReader: launching robocache_copy_windows");
 }
@@ -175,6 +183,10 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     table.first_position = call.first_position;
     table.count = call.count;
     table.steps = call.steps;
+    if (begin == 0) {
+        table.index = call.index;
+        table.index.names = names_;
+    }
     table.num_columns = static_cast<std::int32_t>(end - begin);
     const auto all = [&](DType dtype) {
         return std::all_of(table.columns, table.columns + table.num_columns, [&](const DeviceColumn& column) {
@@ -209,6 +221,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         blocks += column.by_warps ? (column.num_tasks + team_warps - 1) / team_warps : column.num_tasks;
         if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     }
+    blocks = add_index_blocks(table, blocks, batch_threads);
     const auto kernel = sorted    ? robocache_read_pinned
                         : is_f32  ? robocache_read_batch<ItemsOf<float>>
                         : is_bf16 ? robocache_read_batch<ItemsOf<BFloat16>>
@@ -216,15 +229,6 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     launch_overlapped(
         kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
         sorted ? "BatchReader: launching robocache_read_pinned" : "BatchReader: launching robocache_read_batch");
-}
-
-void CudaBatch::read_index(const BatchCall& call, CudaQueue stream) const {
-    SampleIndex job{table_, tables_, call.order, call.steps, call.index, call.first_position, call.count};
-    job.index.names = names_;
-    const std::int64_t blocks = (call.count + index_samples_threads - 1) / index_samples_threads;
-    if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
-    launch_overlapped(robocache_index_samples, static_cast<unsigned>(blocks), index_samples_threads, 0,
-                      static_cast<cudaStream_t>(stream.handle), job, "BatchReader: launching robocache_index_samples");
 }
 
 }  // namespace robocache::loader_detail

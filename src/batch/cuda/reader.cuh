@@ -51,7 +51,6 @@ public:
         for (std::size_t c = 0; c < columns_.size(); c += max_batch_columns) {
             read_columns(plan, call, c, std::min(c + max_batch_columns, columns_.size()), stream);
         }
-        if (call.index.source != nullptr) read_index(call, stream);
     }
 
 private:
@@ -62,7 +61,6 @@ private:
 
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       CudaQueue stream) const;
-    void read_index(const BatchCall& call, CudaQueue stream) const;
     DeviceColumn bound(const ColumnPlan& plan, std::size_t c, const BatchCall& call) const;
 
     std::unique_ptr<Buffer> memory_;

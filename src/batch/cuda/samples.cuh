@@ -1,38 +1,27 @@
-// The kernel that writes the index of a batch: one thread for each sample.
+// The index of a batch: which episode each sample is of, and its moment. Blocks after those of the columns write it.
 #pragma once
 
+#include "batch/cuda/table.cuh"
 #include "batch/order.hpp"
 #include "core/cuda/overlap.cuh"
 
 namespace robocache::loader_detail {
 
-struct SampleIndex {
-    TablePlan table;          // where there is one
-    const TablePlan* tables;  // where there are more
-    OrderPlan order;
-    StepPlan steps;
-    IndexPlan index;
-    std::uint64_t first_position;
-    std::int64_t count;
-};
-
-constexpr int index_samples_threads = 128;
-
-__global__ void __launch_bounds__(index_samples_threads)
-    robocache_index_samples(const __grid_constant__ SampleIndex job) {
-    allow_next_kernel();
-    // A step is somebody's earlier work; everything else that is read here was there before the reader.
-    if (job.steps.step != nullptr) wait_for_earlier_work();
-    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * index_samples_threads + threadIdx.x;
+/// True where this block is one of those: it has written the index of a sample with each of its threads.
+__device__ inline bool write_index(const BatchTable& table) {
+    if (blockIdx.x < table.first_index_block) return false;
+    const std::int64_t i =
+        static_cast<std::int64_t>(blockIdx.x - table.first_index_block) * blockDim.x + threadIdx.x;
     Anchor found{};
-    if (i < job.count) {
-        std::uint64_t position = job.first_position + static_cast<std::uint64_t>(i);
-        OrderPlan order = job.order;
-        job.steps.apply(order, position);
-        found = anchor_of_position(order.num_tables == 1 ? &job.table : job.tables, order, position);
+    if (i < table.count) {
+        std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
+        OrderPlan order = table.order;
+        table.steps.apply(order, position);
+        found = anchor_of_position(order.num_tables == 1 ? &table.table : table.tables, order, position);
     }
-    wait_for_earlier_work();
-    if (i < job.count) job.index.write(i, found);
+    if (table.steps.step == nullptr) wait_for_earlier_work();
+    if (i < table.count) table.index.write(i, found);
+    return true;
 }
 
 }  // namespace robocache::loader_detail

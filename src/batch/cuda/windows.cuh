@@ -143,6 +143,7 @@ __global__ __launch_bounds__(window_threads,
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
     if (table.steps.step != nullptr) wait_for_earlier_work();
+    if (write_index(table)) return;
     const std::uint32_t lane = threadIdx.x;
     const Arrivals arrivals(barrier);
     if (lane == 0) arrivals.begin();
