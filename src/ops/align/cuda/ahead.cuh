@@ -11,44 +11,64 @@
 
 namespace robocache::align_detail {
 
-/// The times around a row that was found ahead, and the target, as they are after the wait.
+/// Two rows of an episode, in few registers.
+struct AheadPair {
+    std::int32_t left;
+    std::int32_t right;
+};
+
+/// The times around the rows that were found ahead, and the target, as they are after the wait.
 template <class Time>
 struct TimesAgain {
-    Time before;
-    Time after;
-    Time beyond;
+    Time before;  // of the left row
+    Time next;    // of the one after it
+    Time after;   // of the right row
+    Time beyond;  // of the one after that
     Time target;
     bool has_beyond;
 
-    /// All on their way at once. The episode has row + 1.
+    /// All on their way at once. The episode has both rows, and left is before right.
     __device__ __forceinline__ TimesAgain(const RowsStream<Time>& s, const DeviceQuery& q, const RowsTile& tile,
-                                          const RowsEpisode<Time>& episode, std::int32_t row, std::int64_t j) {
-        has_beyond = row + 2 < episode.count;
-        before = load_again(episode.times + row);
-        after = load_again(episode.times + row + 1);
-        beyond = load_again(episode.times + row + (has_beyond ? 2 : 1));
+                                          const RowsEpisode<Time>& episode, const AheadPair& rows, std::int64_t j) {
+        has_beyond = rows.right + 1 < episode.count;
+        before = load_again(episode.times + rows.left);
+        next = load_again(episode.times + rows.left + 1);
+        after = load_again(episode.times + rows.right);
+        beyond = load_again(episode.times + rows.right + (has_beyond ? 1 : 0));
         const Time* targets = static_cast<const Time*>(q.times) + tile.row * q.time_row_stride;
         target = add_time(load_again(targets + j), s.latency);
     }
 
-    /// The row is the left neighbor, and the next one the right one, as in find_in.
+    /// The rows are the neighbors, as in find_in: rows between them have the time of the right one.
     __device__ __forceinline__ bool agree() const {
-        return before <= target && target < after && (!has_beyond || beyond != after);
+        return before <= target && target < next && next == after && (!has_beyond || beyond != after);
     }
 
-    __device__ __forceinline__ Sample sample(const Rules& rules, std::int32_t row) const {
-        return sample_inside<float>(target, {row, row + 1, before == target}, before, after, Method::linear, rules);
+    __device__ __forceinline__ Sample sample(const Rules& rules, const AheadPair& rows) const {
+        return sample_inside<float>(target, {rows.left, rows.right, before == target}, before, after, Method::linear,
+                                    rules);
     }
 };
 
-/// The sample of a target, given the row that was found ahead.
+/// The rows found ahead, inside an episode of two rows or more: it may be another one after the wait.
+template <class Time>
+__device__ __forceinline__ AheadPair rows_inside(const AheadPair& rows, const RowsEpisode<Time>& episode) {
+    const auto last = static_cast<std::int32_t>(episode.count) - 1;
+    const std::int32_t left = rows.left < last - 1 ? rows.left : last - 1;
+    const std::int32_t right = rows.right < last ? rows.right : last;
+    return {left, right > left ? right : left + 1};
+}
+
+/// The sample of a target, given the rows that were found ahead.
 template <class Time>
 __device__ __forceinline__ Sample sample_again(const RowsStream<Time>& s, const DeviceQuery& q, const RowsTile& tile,
-                                               const RowsEpisode<Time>& episode, std::int32_t row, std::int64_t j) {
+                                               const RowsEpisode<Time>& episode, const AheadPair& ahead,
+                                               std::int64_t j) {
     if (episode.count == 0) return {{0, 0}, 0.0, Kind::zero, false};
-    if (row + 1 < episode.count) {
-        const TimesAgain<Time> again(s, q, tile, episode, row, j);
-        if (again.agree()) return again.sample(s.rules, row);
+    if (episode.count >= 2) {
+        const AheadPair rows = rows_inside(ahead, episode);
+        const TimesAgain<Time> again(s, q, tile, episode, rows, j);
+        if (again.agree()) return again.sample(s.rules, rows);
         return find_far<float>(s, episode.times, episode.count, again.target).sample;
     }
     const Time* targets = static_cast<const Time*>(q.times) + tile.row * q.time_row_stride;
@@ -67,13 +87,13 @@ struct AheadResult {
 /// as in sample_outside: a warp that leaves for code that no other one needs waits for that code to arrive.
 template <class Time>
 __device__ __forceinline__ AheadResult result_again(const RowsStream<Time>& s, const TimesAgain<Time>& again,
-                                                    std::int32_t row, bool& valid) {
+                                                    const AheadPair& rows, bool& valid) {
     if (again.agree()) {
-        const Sample sample = again.sample(s.rules, row);
+        const Sample sample = again.sample(s.rules, rows);
         valid = sample.valid;
         return {static_cast<float>(sample.weight), sample.kind == Kind::blend ? AheadKind::blend : AheadKind::left};
     }
-    const bool before = row == 0 && again.target < again.before && again.before != again.after;
+    const bool before = rows.left == 0 && again.target < again.before && again.before != again.next;
     const bool after = !again.has_beyond && again.after <= again.target;
     if (!before && !after) return {0.0F, AheadKind::other};
     const Gap<Time> away = before ? distance(again.target, again.before) : distance(again.after, again.target);
@@ -137,23 +157,22 @@ __device__ __forceinline__ void write_valid(const RowsStream<Time>& s, std::int6
 /// which weights; where they are not all, nothing is written.
 template <class Element, class Time>
 __device__ __forceinline__ bool write_ahead(const RowsStream<Time>& s, const DeviceQuery& q, const RowsTile& tile,
-                                            const RowsEpisode<Time>& episode, std::int32_t ahead,
+                                            const RowsEpisode<Time>& episode, const AheadPair& ahead,
                                             AheadScratch<Time>& scratch) {
     const int lane = threadIdx.x % warp_size;
     const bool active = lane < tile.count;
-    const auto last = static_cast<std::int32_t>(episode.count) - 2;
-    const std::int32_t row = ahead < last ? ahead : last;
+    const AheadPair rows = rows_inside(ahead, episode);
     const std::int64_t j = tile.first_target + (active ? lane : 0);
-    const TimesAgain<Time> again(s, q, tile, episode, row, j);
+    const TimesAgain<Time> again(s, q, tile, episode, rows, j);
     PlacedRow& placed = scratch.placed[lane];
-    placed.a = episode.values + row * s.value_row_stride;
-    placed.b = placed.a + s.value_row_stride;
+    placed.a = episode.values + rows.left * s.value_row_stride;
+    placed.b = episode.values + rows.right * s.value_row_stride;
     __syncwarp();
     const std::uint32_t total = static_cast<std::uint32_t>(tile.count) * s.num_words;
     WordsAhead<Element> words;
     words.load(s, scratch.placed, lane, total);
     bool valid = false;
-    const AheadResult result = result_again(s, again, row, valid);
+    const AheadResult result = result_again(s, again, rows, valid);
     if (!__all_sync(0xffffffffU, !active || result.kind != AheadKind::other)) return false;
     scratch.results[lane] = result;
     if (active) write_valid(s, tile.row, j, valid);
@@ -187,11 +206,12 @@ __global__ __launch_bounds__(block_threads, blocks_per_multiprocessor(Shape::wid
     const RowsTile tile = rows_tile<Shape::wide, Asks::plain>(table, has_tile ? number : 0);
     const RowsStream<Time>& s = table.streams[tile.stream];
     allow_next_kernel();
-    std::int32_t ahead = 0;
+    AheadPair ahead{0, 1};
     if (has_tile) {
         const RowsEpisode<Time> episode = plain_episode<true>(s, tile.row);
-        ahead = static_cast<std::int32_t>(look_ahead(s, q, tile, episode, lane, scratch.window));
-        if (table.prefetches_rows) prefetch_tile(s, tile, episode, ahead, lane);
+        const RowsAhead rows = look_ahead(s, q, tile, episode, lane, scratch.window);
+        ahead = {static_cast<std::int32_t>(rows.left), static_cast<std::int32_t>(rows.right)};
+        if (table.prefetches_rows) prefetch_tile(s, tile, episode, rows.left, lane);
     }
     wait_for_earlier_work();
     if (!has_tile) return;

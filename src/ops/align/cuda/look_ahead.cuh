@@ -56,6 +56,13 @@ struct SparseSpan {
     std::int32_t stride;
 };
 
+/// The rows around a target, as they were found before the wait: the last one at or before it, and the last one that
+/// has the next later time. left below 0: not found.
+struct RowsAhead {
+    std::int64_t left;
+    std::int64_t right;
+};
+
 /// Where a time would be among evenly spaced ones.
 template <class Time>
 __device__ __forceinline__ std::int64_t even_row(Time first, Time last, std::int64_t count, Time t) {
@@ -66,13 +73,34 @@ __device__ __forceinline__ std::int64_t even_row(Time first, Time last, std::int
     return row < 0 ? 0 : (row > count - 1 ? count - 1 : row);
 }
 
+/// The row of one half of a warp among `count` rows: the last probe at or before `end`, or (last_half) the first one
+/// after it. Each round cuts the rows that are left into sixteen parts, until they are at most `enough`.
+template <class Time>
+__device__ __forceinline__ std::int64_t bracket_early(const RowsEpisode<Time>& episode, Time end, int lane,
+                                                      std::int64_t enough) {
+    constexpr int half = warp_size / 2;
+    const bool last_half = lane >= half;
+    std::int64_t low = 0;
+    std::int64_t high = episode.count - 1;
+    while (__any_sync(0xffffffffU, high - low > enough)) {
+        const std::int64_t step = (high - low + half - 1) / half;
+        const std::int64_t row = low + (lane % half) * step;
+        const bool before = row <= high && load_early(episode.times + row) <= end;
+        const unsigned all = __ballot_sync(0xffffffffU, before);
+        const int parts = __popc(last_half ? all >> half : all & 0xffffU);
+        const std::int64_t begin = low + (parts > 0 ? parts - 1 : 0) * step;
+        high = parts > 0 && begin + step < high ? begin + step : (parts > 0 ? high : low);
+        low = begin;
+    }
+    return last_half ? high : low;
+}
+
 /// For an episode with too many rows for a window: four times where the target of each lane would be if they were
-/// even, and 16 around each end of the tile, in one wait. `left` is set where the first ones say it, else -1. Returns
-/// the rows that the others leave.
+/// even, and 16 around each end of the tile, in one wait. `rows` is set where the first ones show it. Returns the rows
+/// that the others leave; where the times are so uneven that these missed an end of the tile, it is searched for.
 template <class Time>
 __device__ __forceinline__ SparseSpan probe_early(const RowsStream<Time>& s, const RowsTile& tile,
-                                                  const RowsEpisode<Time>& episode, Time t, int lane,
-                                                  std::int64_t& left) {
+                                                  const RowsEpisode<Time>& episode, Time t, int lane, RowsAhead& rows) {
     constexpr int half = warp_size / 2;
     constexpr int near = 4;
     const std::int64_t count = episode.count;
@@ -91,19 +119,26 @@ __device__ __forceinline__ SparseSpan probe_early(const RowsStream<Time>& s, con
 #pragma unroll
     for (int i = 0; i < near; ++i) x[i] = load_early(episode.times + begin + i);
     const bool before = load_early(episode.times + probe) <= end;
-    left = -1;
 #pragma unroll
     for (int i = 0; i + 1 < near; ++i) {
-        if (x[i] <= t && t < x[i + 1]) left = begin + i;
+        if (x[i] <= t && t < x[i + 1]) rows = {begin + i, begin + i + 1};
+        if (x[i] == x[i + 1] && rows.right == begin + i) ++rows.right;
     }
+    if (rows.right == begin + near - 1 && rows.right < count - 1) rows = {-1, -1};  // its time may repeat
     const unsigned low_side = __ballot_sync(0xffffffffU, before) & 0xffffU;
     const unsigned high_side = __ballot_sync(0xffffffffU, !before) >> half;
-    const std::int64_t low = __shfl_sync(0xffffffffU, probe, low_side == 0 ? 0 : 31 - __clz(low_side));
-    const std::int64_t high = __shfl_sync(0xffffffffU, probe, high_side == 0 ? 31 : half + __ffs(high_side) - 1);
-    const std::int64_t rows = high > low ? high - low + 1 : 2;
+    std::int64_t low = __shfl_sync(0xffffffffU, probe, low_side == 0 ? 0 : 31 - __clz(low_side));
+    std::int64_t high = __shfl_sync(0xffffffffU, probe, high_side == 0 ? 31 : half + __ffs(high_side) - 1);
+    const bool misses = (low_side == 0 && low > 0) || (high_side == 0 && high < count - 1);
+    if (misses && !__all_sync(0xffffffffU, rows.left >= 0)) {
+        const std::int64_t found = bracket_early(episode, end, lane, pitch);
+        low = __shfl_sync(0xffffffffU, found, 0);
+        high = __shfl_sync(0xffffffffU, found, half);
+    }
+    const std::int64_t num_rows = high > low ? high - low + 1 : 2;
     std::int32_t stride = 1;
-    while (rows > static_cast<std::int64_t>(stride) * staged_times) stride *= 2;
-    return {low, static_cast<std::int32_t>((rows + stride - 1) / stride), stride};
+    while (num_rows > static_cast<std::int64_t>(stride) * staged_times) stride *= 2;
+    return {low, static_cast<std::int32_t>((num_rows + stride - 1) / stride), stride};
 }
 
 /// Brings times into shared memory; what is beyond them there is later than every target.
@@ -126,16 +161,21 @@ __device__ __forceinline__ void stage_early(const RowsEpisode<Time>& episode, co
     __syncwarp();
 }
 
-/// The last row of a window that is not after t, or its first; between the rows of a sparse one in global memory.
+/// The left row is the last one of a window that is not after t, or its first; between the rows of a sparse one it is
+/// searched for in global memory.
 template <class Time>
-__device__ __forceinline__ std::int64_t left_early(const RowsEpisode<Time>& episode, const SparseSpan& span,
-                                                   const Time* window, Time t) {
+__device__ __forceinline__ RowsAhead rows_early(const RowsEpisode<Time>& episode, const SparseSpan& span,
+                                                const Time* window, Time t) {
     std::int32_t low = 0;
 #pragma unroll
     for (std::int32_t step = staged_times / 2; step > 0; step /= 2) {
         if (window[low + step] <= t) low += step;
     }
     std::int64_t left = span.begin + static_cast<std::int64_t>(low) * span.stride;
+    if (span.stride == 1) {
+        const std::int32_t next = low + 1 < staged_times ? low + 1 : low;
+        return {left, span.begin + last_of_time(window, staged_times, next)};
+    }
     constexpr int near = 8;
     std::int32_t stride = span.stride;
     for (; stride > near; stride /= 2) {
@@ -151,26 +191,35 @@ __device__ __forceinline__ std::int64_t left_early(const RowsEpisode<Time>& epis
         }
         left += later;
     }
-    return left;
+    std::int64_t right = left + 1;
+#pragma unroll
+    for (int i = 1; i < near / 2; ++i) {
+        const std::int64_t row = left + i;
+        const bool repeats =
+            row + 1 < episode.count && load_early(episode.times + row) == load_early(episode.times + row + 1);
+        if (right == row && repeats) ++right;
+    }
+    return {left, right};
 }
 
-/// The row that probably is the left neighbor of this lane's target, inside the episode.
+/// The rows that probably are around this lane's target, inside the episode.
 template <class Time>
-__device__ __forceinline__ std::int64_t look_ahead(const RowsStream<Time>& s, const DeviceQuery& q,
-                                                   const RowsTile& tile, const RowsEpisode<Time>& episode, int lane,
-                                                   Time* window) {
+__device__ __forceinline__ RowsAhead look_ahead(const RowsStream<Time>& s, const DeviceQuery& q, const RowsTile& tile,
+                                                const RowsEpisode<Time>& episode, int lane, Time* window) {
     const Time* targets = static_cast<const Time*>(q.times) + tile.row * q.time_row_stride + tile.first_target;
     const Time t = add_time(load_early(targets + (lane < tile.count ? lane : 0)), s.latency);
-    if (episode.count < 2) return 0;
+    if (episode.count < 2) return {0, 1};
     const RowSpan expected = expected_rows(q, tile, episode.count, s.window_margin * 3 / 2, staged_times);
     SparseSpan span{expected.begin, expected.count, 1};
-    std::int64_t left = -1;
-    if (span.count == 0) span = probe_early(s, tile, episode, t, lane, left);
-    if (!__all_sync(0xffffffffU, left >= 0)) {
+    RowsAhead rows{-1, -1};
+    if (span.count == 0) span = probe_early(s, tile, episode, t, lane, rows);
+    if (!__all_sync(0xffffffffU, rows.left >= 0)) {
         stage_early(episode, span, lane, window);
-        if (left < 0) left = left_early(episode, span, window, t);
+        if (rows.left < 0) rows = rows_early(episode, span, window, t);
     }
-    return left > episode.count - 2 ? episode.count - 2 : left;
+    const std::int64_t left = rows.left > episode.count - 2 ? episode.count - 2 : rows.left;
+    const std::int64_t right = rows.right > episode.count - 1 ? episode.count - 1 : rows.right;
+    return {left, right > left ? right : left + 1};
 }
 
 /// Asks the second-level cache for rows [row, row + count), which lie side by side: exactly these bytes, up to the

@@ -49,6 +49,17 @@ __device__ __noinline__ Found find_far(const RowsStream<Time>& s, const Time* da
     return {sample_at(times, t, neighbors_of(times, t, left), s.method, s.rules), left};
 }
 
+/// The last place of a window that has the time of this one. `power`: places of the window.
+template <class Time>
+__device__ __forceinline__ std::int32_t last_of_time(const Time* window, std::int32_t power, std::int32_t place) {
+    const Time t = window[place];
+    if (place + 1 >= power || window[place + 1] != t) return place;
+    for (std::int32_t step = power / 2; step > 0; step /= 2) {
+        if (place + step < power && window[place + step] <= t) place += step;
+    }
+    return place;
+}
+
 /// Neighbors and sample of one target. `window`: times of the rows of `span` in shared memory, filled up to `power`.
 template <Asks asks, class Compute, class Time>
 __device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEpisode<Time>& episode,
@@ -58,14 +69,25 @@ __device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEp
         for (std::int32_t step = power / 2; step > 0; step /= 2) {
             if (window[low + step] <= t) low += step;
         }
-        const std::int64_t left = span.begin + low;
-        const Time t_left = window[low];
-        const Time t_right = window[low + 1];
-        const bool last = left + 2 >= episode.count;
-        if (last || (low + 2 < span.count && window[low + 2] != t_right)) {  // else times may repeat: look further
-            return {sample_inside<Compute>(t, {left, left + 1, t_left == t}, t_left, t_right,
+        const std::int32_t right = last_of_time(window, power, low + 1);
+        if (right + 1 < span.count || span.begin + span.count == episode.count) {  // else the time may repeat beyond
+            const Time t_left = window[low];
+            const std::int64_t left = span.begin + low;
+            return {sample_inside<Compute>(t, {left, span.begin + right, t_left == t}, t_left, window[right],
                                            asks == Asks::plain ? Method::linear : s.method, s.rules),
                     left};
+        }
+    }
+    const bool at_end = span.begin + span.count == episode.count;
+    const bool before = span.count > 0 && span.begin == 0 && t < window[0];
+    const bool after = span.count > 0 && at_end && window[span.count - 1] <= t;
+    if ((before && s.rules.before == Outside::hold) || (after && s.rules.after == Outside::hold)) {  // sample_outside
+        const std::int32_t place = before ? last_of_time(window, power, 0) : span.count - 1;
+        const Time edge = window[place];
+        const Gap<Time> away = before ? distance(t, edge) : distance(edge, t);
+        const bool valid = (after && edge == t) || (s.rules.outside_valid && s.rules.allows(away));
+        if (at_end || place + 1 < span.count) {
+            return {row_sample(span.begin + place, valid), before ? -1 : span.begin + place};
         }
     }
     const bool whole = span.count == episode.count;
