@@ -80,12 +80,6 @@ __device__ __forceinline__ void copy_out(void* to, const void* from, std::uint32
                  : "memory");
 }
 
-__device__ __forceinline__ void copy_out(void* to, const void* from, std::uint32_t bytes, std::uint64_t policy) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to),
-                 "r"(shared_address(from)), "r"(bytes), "l"(policy)
-                 : "memory");
-}
-
 /// By the thread that copied out, before it waits.
 __device__ __forceinline__ void commit_copies() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -94,11 +88,6 @@ __device__ __forceinline__ void commit_copies() {
 /// Until what this thread has copied out is in global memory.
 __device__ __forceinline__ void await_written() {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-/// Until shared memory that this thread has copied out may be written again.
-__device__ __forceinline__ void await_read() {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 /// Brings bytes into the second-level cache. Decides nothing, so it may come before earlier work has finished.

@@ -9,9 +9,6 @@ constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp work
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
 constexpr int list_threads = 512;
 constexpr int feature_threads = 256;
-constexpr std::uint32_t no_begin = 0xffffffffU;  // of a bin that write_bins has written
-constexpr int most_rounds = 4;                   // of 32 cells that a warp has at once
-constexpr int most_cells = most_rounds * warp_threads;
 
 enum class Sums { plain, fixed, extreme };
 
@@ -31,18 +28,10 @@ struct FeatureArguments {
     void* out;
     bool out_is_f32;
     std::int32_t* counts;
-    std::int32_t piece_cells;  // 0: all bins are listed; else those with few points are written by write_bins
 
     __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
         if (!from_depth) return features.data + static_cast<std::int64_t>(i) * features.strides[3];
         return features.data + pixel_offset(features.strides, pixel_at(depth, i));
-    }
-};
-
-/// The same for points, whose features are found without asking.
-struct PointFeatures : FeatureArguments {
-    __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
-        return features.data + static_cast<std::int64_t>(i) * features.strides[3];
     }
 };
 
@@ -101,8 +90,8 @@ struct Magnitude {
 };
 
 /// Channels [c, c + width) of a point's features.
-template <class In, int width, class Arguments>
-__device__ __forceinline__ void read_channels(const Arguments& args, std::uint32_t point, std::int32_t c,
+template <class In, int width>
+__device__ __forceinline__ void read_channels(const FeatureArguments& args, std::uint32_t point, std::int32_t c,
                                               float x[width]) {
     struct alignas(width * sizeof(In)) Some {
         In values[width];
@@ -125,23 +114,8 @@ __device__ __forceinline__ void write_away(Some* to, const Some& some) {
     }
 }
 
-/// Where cells go: straight to memory, or to a place in shared memory.
-struct ToMemory {
-    template <class Some>
-    __device__ static __forceinline__ void write(Some* to, const Some& some) {
-        write_away(to, some);
-    }
-};
-
-struct ToShared {
-    template <class Some>
-    __device__ static __forceinline__ void write(Some* to, const Some& some) {
-        *to = some;
-    }
-};
-
 /// `at`: elements from `out`, which has the type of args.out.
-template <class In, int width, class To>
+template <class In, int width>
 __device__ __forceinline__ void write_channels(const FeatureArguments& args, void* out, std::int64_t at,
                                                const float x[width]) {
     if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
@@ -152,7 +126,7 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, voi
             Some some;
 #pragma unroll
             for (int u = 0; u < width; ++u) some.values[u] = narrow<In>(x[u]);
-            To::write(reinterpret_cast<Some*>(static_cast<In*>(out) + at), some);
+            write_away(reinterpret_cast<Some*>(static_cast<In*>(out) + at), some);
             return;
         }
     }
@@ -162,13 +136,14 @@ __device__ __forceinline__ void write_channels(const FeatureArguments& args, voi
     Some some;
 #pragma unroll
     for (int u = 0; u < width; ++u) some.values[u] = x[u];
-    To::write(reinterpret_cast<Some*>(static_cast<float*>(out) + at), some);
+    write_away(reinterpret_cast<Some*>(static_cast<float*>(out) + at), some);
 }
 
 /// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
-template <class In, Sums sums, int width, class Arguments>
-__device__ __forceinline__ void reduce_channels(const Arguments& args, const std::uint32_t* points, std::uint32_t n,
-                                                std::int32_t c, const float first[width], float result[width]) {
+template <class In, Sums sums, int width>
+__device__ __forceinline__ void reduce_channels(const FeatureArguments& args, const std::uint32_t* points,
+                                                std::uint32_t n, std::int32_t c, const float first[width],
+                                                float result[width]) {
     float x[width];
     if constexpr (sums == Sums::fixed) {
         Magnitude magnitude[width];
@@ -246,9 +221,10 @@ struct FixedPart {
 };
 
 /// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several are on their way.
-template <class In, int width, class Arguments, class Body>
-__device__ __forceinline__ void for_points(const Arguments& args, const std::uint32_t* points, std::uint32_t first,
-                                           std::uint32_t end, std::uint32_t step, std::int32_t c, Body&& body) {
+template <class In, int width, class Body>
+__device__ __forceinline__ void for_points(const FeatureArguments& args, const std::uint32_t* points,
+                                           std::uint32_t first, std::uint32_t end, std::uint32_t step, std::int32_t c,
+                                           Body&& body) {
     constexpr int batch = 4;
     for (std::uint32_t k = first; k < end; k += batch * step) {
         std::uint32_t point[batch];
@@ -268,9 +244,9 @@ __device__ __forceinline__ void for_points(const Arguments& args, const std::uin
     }
 }
 
-template <class Group, class In, Sums sums, int width, class To, class Arguments>
-__device__ __forceinline__ void reduce_together(const Arguments& args, const std::uint32_t* points, std::uint32_t n,
-                                                void* out, std::int64_t out_cell, char* scratch) {
+template <class Group, class In, Sums sums, int width>
+__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
+                                                std::uint32_t n, void* out, std::int64_t out_cell, char* scratch) {
     const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
     const std::int32_t all_parts = num_channels / width;
     const std::int32_t thread = Group::thread();
@@ -315,7 +291,7 @@ __device__ __forceinline__ void reduce_together(const Arguments& args, const std
                 result[u] = merge_parts<Group>(channel[u], parts, scratch).result(n, args);
             }
         }
-        if (thread < parts) write_channels<In, width, To>(args, out, out_cell * num_channels + c, result);
+        if (thread < parts) write_channels<In, width>(args, out, out_cell * num_channels + c, result);
     }
 }
 

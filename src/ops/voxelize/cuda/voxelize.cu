@@ -6,7 +6,6 @@
 #include "ops/voxelize/cuda/bits.cuh"
 #include "ops/voxelize/cuda/counts.cuh"
 #include "ops/voxelize/cuda/depth/launch.cuh"
-#include "ops/voxelize/cuda/features/bins.cuh"
 #include "ops/voxelize/cuda/features/kernel.cuh"
 #include "ops/voxelize/cuda/slot_fill.cuh"
 
@@ -21,8 +20,6 @@ constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into sm
 constexpr std::int64_t enough_bins = 256;       // fewer leave multiprocessors without work, more have short spans
 constexpr std::int64_t large_bin = 1 << 13;     // cells, from which on a block has more threads
 constexpr std::int64_t huge_bin = 1 << 15;      // ... the most there are: its counters leave no room for another block
-constexpr std::int64_t empty_cells = 4;         // or more for each point: most cells are empty
-constexpr std::int64_t large_grid = 1 << 20;    // cells, from which on a kernel for mostly empty grids was measured
 constexpr std::int64_t sort_blocks = 2;         // of a multiprocessor
 constexpr std::int64_t one_wave = 256;          // tiles
 constexpr std::int64_t most_slot_points = 1 << 24;  // with more, slots are no faster and take more memory
@@ -143,21 +140,6 @@ void launch_counts(const DensePlan& plan, const SortedTiles& tiles, std::int64_t
     launch(&count_bins<bin_threads>, bin_threads, cells * 4);
 }
 
-/// Cells that a warp of write_bins makes at once; 0 where bins are better listed.
-std::int32_t piece_cells(const DensePlan& plan, std::int64_t num_bins) {
-    const std::int64_t cell_bytes = plan.features.num_channels * size_bytes(plan.out_dtype);
-    const bool aligned = reinterpret_cast<std::uintptr_t>(plan.out) % 16 == 0;
-    const bool few = plan.total_cells() >= large_grid && plan.total_cells() / empty_cells >= plan.num_points &&
-                     plan.num_points <= num_bins * few_points / 2;
-    if (!few || !aligned || plan.from_depth || cell_bytes == 0 || cell_bytes > most_cell_bytes ||
-        compute_capability() < 90 || std::int64_t{sizeof(BinShared)} > most_shared()) {
-        return 0;
-    }
-    std::int32_t cells = 8;
-    while (cells < most_piece_cells && 2 * cells * cell_bytes <= piece_bytes) cells *= 2;
-    return cells;
-}
-
 void launch_features(const DensePlan& plan, const BinSpace& space, const SortedTiles& tiles, std::int64_t first_cell,
                      cudaStream_t stream) {
     const FeatureArguments args{tiles,
@@ -174,14 +156,11 @@ void launch_features(const DensePlan& plan, const BinSpace& space, const SortedT
                                 plan.fill,
                                 plan.out,
                                 plan.out_dtype == DType::f32,
-                                plan.counts,
-                                piece_cells(plan, space.num_bins)};
-    if (args.piece_cells == 0) {
-        const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
-        allow_shared(list_points, bytes);
-        launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads,
-                          static_cast<std::size_t>(bytes), stream, args, "voxelize: launching list_points");
-    }
+                                plan.counts};
+    const std::int64_t bytes = std::int64_t{4} << tiles.bin_bits;
+    allow_shared(list_points, bytes);
+    launch_overlapped(list_points, static_cast<unsigned>(tiles.num_bins), list_threads, static_cast<std::size_t>(bytes),
+                      stream, args, "voxelize: launching list_points");
     switch (plan.features.dtype) {
         case DType::f16: return launch_features_f16(args, plan.deterministic, stream);
         case DType::bf16: return launch_features_bf16(args, plan.deterministic, stream);

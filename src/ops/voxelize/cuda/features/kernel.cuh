@@ -159,8 +159,7 @@ __device__ __forceinline__ void reduce_few(const FeatureArguments& args, const F
             if (cell[u].count == 0) continue;
             float result[width];
             reduce_channels<In, sums, width>(args, args.points + cell[u].begin, cell[u].count, c[u], x[u], result);
-            write_channels<In, width, ToMemory>(args, args.out, (out_cell + cell[u].cell) * num_channels + c[u],
-                                                result);
+            write_channels<In, width>(args, args.out, (out_cell + cell[u].cell) * num_channels + c[u], result);
         }
     }
 }
@@ -220,15 +219,15 @@ __device__ __forceinline__ void write_block(const FeatureArguments& args, std::i
     for (std::int32_t k = warp; k < shared.num_crowded; k += feature_threads / warp_threads) {
         const Listed many = points_of(args, first + shared.crowded[k]);
         if (many.count >= heavy_cell) continue;
-        reduce_together<Warp, In, sums, width, ToMemory>(args, args.points + many.begin, many.count, args.out,
-                                                         args.first_cell + first + shared.crowded[k], scratch_of_warp);
+        reduce_together<Warp, In, sums, width>(args, args.points + many.begin, many.count, args.out,
+                                               args.first_cell + first + shared.crowded[k], scratch_of_warp);
     }
     __syncthreads();
     for (std::int32_t k = 0; k < shared.num_crowded; ++k) {
         const Listed many = points_of(args, first + shared.crowded[k]);
         if (many.count < heavy_cell) continue;
-        reduce_together<Block, In, sums, width, ToMemory>(args, args.points + many.begin, many.count, args.out,
-                                                          args.first_cell + first + shared.crowded[k], shared.scratch);
+        reduce_together<Block, In, sums, width>(args, args.points + many.begin, many.count, args.out,
+                                                args.first_cell + first + shared.crowded[k], shared.scratch);
     }
 }
 
@@ -242,5 +241,11 @@ __global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void 
     wait_for_earlier_work();
     write_block<In, sums, width>(args, static_cast<std::int64_t>(blockIdx.x) * feature_threads, shared);
 }
+
+/// Launches write_features; for features of each type.
+void launch_features_f32(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_f16(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_bf16(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
+void launch_features_u8(const FeatureArguments& args, bool deterministic, cudaStream_t stream);
 
 }  // namespace robocache::voxelize_detail

@@ -3,30 +3,17 @@
 
 #include <algorithm>
 
-#include "ops/voxelize/cuda/features/bins.cuh"
+#include "ops/voxelize/cuda/features/kernel.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {
 
-constexpr unsigned left_blocks = 384;  // for bins that write_bins leaves
-
 template <class In, Sums sums, int width>
 void launch_features_as(const FeatureArguments& args, cudaStream_t stream) {
-    const auto bins = static_cast<unsigned>(args.tiles.num_bins);
-    if (args.piece_cells == 0) {
-        const std::int64_t left = args.num_cells - args.first_cell;
-        const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
-        launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads), feature_threads, 0,
-                          stream, args, "voxelize: launching write_features");
-        return;
-    }
-    constexpr auto kernel = write_bins<In, sums, width>;
-    allow_shared(kernel, sizeof(BinShared));
-    launch_overlapped(kernel, bins, list_threads, sizeof(BinShared), stream, PointFeatures{args},
-                      "voxelize: launching write_bins");
-    const unsigned parts = (1U << args.tiles.bin_bits) / feature_threads;
-    launch_overlapped(write_left_bins<In, sums, width>, parts * std::min(bins, left_blocks / parts), feature_threads, 0,
-                      stream, args, "voxelize: launching write_left_bins");
+    const std::int64_t left = args.num_cells - args.first_cell;
+    const std::int64_t cells = std::min(left, std::int64_t{args.tiles.num_bins} << args.tiles.bin_bits);
+    launch_overlapped(write_features<In, sums, width>, blocks_for(cells, feature_threads), feature_threads, 0, stream,
+                      args, "voxelize: launching write_features");
 }
 
 template <class In>
