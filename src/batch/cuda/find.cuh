@@ -2,7 +2,6 @@
 #pragma once
 
 #include "batch/cuda/table.cuh"
-#include "ops/align/cuda/place.cuh"
 
 namespace robocache::loader_detail {
 

@@ -65,7 +65,6 @@ __global__ void robocache_index_anchors(const TablePlan table, Bucket* buckets, 
     if (i < count) buckets[i] = make_bucket(table, i);
 }
 
-using align_detail::Divisor;
 using align_detail::StreamPlan;
 
 bool is_computed(DType dtype) {

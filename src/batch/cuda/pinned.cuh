@@ -59,7 +59,7 @@ __device__ inline void find_sorted(const BatchTable& table, const DeviceColumn& 
 
 template <int bytes>
 __device__ __forceinline__ void copy_sorted(const SortedSamples& sorted, std::uint32_t num_samples,
-                                            const align_detail::Divisor& by_items, char* out, Gate& gate) {
+                                            const Divisor& by_items, char* out, Gate& gate) {
     using W = typename align_detail::Word<bytes>::type;
     constexpr std::uint32_t unroll = 8;
     const std::uint32_t items = by_items.divisor;

@@ -11,11 +11,8 @@
 namespace robocache::loader_detail {
 namespace {
 
-using align_detail::Divisor;
-
 // The launch shape, for an H200 (docs/decisions/0009).
-constexpr std::int64_t multiprocessors = 132;
-constexpr std::int64_t enough_blocks = 6 * multiprocessors;
+constexpr std::int64_t blocks_per_sm = 6;
 constexpr std::int64_t least_items = 2 * batch_threads;  // of a block: below that finding costs more than moving
 constexpr std::int64_t most_items = 64 * batch_threads;
 constexpr std::int64_t many_samples = 16;      // of a warp, so that few lanes have nothing to find
@@ -89,7 +86,8 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     };
     const std::int64_t warp_samples = samples_for(std::min(all_items / resident_warps, most_items));
     column.by_warps = warp_samples >= many_samples;
-    const std::int64_t block_items = std::clamp(all_items / enough_blocks, least_items, most_items);
+    const std::int64_t block_items =
+        std::clamp(all_items / (blocks_per_sm * num_multiprocessors()), least_items, most_items);
     const std::int64_t samples = column.by_warps ? warp_samples : samples_for(block_items);
     std::int64_t targets = column.num_targets;
     std::int64_t items = column.num_items;
@@ -208,7 +206,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     if (windows && is_f32) return read_windows(robocache_copy_windows<ItemsOf<float>>, table, queue);
     if (windows && is_bf16) return read_windows(robocache_copy_windows<ItemsOf<BFloat16>>, table, queue);
     const std::int64_t resident_warps =
-        multiprocessors * team_warps *
+        num_multiprocessors() * team_warps *
         (is_f32 || is_bf16 ? ItemsOf<float>::blocks_per_multiprocessor : AnyItems::blocks_per_multiprocessor);
     std::int64_t blocks = 0;
     for (DeviceColumn& column : std::span(table.columns, end - begin)) {

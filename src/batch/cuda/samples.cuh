@@ -10,8 +10,7 @@ namespace robocache::loader_detail {
 /// True where this block is one of those: it has written the index of a sample with each of its threads.
 __device__ inline bool write_index(const BatchTable& table) {
     if (blockIdx.x < table.first_index_block) return false;
-    const std::int64_t i =
-        static_cast<std::int64_t>(blockIdx.x - table.first_index_block) * blockDim.x + threadIdx.x;
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x - table.first_index_block) * blockDim.x + threadIdx.x;
     Anchor found{};
     if (i < table.count) {
         std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);

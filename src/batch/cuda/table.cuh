@@ -4,7 +4,8 @@
 #include <cstdint>
 
 #include "batch/rounds.hpp"
-#include "ops/align/cuda/table.cuh"
+#include "core/cuda/divisor.hpp"
+#include "ops/align/cuda/device_stream.cuh"
 
 namespace robocache::loader_detail {
 
@@ -69,9 +70,9 @@ struct DeviceColumn {
     align_detail::Rules rules;
     Method method;
     ItemFormat format;
-    align_detail::Divisor by_channels;  // pairs in `scales`: each channel's, again and again up to whole items
-    std::uint32_t num_items;            // of a row
-    std::uint32_t num_targets;          // of a sample
+    Divisor by_channels;        // pairs in `scales`: each channel's, again and again up to whole items
+    std::uint32_t num_items;    // of a row
+    std::uint32_t num_targets;  // of a sample
 
     // Where anchors are the rows of this stream: how many rows from there to each moment, at a steady rate. Else null.
     const std::int32_t* row_steps;
@@ -86,11 +87,11 @@ struct DeviceColumn {
     std::uint32_t samples;      // of a task; 1 where targets are cut
     std::uint32_t cut_targets;  // of a sample
     std::uint32_t chunk_items;
-    align_detail::Divisor by_cuts;
-    align_detail::Divisor by_chunks;
-    align_detail::Divisor by_targets;
-    align_detail::Divisor by_items;      // of a whole row
-    align_detail::Divisor by_run_items;  // of all rows of a sample
+    Divisor by_cuts;
+    Divisor by_chunks;
+    Divisor by_targets;
+    Divisor by_items;      // of a whole row
+    Divisor by_run_items;  // of all rows of a sample
 };
 
 struct BatchTable {

@@ -101,9 +101,8 @@ struct Tile {
 
 /// Windows that are one piece of memory each; `runs` is null for samples that are none.
 template <int bytes>
-__device__ __forceinline__ void copy_runs(const char* const* runs, std::uint32_t num_samples,
-                                          const align_detail::Divisor& by_items, char* out, const Team& team,
-                                          Gate& gate) {
+__device__ __forceinline__ void copy_runs(const char* const* runs, std::uint32_t num_samples, const Divisor& by_items,
+                                          char* out, const Team& team, Gate& gate) {
     using W = typename align_detail::Word<bytes>::type;
     constexpr std::uint32_t unroll = 8;
     const std::uint32_t items = by_items.divisor;

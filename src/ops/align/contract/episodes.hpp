@@ -25,11 +25,8 @@ EpisodeRows<Time> episode_rows(const StreamPlan& stream, std::int64_t episode) {
                 stream.values + episode * stream.value_episode_stride,
                 0};
     }
-    const auto clamp = [&](std::int64_t row, std::int64_t low) {
-        return row < low ? low : (row > stream.num_rows ? stream.num_rows : row);
-    };
-    const std::int64_t begin = clamp(stream.offsets[episode * stream.offsets_stride], 0);
-    const std::int64_t end = clamp(stream.offsets[(episode + 1) * stream.offsets_stride], begin);
+    const auto [begin, end] = clamped_rows(stream.offsets[episode * stream.offsets_stride],
+                                           stream.offsets[(episode + 1) * stream.offsets_stride], stream.num_rows);
     return {{times + begin * time_stride, time_stride, end - begin},
             stream.values + begin * stream.value_row_stride,
             begin};

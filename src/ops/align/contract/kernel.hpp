@@ -154,12 +154,12 @@ ROBOCACHE_HD Sample sample_inside(Time t, const Neighbors& near, Time t_left, Ti
 }
 
 /// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
-template <class Time>
+template <class Compute = double, class Time>
 ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Method method,
                               const Rules& rules) {
     if (near.outside()) return sample_outside(times, t, near, rules);
     const Time t_left = times[near.left];
-    return sample_inside(t, near, t_left, near.exact ? t_left : times[near.right], method, rules);
+    return sample_inside<Compute>(t, near, t_left, near.exact ? t_left : times[near.right], method, rules);
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------

@@ -68,6 +68,23 @@ ROBOCACHE_HD Gap<Time> gap_as(const Duration& duration) {
     return static_cast<Gap<Time>>(duration_as<Time>(duration));
 }
 
+// ---- rows of an episode --------------------------------------------------------------------------------------------
+
+struct RowRange {
+    std::int64_t begin;
+    std::int64_t end;
+
+    ROBOCACHE_HD std::int64_t count() const { return end - begin; }
+};
+
+/// Offsets of an episode as rows of the stream; those out of order or out of range are clamped, so that memory stays
+/// safe without checks.
+ROBOCACHE_HD RowRange clamped_rows(std::int64_t begin, std::int64_t end, std::int64_t num_rows) {
+    begin = begin < 0 ? 0 : (begin > num_rows ? num_rows : begin);
+    end = end < begin ? begin : (end > num_rows ? num_rows : end);
+    return {begin, end};
+}
+
 // ---- search ---------------------------------------------------------------------------------------------------------
 
 /// The times of one episode. Every function below stays inside [0, count) whatever the times are.

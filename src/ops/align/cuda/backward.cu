@@ -5,52 +5,31 @@
 #include <string>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/device.hpp"
 #include "ops/align/contract/backward.hpp"
 #include "ops/align/contract/values.hpp"
+#include "ops/align/cuda/device_stream.cuh"
+#include "ops/align/cuda/tuning.hpp"
 
 namespace robocache::align_detail {
 namespace {
 
 constexpr int threads = 256;               // of a block, and the most targets of a tile
-constexpr int most_ranges = 16;            // of one stream
 constexpr std::int64_t block_work = 4096;  // elements: enough of them to keep a block's loads in flight
 constexpr std::int64_t least_work = 512;
-constexpr std::int64_t enough_blocks = 4 * 132;
+constexpr std::int64_t blocks_per_sm = 4;
 constexpr std::int64_t most_blocks = (std::int64_t{1} << 31) - 1;
 
-/// What the kernel is told about one stream; a kernel parameter, passed by value.
+/// The stream whose gradient is added to, and the gradient of its output; passed to the kernel by value.
 struct BackwardTable {
-    // the query
-    std::int64_t num_targets;  // of one row
-    std::int64_t num_all;      // of all rows
-    const void* targets;
-    std::int64_t target_row_stride;
-    std::int64_t target_stride;
-    const void* deltas;
-    std::int64_t delta_stride;
-    const std::int64_t* episode;
-    std::int64_t episode_stride;
-    // the stream
-    char* values;                       // the gradient that is added to
-    std::int64_t value_episode_stride;  // bytes
-    std::int64_t value_row_stride;      // bytes
-    const void* times;
-    std::int64_t time_episode_stride;  // elements
-    std::int64_t time_row_stride;
-    const std::int64_t* offsets;
-    std::int64_t offsets_stride;
-    std::int64_t num_episodes;
-    std::int64_t num_rows;
-    Duration latency;
-    Duration tolerance;
-    Rules rules;
-    // the gradient of its output
+    DeviceQuery query;
+    DeviceStream stream;   // `values` is the gradient that is added to
+    std::int64_t num_all;  // targets of all rows
     const char* grad;
     std::int64_t grad_row_stride;     // bytes
     std::int64_t grad_target_stride;  // bytes
     DType grad_dtype;
-    // channels
-    RangePlan ranges[most_ranges];
+    RangePlan ranges[max_ranges];
     ChannelDim outer[TensorView::max_rank];
     ChannelDim inner;
     std::int64_t outer_count;
@@ -73,57 +52,31 @@ struct Placed {
 
 // ---- one search per target ------------------------------------------------------------------------------------------
 
-template <class Time>
-__device__ Time target_at(const BackwardTable& table, std::int64_t b, std::int64_t j) {
-    const Time* times = static_cast<const Time*>(table.targets) + b * table.target_row_stride;
-    const Time t = table.deltas == nullptr
-                       ? times[j * table.target_stride]
-                       : add_time(times[0], static_cast<const Time*>(table.deltas)[j * table.delta_stride]);
-    return add_time(t, duration_as<Time>(table.latency));
-}
-
-/// The times of the episode that query row b asks, and where its values begin. Episodes out of range have no rows;
-/// offsets out of order are clamped: memory stays safe without checks.
-template <class Time>
-__device__ EpisodeTimes<Time> episode_at(const BackwardTable& table, std::int64_t b, char*& values) {
-    std::int64_t e = table.num_episodes == 1 ? 0 : b;
-    if (table.episode != nullptr) e = table.episode[b * table.episode_stride];
-    const Time* times = static_cast<const Time*>(table.times);
-    values = table.values;
-    if (e < 0 || e >= table.num_episodes) return {times, table.time_row_stride, 0};
-    if (table.offsets == nullptr) {
-        values += e * table.value_episode_stride;
-        return {times + e * table.time_episode_stride, table.time_row_stride, table.num_rows};
-    }
-    std::int64_t begin = table.offsets[e * table.offsets_stride];
-    std::int64_t end = table.offsets[(e + 1) * table.offsets_stride];
-    begin = begin < 0 ? 0 : (begin > table.num_rows ? table.num_rows : begin);
-    end = end < begin ? begin : (end > table.num_rows ? table.num_rows : end);
-    values += begin * table.value_row_stride;
-    return {times + begin * table.time_row_stride, table.time_row_stride, end - begin};
-}
-
 /// Places target n, counted over all query rows. `left` is where the search for an earlier range found it, else -1.
 template <class Time, class Sum>
 __device__ void place(const BackwardTable& table, Method method, std::int64_t n, std::int64_t& left,
                       Placed<Time, Sum>& placed) {
-    const std::int64_t b = n / table.num_targets;
-    const std::int64_t j = n - b * table.num_targets;
+    const DeviceQuery& q = table.query;
+    const std::int64_t b = n / q.num_targets;
+    const std::int64_t j = n - b * q.num_targets;
+    const DeviceEpisode<Time> episode = table.stream.episode<Time>(q.episode_of(table.stream, b));
+    const Time latency = duration_as<Time>(table.stream.latency);
     Target<Time> target{};
-    target.times = episode_at<Time>(table, b, placed.values);
+    target.times = episode.times;
     placed.times = target.times;
+    placed.values = const_cast<char*>(episode.values);
     placed.grad = table.grad + b * table.grad_row_stride + j * table.grad_target_stride;
     placed.shares = {};
     if (target.times.count == 0) return;
-    target.t = target_at<Time>(table, b, j);
+    target.t = q.target<Time>(b, j, latency);
     target.has_earlier = j > 0;
-    target.has_later = j + 1 < table.num_targets;
-    target.earlier = target.has_earlier ? target_at<Time>(table, b, j - 1) : target.t;
-    target.later = target.has_later ? target_at<Time>(table, b, j + 1) : target.t;
+    target.has_later = j + 1 < q.num_targets;
+    target.earlier = target.has_earlier ? q.target<Time>(b, j - 1, latency) : target.t;
+    target.later = target.has_later ? q.target<Time>(b, j + 1, latency) : target.t;
     left = left < 0 ? first_after(target.times, 0, target.times.count, target.t) - 1
                     : last_at_or_before(target.times, target.t, left);
-    target.near = neighbors_of(target.times, target.t, left, gap_as<Time>(table.tolerance));
-    placed.shares = shares_of<Sum>(target, method, table.rules);
+    target.near = neighbors_of(target.times, target.t, left, gap_as<Time>(table.stream.tolerance));
+    placed.shares = shares_of<Sum>(target, method, table.stream.rules);
 }
 
 // ---- gradients back to the rows -------------------------------------------------------------------------------------
@@ -194,7 +147,7 @@ __device__ void add_channel(const BackwardTable& table, const Placed<Time, Sum>*
         if (p.shares.count == 0) continue;
         const auto grad = static_cast<Sum>(widen(reinterpret_cast<const Grad*>(p.grad)[offsets.grad]));
         const auto row_at = [&](std::int64_t row) {
-            return reinterpret_cast<Sum*>(p.values + row * table.value_row_stride) + offsets.value;
+            return reinterpret_cast<Sum*>(p.values + row * table.stream.value_row_stride) + offsets.value;
         };
         if (p.shares.window) {
             for (std::int64_t row = p.shares.rows[0]; row < p.shares.rows[1]; ++row) {
@@ -267,28 +220,9 @@ __global__ __launch_bounds__(threads, 2) void align_backward_kernel(const __grid
 
 BackwardTable table_of(const CallPlan& plan, const StreamPlan& s) {
     BackwardTable table{};
-    table.num_targets = plan.num_targets;
+    table.query = device_query(plan);
+    table.stream = device_stream(s);
     table.num_all = plan.num_rows * plan.num_targets;
-    table.targets = plan.times;
-    table.target_row_stride = plan.time_row_stride;
-    table.target_stride = plan.time_target_stride;
-    table.deltas = plan.deltas;
-    table.delta_stride = plan.delta_stride;
-    table.episode = plan.episode;
-    table.episode_stride = plan.episode_stride;
-    table.values = const_cast<char*>(s.values);
-    table.value_episode_stride = s.value_episode_stride;
-    table.value_row_stride = s.value_row_stride;
-    table.times = s.times;
-    table.time_episode_stride = s.time_episode_stride;
-    table.time_row_stride = s.time_row_stride;
-    table.offsets = s.offsets;
-    table.offsets_stride = s.offsets_stride;
-    table.num_episodes = s.num_episodes;
-    table.num_rows = s.num_rows;
-    table.latency = s.latency;
-    table.tolerance = s.tolerance;
-    table.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
     table.grad = s.out;
     table.grad_row_stride = s.out_row_stride;
     table.grad_target_stride = s.out_target_stride;
@@ -305,8 +239,8 @@ BackwardTable table_of(const CallPlan& plan, const StreamPlan& s) {
 
 template <class Time, class Sum>
 void launch(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
-    if (s.ranges.size() > most_ranges) {
-        throw Unsupported("align_backward: at most " + std::to_string(most_ranges) + " channel ranges on CUDA, got " +
+    if (s.ranges.size() > max_ranges) {
+        throw Unsupported("align_backward: at most " + std::to_string(max_ranges) + " channel ranges on CUDA, got " +
                           std::to_string(s.ranges.size()));
     }
     BackwardTable table = table_of(plan, s);
@@ -316,7 +250,8 @@ void launch(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
     table.parts = static_cast<std::int32_t>((width + table.part_width - 1) / table.part_width);
     std::int64_t tile = std::clamp<std::int64_t>(block_work / table.part_width, 1, threads);
     const auto blocks = [&] { return (table.num_all + tile - 1) / tile * table.parts; };
-    while (tile > 1 && tile * table.part_width > least_work && blocks() < enough_blocks) tile = (tile + 1) / 2;
+    while (tile > 1 && tile * table.part_width > least_work && blocks() < blocks_per_sm * num_multiprocessors())
+        tile = (tile + 1) / 2;
     table.tile = static_cast<std::int32_t>(tile);
     if (blocks() > most_blocks) {
         throw Unsupported("align_backward: the gradient has more tiles than a CUDA grid has blocks");

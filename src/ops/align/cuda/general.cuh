@@ -1,12 +1,35 @@
-// The general kernel: every method, every dtype in and out, channel ranges, any strides. One stream per launch. The
-// search is the same as in the simple kernel; the rows are written element by element (quaternion by quaternion).
+// Every method, every dtype in and out, channel ranges, any strides; one stream per launch. A thread finds one target,
+// then all of them write the rows, element by element (quaternion by quaternion).
 #pragma once
 
 #include "core/cuda/overlap.cuh"
 #include "ops/align/contract/values.hpp"
-#include "ops/align/cuda/place.cuh"
+#include "ops/align/cuda/search.cuh"
+#include "ops/align/cuda/tuning.hpp"
 
 namespace robocache::align_detail {
+
+struct DeviceChannels {
+    RangePlan ranges[max_ranges];
+    ChannelDim outer[TensorView::max_rank];
+    ChannelDim inner;
+    std::int64_t outer_count;
+    double period;
+    std::int32_t num_ranges;
+    std::int32_t num_outer;
+    DType values_dtype;
+    DType out_dtype;
+};
+
+struct GeneralTable {
+    DeviceQuery query;
+    DeviceStream stream;
+    char* out;
+    std::int64_t out_row_stride;     // bytes
+    std::int64_t out_target_stride;  // bytes
+    Tiling tiling;
+    DeviceChannels channels;
+};
 
 /// One target in shared memory.
 struct PlacedSample {
@@ -186,65 +209,61 @@ __device__ inline void write_range_of_dtype(const DeviceStream& s, const DeviceC
 
 /// The sample of one target for one method.
 template <class Time>
-__device__ inline Sample sample_by(const DeviceStream& s, const DeviceQuery& q, const EpisodeTimes<Time>& times,
-                                   std::int64_t b, std::int64_t j, Time t, const Neighbors& near, Method method,
-                                   OuterRows& outer) {
+__device__ inline Sample sample_by(const DeviceStream& s, const DeviceQuery& q, const FoundTarget<Time>& found,
+                                   std::int64_t b, std::int64_t j, Method method, OuterRows& outer) {
+    const EpisodeTimes<Time>& times = found.times;
     if (times.count == 0) return {{0, 0}, 0.0, Kind::zero, false};
     if (method == Method::mean || method == Method::min || method == Method::max) {
         const Time latency = duration_as<Time>(s.latency);
         const bool has_earlier = j > 0;
         const bool has_later = j + 1 < q.num_targets;
-        const Time earlier = has_earlier ? add_time(target_at<Time>(q, b, j - 1), latency) : t;
-        const Time later = has_later ? add_time(target_at<Time>(q, b, j + 1), latency) : t;
-        return sample_window(times, t, earlier, later, has_earlier, has_later, near, s.rules);
+        const Time earlier = has_earlier ? q.target<Time>(b, j - 1, latency) : found.t;
+        const Time later = has_later ? q.target<Time>(b, j + 1, latency) : found.t;
+        return sample_window(times, found.t, earlier, later, has_earlier, has_later, found.near, s.rules);
     }
-    Sample sample = sample_at(times, t, near, method, s.rules);
-    if (method == Method::cubic && sample.kind == Kind::blend && !near.outside()) {
-        outer = widen_to_cubic(times, t, sample);
+    Sample sample = sample_at(times, found.t, found.near, method, s.rules);
+    if (method == Method::cubic && sample.kind == Kind::blend && !found.near.outside()) {
+        outer = widen_to_cubic(times, found.t, sample);
     }
     return sample;
 }
 
 template <class Time>
-__global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_constant__ GeneralTable general) {
+__global__ __launch_bounds__(block_threads, 2) void align_general(const __grid_constant__ GeneralTable table) {
     __shared__ PlacedSample placed[block_threads];
     wait_for_earlier_work();
-    const DeviceQuery& q = general.table.query;
-    const DeviceStream& s = general.table.streams[0];
-    const DeviceChannels& c = general.channels;
-    const Tile tile = tile_of(s, q, blockIdx.x);
+    const DeviceQuery& q = table.query;
+    const DeviceStream& s = table.stream;
+    const DeviceChannels& c = table.channels;
+    const Tile tile = tile_at(table.tiling, q, blockIdx.x);
     const auto k = static_cast<std::int32_t>(threadIdx.x);
     const bool mine = k < tile.count();
     std::int64_t b = 0;
     std::int64_t j = 0;
-    Time t{};
-    Neighbors near{-1, -1, false};
-    DeviceEpisode<Time> episode{};
+    FoundTarget<Time> found{};
     bool valid = true;
     if (mine) {
         const std::int32_t r = k / tile.num_targets;
         b = tile.first_row + r;
         j = tile.first_target + (k - r * tile.num_targets);
-        episode = episode_at<Time>(s, q, b);
-        if (episode.times.count > 0) {
-            t = add_time(target_at<Time>(q, b, j), duration_as<Time>(s.latency));
-            near = neighbors_of(episode.times, t, search_by_guess(episode.times, t), gap_as<Time>(s.tolerance));
-        }
-        placed[k].values = episode.values;
-        placed[k].out = s.out + b * s.out_row_stride + j * s.out_target_stride;
-        placed[k].times = episode.times.data;
-        placed[k].time_count = episode.times.count;
+        found = find_target<Time>(s, q, b, j);
+        placed[k].values = found.episode.values;
+        placed[k].out = table.out + b * table.out_row_stride + j * table.out_target_stride;
+        placed[k].times = found.episode.times.data;
+        placed[k].time_count = found.times.count;
     }
     for (int i = 0; i < c.num_ranges; ++i) {
         if (mine) {
-            placed[k].sample = sample_by(s, q, episode.times, b, j, t, near, c.ranges[i].method, placed[k].outer);
+            placed[k].sample = sample_by(s, q, found, b, j, c.ranges[i].method, placed[k].outer);
             valid = valid && placed[k].sample.valid;
         }
         __syncthreads();
         write_range_of_dtype<Time>(s, c, c.ranges[i], placed, tile.count());
         __syncthreads();
     }
-    if (mine) write_planes(s, b, j, near.left < 0 ? -1 : episode.first_row + near.left, valid);
+    if (!mine) return;
+    s.write_valid(b, j, valid);
+    s.write_index(b, j, found.episode.first_row, found.near.left);
 }
 
 }  // namespace robocache::align_detail

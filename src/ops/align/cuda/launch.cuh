@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cuda/device.hpp"
 #include "core/cuda/overlap.cuh"
 #include "ops/align/contract/plan.hpp"
 #include "ops/align/cuda/ahead.cuh"
@@ -19,18 +20,12 @@
 namespace robocache::align_detail {
 namespace {
 
-// The launch shape of the simple kernel, measured on an H200 (docs/decisions/0006): a warp takes up to 32 targets and
-// about this many words of their rows; fewer where that would leave warps without work.
-constexpr std::int64_t words_per_warp = 512;
-constexpr std::int64_t words_per_warp_of_many = 384;
-constexpr std::int64_t least_words_per_warp = 128;
-constexpr std::int64_t enough_warps = 16 * 132;
-constexpr std::int64_t enough_blocks = 4 * 132;
-constexpr std::int64_t one_wave = 32 * 132;  // warps that fit at once
-constexpr std::int64_t warps_per_ahead_block = 2;
-constexpr std::int64_t few_targets = 16;  // query rows with at most this many share a warp
 constexpr std::int64_t max_grid = (std::int64_t{1} << 31) - 1;
 constexpr const char* too_many_tiles = "align: the output has more tiles than CUDA can number";
+
+RowsTuning tuning() {
+    return rows_tuning(num_multiprocessors());
+}
 
 bool is_simple_method(Method method) {
     return method == Method::linear || method == Method::previous || method == Method::next ||
@@ -72,45 +67,16 @@ Format format_of(const StreamPlan& s, int bytes) {
     return offset(Format::raw16, steps);
 }
 
-DeviceStream device_stream(const StreamPlan& s) {
-    DeviceStream d{};
-    d.values = s.values;
-    d.value_episode_stride = s.value_episode_stride;
-    d.value_row_stride = s.value_row_stride;
-    d.times = s.times;
-    d.time_episode_stride = s.time_episode_stride;
-    d.time_row_stride = s.time_row_stride;
-    d.offsets = s.offsets;
-    d.offsets_stride = s.offsets_stride;
-    d.num_episodes = s.num_episodes;
-    d.num_rows = s.num_rows;
-    d.latency = s.latency;
-    d.tolerance = s.tolerance;
-    d.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
-    d.out = s.out;
-    d.out_row_stride = s.out_row_stride;
-    d.out_target_stride = s.out_target_stride;
-    d.valid = s.valid;
-    d.index = s.index;
-    return d;
-}
-
-/// Cuts the targets of the general kernel into tiles; returns how many. `width` is that of a row.
-std::int64_t cut_into_tiles(DeviceStream& d, const CallPlan& plan, std::int64_t width) {
-    constexpr std::int64_t elements_per_tile = 512;
+/// Cuts the targets of the general kernel into tiles. `width` is that of a row.
+Tiling cut_into_tiles(const CallPlan& plan, std::int64_t width) {
     const std::int64_t tile =
-        std::clamp<std::int64_t>(elements_per_tile / std::max<std::int64_t>(width, 1), 1, block_threads);
-    d.tiles_per_row = (plan.num_targets + tile - 1) / tile;
-    d.tile = static_cast<std::int32_t>((plan.num_targets + d.tiles_per_row - 1) / d.tiles_per_row);  // equal tiles
-    d.rows_per_tile = d.tiles_per_row > 1 ? 1 : static_cast<std::int32_t>(tile / d.tile);
-    d.first_tile = 0;
-    d.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(std::min<std::int64_t>(d.tiles_per_row, 1U << 31)));
-    return (plan.num_rows + d.rows_per_tile - 1) / d.rows_per_tile * d.tiles_per_row;
-}
-
-DeviceQuery device_query(const CallPlan& plan) {
-    return {plan.num_rows, plan.num_targets,  plan.times,   plan.time_row_stride, plan.time_target_stride,
-            plan.deltas,   plan.delta_stride, plan.episode, plan.episode_stride};
+        std::clamp<std::int64_t>(RowsTuning::general_tile / std::max<std::int64_t>(width, 1), 1, block_threads);
+    Tiling tiling{};
+    tiling.tiles_per_row = (plan.num_targets + tile - 1) / tile;
+    tiling.targets =
+        static_cast<std::int32_t>((plan.num_targets + tiling.tiles_per_row - 1) / tiling.tiles_per_row);  // equal tiles
+    tiling.rows = tiling.tiles_per_row > 1 ? 1 : static_cast<std::int32_t>(tile / tiling.targets);
+    return tiling;
 }
 
 unsigned grid_size(std::int64_t blocks) {
@@ -159,10 +125,11 @@ RowsStream<Time> rows_stream(const CallPlan& plan, const StreamPlan& s, int byte
 /// where rows have few targets.
 template <class Time>
 std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many_rows) {
+    const RowsTuning shape = tuning();
     const std::int64_t words = std::max<std::int64_t>(r.num_words, 1);
     r.parts = 1;
     r.rows_per_tile = 1;
-    std::int64_t tile = std::clamp<std::int64_t>(words_per_warp / words, 1, warp_size);
+    std::int64_t tile = std::clamp<std::int64_t>(shape.words_per_warp / words, 1, warp_size);
     if (many_rows) {
         r.tile = static_cast<std::int32_t>(plan.num_targets);
         r.rows_per_tile = static_cast<std::int32_t>(std::max<std::int64_t>(tile / plan.num_targets, 1));
@@ -170,15 +137,16 @@ std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many
         return (plan.num_rows + r.rows_per_tile - 1) / r.rows_per_tile;
     }
     const auto tiles_per_row = [&] { return (plan.num_targets + tile - 1) / tile; };
-    while (tile > 1 && tile * words > least_words_per_warp && plan.num_rows * tiles_per_row() < enough_warps) {
+    while (tile > 1 && tile * words > shape.least_words_per_warp &&
+           plan.num_rows * tiles_per_row() < shape.enough_warps) {
         tile = (tile + 1) / 2;
     }
-    if (plan.num_rows * tiles_per_row() > enough_warps) {
-        tile = std::clamp<std::int64_t>(words_per_warp_of_many / words, 1, tile);
+    if (plan.num_rows * tiles_per_row() > shape.enough_warps) {
+        tile = std::clamp<std::int64_t>(shape.words_per_warp_of_many / words, 1, tile);
     }
     const std::int64_t tiles = tiles_per_row();
     r.tile = static_cast<std::int32_t>((plan.num_targets + tiles - 1) / tiles);  // equal tiles
-    if (r.tile == 1) r.parts = static_cast<std::int32_t>((words + words_per_warp - 1) / words_per_warp);
+    if (r.tile == 1) r.parts = static_cast<std::int32_t>((words + shape.words_per_warp - 1) / shape.words_per_warp);
     return tiles * r.parts;
 }
 
@@ -186,12 +154,14 @@ std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many
 /// are asked for ahead where both calls are there at once.
 template <class Time, class Element, int capacity>
 void launch_ahead(RowsTable<Time, capacity>& table, cudaStream_t stream) {
-    table.prefetches_rows = table.num_tiles <= one_wave / 2;
+    const RowsTuning shape = tuning();
+    table.prefetches_rows = table.num_tiles <= shape.one_wave / 2;
     for (int i = 0; i < table.num_streams; ++i) {
         const RowsStream<Time>& r = table.streams[i];
         table.prefetches_rows = table.prefetches_rows && r.value_row_stride == r.row_bytes;
     }
-    const std::int64_t warps = std::clamp<std::int64_t>(table.num_tiles / enough_blocks, 1, warps_per_ahead_block);
+    const std::int64_t warps =
+        std::clamp<std::int64_t>(table.num_tiles / shape.enough_blocks, 1, shape.ahead_block_warps);
     launch_overlapped(align_ahead<Time, Element, capacity>, grid_size((table.num_tiles + warps - 1) / warps),
                       static_cast<unsigned>(warps * warp_size),
                       static_cast<std::size_t>(warps) * sizeof(AheadScratch<Time>), stream, table,
@@ -219,13 +189,13 @@ void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> stream
     table.num_tiles = static_cast<std::uint32_t>(num_tiles);
     if constexpr (shape == Shape::wide && asks == Asks::plain) {
         const bool fits = std::ranges::all_of(streams, [](const StreamPlan* s) { return s->num_rows < INT32_MAX; });
-        if (num_tiles <= one_wave && fits && compute_capability() >= 90) {
+        if (num_tiles <= tuning().one_wave && fits && compute_capability() >= 90) {
             return launch_ahead<Time, Element, capacity>(table, stream);
         }
     }
     // Few warps are spread over all multiprocessors.
     constexpr std::int64_t most_warps = shape == Shape::wide ? warps_per_block / 2 : warps_per_block;
-    const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / enough_blocks, 1, most_warps);
+    const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / tuning().enough_blocks, 1, most_warps);
     const unsigned blocks = grid_size((num_tiles + warps - 1) / warps);
     launch_overlapped(align_rows<Time, Element, shape, asks, capacity>, blocks,
                       static_cast<unsigned>(warps * warp_size), 0, stream, table, "align: launching align_rows");
@@ -253,7 +223,7 @@ bool is_short(const CallPlan& plan, const StreamPlan& s) {
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
     const std::int64_t tiles = (plan.num_targets + short_targets - 1) / short_targets;
     const double rows_read = rows_per_episode(s) * static_cast<double>(tiles);
-    return is_narrow(plan, s) && plan.num_rows >= enough_warps / tiles && s.value_row_stride == row_bytes &&
+    return is_narrow(plan, s) && plan.num_rows >= tuning().enough_warps / tiles && s.value_row_stride == row_bytes &&
            s.value_episode_stride >= 0 && s.time_episode_stride >= 0 &&
            rows_read <= most_rows_per_target * static_cast<double>(plan.num_targets) &&
            short_rows(s) * (row_bytes + static_cast<std::int64_t>(sizeof(Time))) + short_targets * row_bytes <=
@@ -294,7 +264,7 @@ bool is_plain(const CallPlan& plan, const StreamPlan& s) {
     return s.ranges[0].method == Method::linear && plan.deltas == nullptr && plan.episode == nullptr &&
            (plan.time_target_stride == 1 || plan.num_targets == 1) && s.index.data == nullptr &&
            plan.num_targets < max_grid && s.num_rows < max_grid &&
-           s.inner.size * size_bytes(s.values_dtype) / access_bytes(s) <= words_per_warp;
+           s.inner.size * size_bytes(s.values_dtype) / access_bytes(s) <= RowsTuning::words_per_warp;
 }
 
 /// Streams of one floating type. A table of one stream is all constants: worth kernels of its own.
@@ -320,7 +290,7 @@ void launch_simple(const CallPlan& plan, std::span<const StreamPlan* const> stre
                    return format >= first && format <= last;
                });
     };
-    if (plan.num_targets <= few_targets) {
+    if (plan.num_targets <= RowsTuning::few_targets) {
         if (streams.size() > few) {
             return launch_rows<Time, AnyElement, Shape::many, asks, max_streams>(plan, streams, stream);
         }
@@ -341,11 +311,13 @@ void launch_general(const CallPlan& plan, const StreamPlan& s, cudaStream_t stre
         throw Unsupported("align: at most " + std::to_string(max_ranges) + " channel ranges on CUDA, got " +
                           std::to_string(s.ranges.size()));
     }
-    GeneralTable general{};
-    general.table.query = device_query(plan);
-    general.table.num_streams = 1;
-    general.table.streams[0] = device_stream(s);
-    DeviceChannels& c = general.channels;
+    GeneralTable table{};
+    table.query = device_query(plan);
+    table.stream = device_stream(s);
+    table.out = s.out;
+    table.out_row_stride = s.out_row_stride;
+    table.out_target_stride = s.out_target_stride;
+    DeviceChannels& c = table.channels;
     c.num_ranges = static_cast<std::int32_t>(s.ranges.size());
     std::copy(s.ranges.begin(), s.ranges.end(), c.ranges);
     c.num_outer = static_cast<std::int32_t>(s.outer.size());
@@ -356,10 +328,11 @@ void launch_general(const CallPlan& plan, const StreamPlan& s, cudaStream_t stre
     c.period = s.period;
     c.values_dtype = s.values_dtype;
     c.out_dtype = s.out_dtype;
-    DeviceStream& d = general.table.streams[0];
-    general.table.num_tiles = cut_into_tiles(d, plan, s.inner.size * c.outer_count);
-    launch_overlapped(align_general<Time>, grid_size(general.table.num_tiles), block_threads, 0, stream, general,
-                      "align: launching align_general");
+    table.tiling = cut_into_tiles(plan, s.inner.size * c.outer_count);
+    const std::int64_t groups = (plan.num_rows + table.tiling.rows - 1) / table.tiling.rows;
+    if (groups > max_grid / table.tiling.tiles_per_row) throw Unsupported(too_many_tiles);
+    launch_overlapped(align_general<Time>, grid_size(groups * table.tiling.tiles_per_row), block_threads, 0, stream,
+                      table, "align: launching align_general");
 }
 
 template <class Time>

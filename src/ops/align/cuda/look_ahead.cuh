@@ -42,10 +42,8 @@ __device__ __forceinline__ RowsEpisode<Time> plain_episode(const RowsStream<Time
     if (s.offsets == nullptr) {
         return {s.times + e * s.time_episode_stride, s.num_rows, s.values + e * s.value_episode_stride, 0};
     }
-    std::int64_t begin = early ? load_early(s.offsets + e) : load_again(s.offsets + e);
-    std::int64_t end = early ? load_early(s.offsets + e + 1) : load_again(s.offsets + e + 1);
-    begin = begin < 0 ? 0 : (begin > s.num_rows ? s.num_rows : begin);
-    end = end < begin ? begin : (end > s.num_rows ? s.num_rows : end);
+    const auto offset = [&](std::int64_t i) { return early ? load_early(s.offsets + i) : load_again(s.offsets + i); };
+    const auto [begin, end] = clamped_rows(offset(e), offset(e + 1), s.num_rows);
     return {s.times + begin, end - begin, s.values + begin * s.value_row_stride, begin};
 }
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/cuda/overlap.cuh"
-#include "ops/align/cuda/place.cuh"
+#include "ops/align/cuda/search.cuh"
 #include "ops/align/cuda/tile.cuh"
 #include "ops/align/cuda/words.cuh"
 

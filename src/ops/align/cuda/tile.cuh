@@ -2,7 +2,8 @@
 #pragma once
 
 #include "core/cuda/bulk.cuh"
-#include "ops/align/cuda/place.cuh"
+#include "ops/align/cuda/device_stream.cuh"
+#include "ops/align/cuda/tuning.hpp"
 #include "ops/align/cuda/words.cuh"
 
 namespace robocache::align_detail {
@@ -166,10 +167,7 @@ __device__ __forceinline__ RowsEpisode<Time> rows_episode(const RowsStream<Time>
     if (s.offsets == nullptr) {
         return {times + e * s.time_episode_stride, s.num_rows, s.values + e * s.value_episode_stride, 0};
     }
-    std::int64_t begin = __ldg(s.offsets + e);
-    std::int64_t end = __ldg(s.offsets + e + 1);
-    begin = begin < 0 ? 0 : (begin > s.num_rows ? s.num_rows : begin);
-    end = end < begin ? begin : (end > s.num_rows ? s.num_rows : end);
+    const auto [begin, end] = clamped_rows(__ldg(s.offsets + e), __ldg(s.offsets + e + 1), s.num_rows);
     return {times + begin, end - begin, s.values + begin * s.value_row_stride, begin};
 }
 

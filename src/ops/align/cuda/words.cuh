@@ -9,6 +9,28 @@
 
 namespace robocache::align_detail {
 
+/// Elements and the widest access that every row allows: the simple kernel has one instance of its loop for each.
+enum class Format : std::uint8_t {
+    f32x4,
+    f32x2,
+    f32x1,  // 16, 8, 4 bytes
+    f64x2,
+    f64x1,  // 16, 8
+    f16x8,
+    f16x4,
+    f16x2,
+    f16x1,  // 16, 8, 4, 2
+    bf16x8,
+    bf16x4,
+    bf16x2,
+    bf16x1,
+    raw16,
+    raw8,
+    raw4,
+    raw2,
+    raw1,  // rows that are only copied
+};
+
 template <int bytes>
 struct Word;
 template <>

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::int64_t own_bytes = 200 * 1024;  // of shared memory, for the bits of one cloud
 constexpr std::int64_t own_clouds = 64;         // fewer leave multiprocessors without work
-constexpr std::int64_t own_blocks = 132;        // that share the clouds
 constexpr std::int64_t most_pixels = 1 << 24;   // of a row or a column, whose numbers are exact as floats
 constexpr std::int64_t small_cloud = 2 << 20;   // points; fewer are cut into smaller tiles
 constexpr std::int64_t enough_bins = 256;       // fewer leave multiprocessors without work, more have short spans
@@ -276,7 +275,7 @@ void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
     with_points(plan, [&](const auto& source) {
         using Source = std::decay_t<decltype(source)>;
         const std::int64_t all_words = (plan.grid.num_cells + 31) / 32;
-        const std::int64_t parts = std::clamp<std::int64_t>(own_blocks / plan.num_clouds, 1, 4);
+        const std::int64_t parts = std::clamp<std::int64_t>(num_multiprocessors() / plan.num_clouds, 1, 4);
         const std::int64_t words = ((all_words + parts - 1) / parts + 3) / 4 * 4;
         const OwnArguments<Source> args{Places<Source>(source, plan.grid),
                                         clouds_of(plan.points, plan.num_clouds, plan.num_points),
