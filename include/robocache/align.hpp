@@ -31,6 +31,32 @@ enum class Method : std::uint8_t {
     max,
 };
 
+/// What a method makes of the rows around a target.
+enum class MethodFamily : std::uint8_t {
+    row,         ///< one row as it is
+    blend,       ///< rows blended channel by channel
+    quaternion,  ///< rows blended in groups of four channels
+    window,      ///< all rows between the midpoints of targets
+};
+
+/// What the native gradient of a method depends on.
+enum class MethodGradient : std::uint8_t {
+    none,    ///< there is none
+    times,   ///< the times alone: the values are not read
+    values,  ///< also the values of the rows
+};
+
+struct MethodTraits {
+    Method method;
+    std::string_view name;
+    MethodFamily family;
+    bool takes_integers;  ///< and bool
+    MethodGradient gradient;
+};
+
+/// The methods that have a name, in the order of Method: all but Method::automatic.
+[[nodiscard]] std::span<const MethodTraits> method_traits() noexcept;
+
 /// What a target before the first or after the last row gets.
 enum class Outside : std::uint8_t { hold, nan, linear, error };
 
@@ -164,8 +190,8 @@ struct AlignGradient {
 };
 
 /// The gradient of align: adds to gradients[i].values what gradients[i].output brings back, by the weights of the rows
-/// each target read. nullopt: none for this stream. The data of StreamView::values is not read, nothing is checked
-/// again. linear, previous, next, nearest, cubic and mean; throws Unsupported for the other methods.
+/// each target read. nullopt: none for this stream. The data of StreamView::values is read only for methods with
+/// MethodGradient::values; nothing is checked again. Throws Unsupported for methods without a gradient.
 /// Queue-ordered on a device, where sums of several targets are not bitwise repeatable; on the CPU they are.
 void run_backward(const AlignPlan& plan, std::span<const std::optional<AlignGradient>> gradients,
                   Workspace workspace = {}, CudaQueue queue = {});

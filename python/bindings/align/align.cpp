@@ -4,7 +4,25 @@
 
 namespace robocache::python {
 
+namespace {
+
+/// [(name, family, takes_integers, gradient), ...]
+nb::list methods() {
+    constexpr const char* families[] = {"row", "blend", "quaternion", "window"};
+    constexpr const char* gradients[] = {"none", "times", "values"};
+    nb::list result;
+    for (const MethodTraits& traits : method_traits()) {
+        result.append(nb::make_tuple(nb::str(traits.name.data(), traits.name.size()),
+                                     families[static_cast<std::size_t>(traits.family)], traits.takes_integers,
+                                     gradients[static_cast<std::size_t>(traits.gradient)]));
+    }
+    return result;
+}
+
+}  // namespace
+
 void bind_align(nb::module_& m) {
+    m.def("align_methods", &methods);
     m.def(
         "align",
         [](const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, const nb::callable& allocate,

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..ops.methods import ONE_ROW
 from ..ops.types import Method
 
 JSON = Any
 """What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
 
 KINDS = ("vector", "image", "points", "depth")
-FRAMES = ("previous", "next", "nearest")
+FRAMES = ONE_ROW
 """Methods for images and point clouds, which are selected and never interpolated."""
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),

@@ -16,14 +16,12 @@ from pathlib import Path
 
 from .. import _core
 from ..install import check_installation, print_installation_info
+from ..ops.methods import METHODS
 from . import check, export, ingest
 from .output import print_escaped
 from .parser import Parser
 from .profile import ProfileError, Spec, VoxelSpec, profile, table
 
-METHODS = (
-    "linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max",
-)  # fmt: skip
 MODES = ("occupancy", "count", "sum", "mean", "min", "max")
 CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")  # same as clouds.CLOUDS, whose module needs torch
 

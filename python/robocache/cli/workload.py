@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..ops.methods import WINDOW
+
 UNIX_NS = 1_700_000_000_000_000_000
 READS = {"previous": (0, 0), "nearest": (0, 0), "next": (-1, 1), "cubic": (1, 2)}
 """Rows that a method reads, as (before, after) the left row; other interpolating methods read (0, 1)."""
-WINDOWS = ("mean", "min", "max")
 WARM_CALLS = 20
 
 
@@ -78,7 +79,7 @@ def size_of(*tensors: Tensor) -> int:
 def moved_bytes(values: Tensor, times: Tensor, targets: Tensor, method: str = "linear") -> tuple[int, int]:
     """Minimum bytes (read, written): distinct rows that the method needs, all times, all targets; the output."""
     row_bytes = values.shape[2] * values.element_size()
-    rows = times.numel() if method in WINDOWS else touched_rows(times, targets, *READS.get(method, (0, 1)))
+    rows = times.numel() if method in WINDOW else touched_rows(times, targets, *READS.get(method, (0, 1)))
     return rows * row_bytes + size_of(times, targets), targets.numel() * row_bytes
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..cache.episode import StreamSpec
+from ..ops.methods import uses_windows
 from ..ops.types import Method, Outside
 from ..text import did_you_mean
 from .numbers import number
@@ -115,12 +116,6 @@ class Window:
         """From the first moment to the last."""
         deltas = self.deltas_ns
         return max(deltas) - min(deltas)
-
-
-def uses_windows(method: Method) -> bool:
-    """Whether what is written for a moment depends on its neighbors among the moments."""
-    names = [method] if isinstance(method, str) else [part[-1] for part in method or ()]
-    return any(name in ("mean", "min", "max") for name in names)
 
 
 def _require_seconds(name: str, value: Any, least: float, rule: str) -> None:

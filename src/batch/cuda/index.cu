@@ -77,8 +77,7 @@ void require_support(const BatchPlan& plan) {
         const ColumnPlan& column = plan.columns[c];
         const StreamPlan& s = plan.rows[i].stream;
         const Method method = s.ranges.size() == 1 ? s.ranges[0].method : Method::cubic;
-        if (method != Method::linear && method != Method::previous && method != Method::next &&
-            method != Method::nearest) {
+        if (method != Method::linear && !align_detail::takes_one_row(method)) {
             refuse(c, "a method other than linear, previous, next and nearest");
         }
         // Strides of what there is only one of may be anything.

@@ -7,42 +7,37 @@
 #include <utility>
 
 #include "core/contract.hpp"
+#include "ops/align/contract/methods.hpp"
 #include "ops/align/contract/plan.hpp"
 
 namespace robocache {
 namespace {
 
-constexpr std::array<std::string_view, 12> method_names = {"automatic", "linear", "previous",   "next",
-                                                           "nearest",   "cubic",  "slerp_xyzw", "slerp_wxyz",
-                                                           "angle",     "mean",   "min",        "max"};
 constexpr std::array<std::string_view, 4> outside_names = {"hold", "nan", "linear", "error"};
-
-template <class Enum, std::size_t count>
-Enum from_name(const std::array<std::string_view, count>& names, std::size_t first, const ArgumentName& what,
-               std::string_view given, std::string_view op) {
-    for (std::size_t i = first; i < count; ++i) {
-        if (names[i] == given) return static_cast<Enum>(i);
-    }
-    std::string choices;
-    for (std::size_t i = first; i < count; ++i) {
-        if (i > first) choices += i + 1 < count ? ", " : " or ";
-        choices += names[i];
-    }
-    fail(op, what, "be " + choices, "'" + std::string(given) + "'");
-}
 
 }  // namespace
 
 Method method_from_name(std::string_view name, std::string_view op, const ArgumentName& argument) {
-    return from_name<Method>(method_names, 1, argument, name, op);
+    for (const MethodTraits& traits : method_traits()) {
+        if (traits.name == name) return traits.method;
+    }
+    fail(op, argument, "be " + align_detail::method_choices([](Method) { return true; }),
+         "'" + std::string(name) + "'");
 }
 
 Outside outside_from_name(std::string_view name, std::string_view op, const ArgumentName& argument) {
-    return from_name<Outside>(outside_names, 0, argument, name, op);
+    for (std::size_t i = 0; i < outside_names.size(); ++i) {
+        if (outside_names[i] == name) return static_cast<Outside>(i);
+    }
+    fail(op, argument, "be hold, nan, linear or error", "'" + std::string(name) + "'");
 }
 
 std::string_view method_name(Method method) noexcept {
-    return method_names[static_cast<std::size_t>(method)];
+    return align_detail::methods[static_cast<std::size_t>(method)].name;
+}
+
+std::span<const MethodTraits> method_traits() noexcept {
+    return std::span<const MethodTraits>(align_detail::methods).subspan(1);
 }
 
 AlignPlan plan_align(std::span<const StreamView> streams, const Query& query, const AlignOptions& options) {
@@ -83,6 +78,17 @@ std::int64_t AlignPlan::workspace_bytes() const noexcept {
 }
 
 namespace align_detail {
+
+std::string method_choices(bool (*is_included)(Method)) {
+    std::string choices;
+    std::string_view last;
+    for (const MethodTraits& traits : method_traits()) {
+        if (!is_included(traits.method)) continue;
+        if (!last.empty()) choices += (choices.empty() ? "" : ", ") + std::string(last);
+        last = traits.name;
+    }
+    return (choices.empty() ? "" : choices + " or ") + std::string(last);
+}
 
 CallPlan bind(const AlignPlan& plan, std::span<const AlignOutput> outputs) {
     const AlignPlan::State& state = plan.state();

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...cache.episode import StreamSpec
+from ...cache.episode import FRAMES, StreamSpec
 from ...ops.voxelize import voxelize_pointcloud
 from ..order.selection import Selection
 from ..voxels import columns_of
 from ..window import Key
 from .store import as_tensor
-
-METHODS = (None, "previous", "next", "nearest")
 
 
 class Clouds:
@@ -105,7 +103,7 @@ def number_clouds(
         if key.window.voxels is None:
             continue
         what, window = f"Loader: stream {key.name!r} is voxelized", key.window
-        if window.method not in METHODS:
+        if window.method is not None and window.method not in FRAMES:
             raise ValueError(f"{what}: method must be previous, next or nearest, got {window.method!r}")
         if window.outside != "hold":
             raise ValueError(f"{what}: outside must be 'hold', got {window.outside!r}")

@@ -7,15 +7,14 @@ Blends are not fused multiply-adds here, so results may differ from the native b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from ..methods import METHODS, ONE_ROW, WINDOW
 from ..types import Query, Stream
 
-ONE_ROW = ("previous", "next", "nearest")
-WINDOW = ("mean", "min", "max")
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}  # hardly usable in torch
 
@@ -248,7 +247,7 @@ def interpolate(method: str, stream: Stream, place: Place, channels: slice | Non
     row = rows.value(a, channels)
     mask = spread(blended, row)
     compute = torch.float64 if row.dtype == torch.float64 else torch.float32
-    if method.startswith("slerp"):
+    if METHODS[method].family == "quaternion":
         compute = widest(row)
 
     def value(x: Tensor) -> Tensor:
@@ -322,12 +321,18 @@ def norm(q: Tensor) -> Tensor:
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
+TERMS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda x: x}
+"""Of methods that add: what is added for a row. min and max are not among them."""
+RESULTS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda mean: mean}
+"""The result, from the mean of the terms."""
+
+
 def reduce_window(method: str, place: Place, channels: slice | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """mean, min, max of the rows in the windows, the left row where there are none; and where there are some."""
+    """What a method makes of the rows in the windows, the left row where there are none; and where there are some."""
     rows, row = place.rows, place.rows.value(place.left, channels)
     begin, end = windows(rows, place.t)
     end = torch.where(place.outside | place.empty, begin, end)
-    total = torch.zeros_like(row, dtype=widest(row) if method == "mean" else row.dtype)
+    total = torch.zeros_like(row, dtype=widest(row) if method in TERMS else row.dtype)
     count = torch.zeros_like(begin)
 
     def ordered(x: Tensor) -> Tensor:
@@ -337,14 +342,14 @@ def reduce_window(method: str, place: Place, channels: slice | None, dtype: torc
         r = begin + i
         used = (r < end) & ((r + 1 == rows.end) | (rows.time(r + 1) != rows.time(r)))  # of equal times the last
         x, mask = rows.value(r, channels), spread(used, row)
-        if method == "mean":
-            total = total + torch.where(mask, x, 0)
+        if method in TERMS:
+            total = total + TERMS[method](torch.where(mask, x, 0).to(total.dtype))
         else:
             better = ordered(x) < ordered(total) if method == "min" else ordered(x) > ordered(total)
             total = torch.where(mask & (better | (x != x) | spread(count == 0, row)), x, total)
         count = count + used
-    if method == "mean":
-        total = total / spread(count.clamp(min=1), row)
+    if method in TERMS:
+        total = RESULTS[method](total / spread(count.clamp(min=1), row))
     return torch.where(spread(count > 0, row), round_to(total, dtype), round_to(row, dtype)), count > 0
 
 

@@ -39,6 +39,7 @@ from .gradient import (
     gradients_of,
     placed,
     remember,
+    saved_tensors_of,
     tensors_of,
     unflatten,
 )
@@ -214,7 +215,7 @@ def align_backward(
     spec: str,
 ) -> list[Tensor]:
     call = call_of(spec, integers, floats)
-    tensors = tensors_of(call, [None] * len(call.options), others)
+    tensors = saved_tensors_of(call, others)
     return compute_backward(call, tensors, asked_of(streams, ranks, sizes, dtypes), grads)
 
 
@@ -241,18 +242,19 @@ def asked_of(streams: Sequence[int], ranks: Sequence[int], sizes: Sequence[Any],
 def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     values, others, *ctx.packed = inputs
     integers, floats, spec = ctx.packed
+    ctx.num_others = len(others)
     remember(ctx, call_of(spec, integers, floats), values, others, output)
 
 
 def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    others = list(ctx.saved_tensors)
+    others = list(ctx.saved_tensors)  # and the values that are kept
     asked, given = gradients_of(ctx, ctx.needs_input_grad[0], grads)
     results: list[Tensor] = []
     if given:
         ranks, sizes = [len(shape) for shape in asked.shapes], [size for shape in asked.shapes for size in shape]
         shapes = (asked.streams, ranks, sizes, [NAMES[dtype] for dtype in asked.dtypes])
         results = torch.ops.robocache.align_backward(given, others, *shapes, *ctx.packed)
-    return placed(asked, results, len(ctx.shapes)), [None] * len(others), None, None, None
+    return placed(asked, results, len(ctx.shapes)), [None] * ctx.num_others, None, None, None
 
 
 def refuse_second_order(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:

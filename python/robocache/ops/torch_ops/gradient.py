@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from ... import _core
 from ..arrays import HUGE
+from ..methods import gradient_reads_values
 from ..types import Stream
 
 Shapes = Sequence[tuple[Sequence[Any], torch.dtype]]
@@ -82,6 +83,18 @@ def tensors_of(call: Call, values: Sequence[Any], others: Sequence[Tensor]) -> T
     )
 
 
+def kept_values(call: Call, values: Sequence[Tensor]) -> list[Tensor]:
+    """The values that a gradient reads."""
+    return [v for v, options in zip(values, call.options, strict=True) if gradient_reads_values(options[1])]
+
+
+def saved_tensors_of(call: Call, saved: Sequence[Tensor]) -> Tensors:
+    """The tensors of a backward pass: ``others`` of ``tensors_of``, then the kept values. Other values are None."""
+    needs = [gradient_reads_values(options[1]) for options in call.options]
+    kept = iter(saved[len(saved) - sum(needs) :])
+    return tensors_of(call, [next(kept) if need else None for need in needs], saved)
+
+
 def unflatten(
     results: Sequence[Tensor], num_streams: int, wants: Wants, out: Sequence[Tensor] | None = None
 ) -> list[tuple[Any, ...]]:
@@ -143,13 +156,14 @@ def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tens
 
 
 def compute_backward(call: Call, tensors: Tensors, asked: Asked, grads: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of the values of the streams ``asked`` for; ``tensors.values`` are all None."""
+    """The gradients of the values of the streams ``asked`` for; ``tensors`` as of ``saved_tensors_of``."""
     if grads[0].is_cuda:
         alert_not_deterministic()
     sums = [total.zero_() for total in empty_sums(asked, grads[0].device)]
     gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(tensors.times)
     for i, total, grad in zip(asked.streams, sums, grads, strict=True):
-        tensors.values[i] = total
+        if tensors.values[i] is None:  # only shape and dtype count
+            tensors.values[i] = total
         gradients[i] = (grad.resolve_neg(), total)
     # A stream without a gradient still counts for the number of query rows; its times serve as its values.
     specs = [
@@ -197,9 +211,9 @@ def alert_not_deterministic() -> None:
 
 
 def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Tensor], made: Any) -> None:
-    """What a gradient needs: all tensors but the values, of which only the shapes count."""
+    """What a gradient needs: all tensors but the values, of which mostly only the shapes count."""
     ctx.call, ctx.shapes, ctx.dtypes = call, [list(v.shape) for v in values], [v.dtype for v in values]
-    ctx.save_for_backward(*others)
+    ctx.save_for_backward(*others, *kept_values(call, values))
     ctx.set_materialize_grads(False)
     if not call.wants.fused:
         ctx.mark_non_differentiable(*(x for x, v in zip(made, values, strict=False) if not v.requires_grad))
@@ -241,5 +255,5 @@ class Gradient(torch.autograd.Function):
         asked, given = gradients_of(ctx, ctx.needs_input_grad[2:], grads)
         if not given:
             return (None,) * (2 + num_streams)
-        tensors = tensors_of(ctx.call, [None] * num_streams, ctx.saved_tensors)
+        tensors = saved_tensors_of(ctx.call, ctx.saved_tensors)
         return (None, None, *placed(asked, compute_backward(ctx.call, tensors, asked, given), num_streams))

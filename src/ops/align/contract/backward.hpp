@@ -3,11 +3,13 @@
 
 #include "ops/align/contract/kernel.hpp"
 #include "ops/align/contract/plan.hpp"
+#include "ops/align/contract/windows.hpp"
 
 namespace robocache::align_detail {
 
 // A plan of the gradient is a plan of align with the roles turned round: `values` of a stream is the gradient that is
-// added to, `out` the gradient that is read. It has only the streams whose gradient is wanted.
+// added to, `out` the gradient that is read. It has only the streams whose gradient is wanted. `inputs` are the values,
+// where the gradient of a method reads them.
 
 /// One target of an episode that has rows, before a method has spoken. All times with the stream's latency.
 template <class Time>
@@ -24,7 +26,7 @@ struct Target {
 /// The sample that align wrote for this target.
 template <class Time>
 ROBOCACHE_HD Sample sample_of(const Target<Time>& target, Method method, const Rules& rules, OuterRows& outer) {
-    if (method == Method::mean) {
+    if (is_window(method)) {
         return sample_window(target.times, target.t, target.earlier, target.later, target.has_earlier, target.has_later,
                              target.near, rules);
     }
@@ -35,13 +37,8 @@ ROBOCACHE_HD Sample sample_of(const Target<Time>& target, Method method, const R
     return sample;
 }
 
-/// Of rows with one time the last stands for all: whether a window passes over this one.
-template <class Time>
-ROBOCACHE_HD bool is_passed_over(const EpisodeTimes<Time>& times, std::int64_t row) {
-    return row + 1 < times.count && times[row + 1] == times[row];
-}
-
-/// The rows an output element was made of. In a window they are [rows[0], rows[1]), all with weights[0].
+/// The rows an output element was made of. In a window they are [rows[0], rows[1]), all with weights[0], which means
+/// nothing where gradient_reads_values(method).
 template <class Sum>
 struct Shares {
     std::int64_t rows[4];
@@ -80,6 +77,43 @@ ROBOCACHE_HD Shares<Sum> shares_of(const Target<Time>& target, Method method, co
         return {{left, right}, {static_cast<Sum>(1.0 / static_cast<double>(used))}, used > 0 ? 1 : 0, true};
     }
     return {{}, {}, 0, false};
+}
+
+/// A value of a floating dtype.
+ROBOCACHE_HD double wide_value(const char* at, DType dtype) {
+    switch (dtype) {
+        case DType::f16: return static_cast<double>(widen(*reinterpret_cast<const Half*>(at)));
+        case DType::bf16: return static_cast<double>(widen(*reinterpret_cast<const BFloat16*>(at)));
+        case DType::f64: return *reinterpret_cast<const double*>(at);
+        default: return static_cast<double>(*reinterpret_cast<const float*>(at));
+    }
+}
+
+/// The inputs of episode e, which has rows; the first of them is `first_row` of the stream if that is ragged.
+template <class Stream>
+ROBOCACHE_HD const char* inputs_of(const Stream& stream, std::int64_t e, std::int64_t first_row) {
+    return stream.inputs + e * stream.input_episode_stride + first_row * stream.input_row_stride;
+}
+
+/// For one channel of the window [begin, end), whose gradient depends on values: calls add(row, weight) for the rows
+/// that count. value(row) is float64.
+template <class Time, class Value, class Add>
+ROBOCACHE_HD void each_window_weight(const EpisodeTimes<Time>& times, std::int64_t begin, std::int64_t end,
+                                     Method method, const Value& value, const Add& add) {
+    with_window<double>(method, [&](auto window) {
+        if constexpr (requires { window.slope(0.0, 0.0, 0.0); }) {
+            double count = 0;
+            for (std::int64_t row = begin; row < end; ++row) {
+                if (is_passed_over(times, row)) continue;
+                window.add(value(row), count == 0);
+                count += 1;
+            }
+            const double result = window.result(count);
+            for (std::int64_t row = begin; row < end; ++row) {
+                if (!is_passed_over(times, row)) add(row, window.slope(value(row), result, count));
+            }
+        }
+    });
 }
 
 /// Throws Unsupported if a method of the stream has no gradient here.

@@ -9,6 +9,7 @@
 #include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/contract/episodes.hpp"
+#include "ops/align/contract/methods.hpp"
 
 namespace robocache::align_detail {
 namespace {
@@ -123,7 +124,7 @@ std::string_view targets_name(const CallPlan& plan, const Names& names) {
 
 bool uses_windows(const StreamPlan& stream) {
     for (const RangePlan& range : stream.ranges) {
-        if (range.method == Method::mean || range.method == Method::min || range.method == Method::max) return true;
+        if (is_window(range.method)) return true;
     }
     return false;
 }

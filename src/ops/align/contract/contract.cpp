@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/contract.hpp"
+#include "ops/align/contract/methods.hpp"
 #include "ops/align/contract/plan.hpp"
 
 namespace robocache {
@@ -15,21 +16,6 @@ constexpr const char* time_dtypes = "int64 (nanoseconds), float64 or float32 (se
 
 bool is_time_dtype(DType dtype) {
     return dtype == DType::i64 || dtype == DType::f64 || dtype == DType::f32;
-}
-
-bool interpolates(Method method) {
-    switch (method) {
-        case Method::linear:
-        case Method::cubic:
-        case Method::slerp_xyzw:
-        case Method::slerp_wxyz:
-        case Method::angle: return true;
-        default: return false;
-    }
-}
-
-bool is_slerp(Method method) {
-    return method == Method::slerp_xyzw || method == Method::slerp_wxyz;
 }
 
 Method resolve(Method method, DType values) {
@@ -169,8 +155,8 @@ private:
 
     void add(StreamPlan& plan, std::int64_t begin, std::int64_t end, Method method) const {
         const DType dtype = stream_.values.dtype;
-        if (!is_floating(dtype) && (interpolates(method) || method == Method::mean)) {
-            fail_field("method", "be previous, next, nearest, min or max for integer and bool values",
+        if (!is_floating(dtype) && !takes_integers(method)) {
+            fail_field("method", "be " + method_choices(&takes_integers) + " for integer and bool values",
                        std::string(method_name(method)) + " for " + name(dtype));
         }
         if (is_slerp(method) && (end - begin) % 4 != 0) {
@@ -330,6 +316,18 @@ void bind_values(StreamPlan& stream, const TensorView& values, int row_dims) {
         } else {
             stream.inner = dim;
         }
+    }
+}
+
+void bind_inputs(StreamPlan& stream, const TensorView& values, int row_dims) {
+    const std::int64_t element = size_bytes(values.dtype);
+    stream.inputs = static_cast<const char*>(values.data);
+    stream.inputs_dtype = values.dtype;
+    stream.input_row_stride = values.strides[row_dims - 1] * element;
+    stream.input_episode_stride = row_dims == 2 ? values.strides[0] * element : 0;
+    for (int d = row_dims; d < values.rank; ++d) {
+        ChannelDim& dim = d + 1 < values.rank ? stream.outer[static_cast<std::size_t>(d - row_dims)] : stream.inner;
+        dim.input_stride = values.strides[d];
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/numeric.hpp"
 #include "ops/align/contract/blends.hpp"
+#include "ops/align/contract/methods.hpp"
 #include "ops/align/contract/times.hpp"
 #include "robocache/align.hpp"
 
@@ -153,7 +154,7 @@ ROBOCACHE_HD Sample sample_inside(Time t, const Neighbors& near, Time t_left, Ti
     return blend_sample(near.left, near.right, weight_of<Compute>(from_left, span), rules.allows(span));
 }
 
-/// Every method but mean, min and max. A cubic is linear until widen_to_cubic.
+/// Every method but those of windows. A cubic is linear until widen_to_cubic.
 template <class Compute = double, class Time>
 ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Method method,
                               const Rules& rules) {
@@ -201,6 +202,12 @@ ROBOCACHE_HD double mirrored(double t, double other) {
     return t - ((other < t ? midpoint(other, t) : midpoint(t, other)) - t);
 }
 
+/// Of rows with one time the last stands for all: whether a window passes over this one.
+template <class Time>
+ROBOCACHE_HD bool is_passed_over(const EpisodeTimes<Time>& times, std::int64_t row) {
+    return row + 1 < times.count && times[row + 1] == times[row];
+}
+
 /// The type window edges are compared in.
 template <class Time>
 struct EdgeOf {
@@ -211,7 +218,7 @@ struct EdgeOf<std::int64_t> {
     using type = std::int64_t;
 };
 
-/// mean, min, max. `earlier` and `later` are the neighboring targets; t itself where there is none on that side.
+/// Methods of windows. `earlier` and `later` are the neighboring targets; t itself where there is none on that side.
 template <class Time>
 ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time earlier, Time later, bool has_earlier,
                                   bool has_later, const Neighbors& near, const Rules& rules) {

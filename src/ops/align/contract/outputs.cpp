@@ -32,8 +32,9 @@ void merge_channels(StreamPlan& plan) {
     for (const ChannelDim& dim : dims) {
         if (dim.size == 1) continue;
         if (!merged.empty() && merged.back().value_stride == dim.value_stride * dim.size &&
-            merged.back().out_stride == dim.out_stride * dim.size) {
-            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride};
+            merged.back().out_stride == dim.out_stride * dim.size &&
+            merged.back().input_stride == dim.input_stride * dim.size) {
+            merged.back() = {merged.back().size * dim.size, dim.value_stride, dim.out_stride, dim.input_stride};
         } else {
             merged.push_back(dim);
         }

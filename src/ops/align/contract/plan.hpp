@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/contract.hpp"
@@ -16,6 +17,7 @@ struct ChannelDim {
     std::int64_t size = 1;
     std::int64_t value_stride = 0;  // elements
     std::int64_t out_stride = 0;
+    std::int64_t input_stride = 0;  // of StreamPlan::inputs
 };
 
 struct RangePlan {
@@ -60,6 +62,12 @@ struct StreamPlan {
     std::vector<ChannelDim> outer;
     ChannelDim inner;
 
+    /// Of a gradient that depends on them: the values of the stream; `values` is what is summed up. Else null.
+    const char* inputs = nullptr;
+    DType inputs_dtype = DType::f32;
+    std::int64_t input_episode_stride = 0;  // bytes; 0 unless dense
+    std::int64_t input_row_stride = 0;      // bytes
+
     char* out = nullptr;
     DType out_dtype = DType::f32;
     std::int64_t out_row_stride = 0;     // bytes, over b
@@ -87,6 +95,9 @@ struct CallPlan {
     std::vector<StreamPlan> streams;
 };
 
+/// The names of some methods: "linear, cubic or mean".
+[[nodiscard]] std::string method_choices(bool (*is_included)(Method));
+
 /// An output has the stream's own dtype, or a floating one.
 void require_output_dtype(const Names& names, const ArgumentName& argument, DType values, DType out);
 
@@ -99,6 +110,8 @@ void bind_outputs(CallPlan& plan, std::span<const StreamView> streams, std::span
                   const Names& names);
 /// Where the values of a stream (or their gradient) are: row_dims leading dimensions, then channels.
 void bind_values(StreamPlan& stream, const TensorView& values, int row_dims);
+/// Where the values of a stream are whose gradient has been bound by bind_values.
+void bind_inputs(StreamPlan& stream, const TensorView& values, int row_dims);
 /// The number of leading dimensions of values that are not channels.
 [[nodiscard]] int num_row_dims(const StreamView& stream);
 /// Where a stream's output (or the gradient of it) is; channel dimensions without gaps between them become one.

@@ -19,18 +19,6 @@ namespace {
 
 // ---- contract -------------------------------------------------------------------------------------------------------
 
-bool has_gradient(Method method) {
-    switch (method) {
-        case Method::linear:
-        case Method::previous:
-        case Method::next:
-        case Method::nearest:
-        case Method::cubic:
-        case Method::mean: return true;
-        default: return false;
-    }
-}
-
 bool same_shape(const TensorView& a, const TensorView& b) {
     return a.rank == b.rank && std::equal(a.shape.begin(), a.shape.begin() + a.rank, b.shape.begin());
 }
@@ -67,6 +55,10 @@ void bind_gradient(const CallPlan& plan, StreamPlan& stream, const StreamView& v
     bind_rows(stream, output);
 }
 
+bool reads_values(const StreamPlan& stream) {
+    return std::ranges::any_of(stream.ranges, [](const RangePlan& r) { return gradient_reads_values(r.method); });
+}
+
 /// Validates, and leaves only the streams whose gradient is wanted.
 CallPlan bind_backward(const AlignPlan::State& state, std::span<const std::optional<AlignGradient>> gradients) {
     const Names& names = state.options.names;
@@ -82,6 +74,7 @@ CallPlan bind_backward(const AlignPlan::State& state, std::span<const std::optio
         require_values(streams[i], gradients[i]->values, i, names);
         require_gradient(call.streams[i], i, names);
         bind_values(call.streams[i], gradients[i]->values, num_row_dims(streams[i]));
+        if (reads_values(call.streams[i])) bind_inputs(call.streams[i], streams[i].values, num_row_dims(streams[i]));
         bind_gradient(call, call.streams[i], streams[i], gradients[i]->output, i, names);
         wanted.push_back(std::move(call.streams[i]));
     }
@@ -119,8 +112,10 @@ public:
           rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
 
     void add(std::int64_t b) {
-        const EpisodeRows<Time> episode = episode_rows<Time>(stream_, episode_of(plan_, stream_, b));
+        const std::int64_t e = episode_of(plan_, stream_, b);
+        const EpisodeRows<Time> episode = episode_rows<Time>(stream_, e);
         if (episode.times.count == 0) return;
+        const char* inputs = inputs_of(stream_, e, episode.first_row);
         std::int64_t hint = -1;
         for (std::int64_t j = 0; j < plan_.num_targets; ++j) {
             const Target<Time> target = place(episode.times, b, j, hint);
@@ -131,7 +126,12 @@ public:
                 const std::int64_t to = std::min(end_, range.begin + range.width);
                 if (from >= to) continue;
                 const Shares<Sum> shares = shares_of<Sum>(target, range.method, rules_);
-                spread(shares, target.times, const_cast<char*>(episode.values), gradient(b, j), from, to);
+                char* values = const_cast<char*>(episode.values);
+                if (shares.window && shares.count > 0 && gradient_reads_values(range.method)) {
+                    spread_window(shares, target.times, range.method, values, inputs, gradient(b, j), from, to, 0);
+                } else {
+                    spread(shares, target.times, values, gradient(b, j), from, to);
+                }
             }
         }
     }
@@ -168,6 +168,36 @@ private:
         }
         for (std::int64_t row = shares.rows[0]; row < shares.rows[1]; ++row) {
             if (!is_passed_over(times, row)) add_row(values, row, from, shares.weights[0], begin, end);
+        }
+    }
+
+    /// The same, channel by channel, for a window whose gradient depends on the values.
+    void spread_window(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, Method method, char* values,
+                       const char* inputs, const Grad* from, std::int64_t begin, std::int64_t end,
+                       std::size_t depth) const {
+        const std::int64_t input_bytes = size_bytes(stream_.inputs_dtype);
+        if (depth < stream_.outer.size()) {
+            const ChannelDim& dim = stream_.outer[depth];
+            for (std::int64_t i = 0; i < dim.size; ++i) {
+                spread_window(shares, times, method, values + i * dim.value_stride * std::int64_t{sizeof(Sum)},
+                              inputs + i * dim.input_stride * input_bytes, from + i * dim.out_stride, begin, end,
+                              depth + 1);
+            }
+            return;
+        }
+        const ChannelDim& inner = stream_.inner;
+        for (std::int64_t c = begin; c < end; ++c) {
+            const char* input = inputs + c * inner.input_stride * input_bytes;
+            const auto grad = static_cast<Sum>(widen(from[c * inner.out_stride]));
+            each_window_weight(
+                times, shares.rows[0], shares.rows[1], method,
+                [&](std::int64_t row) {
+                    return wide_value(input + row * stream_.input_row_stride, stream_.inputs_dtype);
+                },
+                [&](std::int64_t row, double weight) {
+                    Sum* to = reinterpret_cast<Sum*>(values + row * stream_.value_row_stride);
+                    to[c * inner.value_stride] += static_cast<Sum>(weight) * grad;
+                });
         }
     }
 
@@ -277,9 +307,10 @@ void add_stream_of(const CallPlan& plan, const StreamPlan& stream) {
 void require_gradient(const StreamPlan& stream, std::size_t i, const Names& names) {
     for (const RangePlan& range : stream.ranges) {
         if (has_gradient(range.method)) continue;
-        throw Unsupported(std::string(names.op) + ": " + names.field(i, "method").text() +
-                          " must be linear, previous, next, nearest, cubic or mean to have a native gradient (Python: "
-                          "pass backend='torch', which has one for every method), got " +
+        throw Unsupported(std::string(names.op) + ": " + names.field(i, "method").text() + " must be " +
+                          method_choices(&has_gradient) +
+                          " to have a native gradient (Python: pass backend='torch', which has one for every method), "
+                          "got " +
                           std::string(method_name(range.method)));
     }
 }

@@ -23,10 +23,6 @@ inline void stream_fence() {
 inline constexpr std::int64_t tile_size = 64;  // targets at most; their samples stay in the first-level cache
 inline constexpr std::int64_t scratch_bytes = 16 << 10;
 
-inline bool is_window(Method method) {
-    return method == Method::mean || method == Method::min || method == Method::max;
-}
-
 /// Whether a large output is written without a stop in the scratch buffer: whole vectors of float32, each half aligned.
 inline bool goes_direct(const StreamPlan& s) {
     constexpr std::int64_t vector = 32;
@@ -171,7 +167,7 @@ private:
 
     static bool is_replaced(const void* times, std::int64_t row) {
         const auto& episode = *static_cast<const EpisodeTimes<Time>*>(times);
-        return row + 1 < episode.count && episode[row + 1] == episode[row];
+        return is_passed_over(episode, row);
     }
 
     RowJob row_job(const Tile<Time>& tile, const RangePlan& range) const {

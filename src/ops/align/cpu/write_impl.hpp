@@ -3,7 +3,7 @@
 // in pieces that stay in the first-level cache; `lerp_in_place` is the short cut for the case everybody has.
 #pragma once
 
-#include "ops/align/contract/values.hpp"
+#include "ops/align/contract/windows.hpp"
 #include "ops/align/cpu/kernels.hpp"
 
 #ifdef __AVX2__
@@ -131,43 +131,36 @@ void write_slerp(const RowJob& job, const Sample& sample, const T* a, const T* b
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
+/// Channels [c, c + n) of a window: the rows are read once, in order.
 template <class T>
-void write_mean(const RowJob& job, const Sample& sample, std::int64_t c, std::int64_t n, char* out) {
-    double sum[piece] = {};
-    double count = 0;
-    for (std::int64_t row = sample.rows[0]; row < sample.rows[1]; ++row) {
-        if (job.is_replaced(job.times, row)) continue;
-        const T* from = reinterpret_cast<const T*>(job.values + row * job.value_row_stride);
-        count += 1;
-        for (std::int64_t i = 0; i < n; ++i) {
-            sum[i] += static_cast<double>(widen(from[(c + i) * job.value_channel_stride]));
+void write_window(const RowJob& job, const Sample& sample, std::int64_t c, std::int64_t n, char* out) {
+    with_window<T>(job.method, [&]<class Window>(Window) {
+        Window windows[piece] = {};
+        double count = 0;
+        for (std::int64_t row = sample.rows[0]; row < sample.rows[1]; ++row) {
+            if (job.is_replaced(job.times, row)) continue;
+            const T* from = reinterpret_cast<const T*>(job.values + row * job.value_row_stride);
+            for (std::int64_t i = 0; i < n; ++i) {
+                windows[i].add(from[(c + i) * job.value_channel_stride], count == 0);
+            }
+            count += 1;
         }
-    }
-    for (std::int64_t i = 0; i < n; ++i) sum[i] /= count;
-    store_as(job.out_dtype, sum, n, out, c, job.out_channel_stride);
-}
-
-template <class T>
-void write_extreme(const RowJob& job, const Sample& sample, std::int64_t c, std::int64_t n, char* out) {
-    const bool want_max = job.method == Method::max;
-    T best[piece];
-    bool first = true;
-    for (std::int64_t row = sample.rows[0]; row < sample.rows[1]; ++row) {
-        if (job.is_replaced(job.times, row)) continue;
-        const T* from = reinterpret_cast<const T*>(job.values + row * job.value_row_stride);
-        for (std::int64_t i = 0; i < n; ++i) {
-            const T x = from[(c + i) * job.value_channel_stride];
-            if (first || is_beyond(x, best[i], want_max)) best[i] = x;
+        if constexpr (Window::picks_row) {
+            T picked[piece];
+            for (std::int64_t i = 0; i < n; ++i) picked[i] = windows[i].result(count);
+            if (job.out_dtype == job.values_dtype) {
+                copy(picked, 1, n, reinterpret_cast<T*>(out) + c * job.out_channel_stride, job.out_channel_stride);
+            } else {
+                typename ComputeOf<T>::type wide[piece];
+                load_for(job.out_dtype, picked, 1, n, wide);
+                store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
+            }
+        } else {
+            double computed[piece];
+            for (std::int64_t i = 0; i < n; ++i) computed[i] = windows[i].result(count);
+            store_as(job.out_dtype, computed, n, out, c, job.out_channel_stride);
         }
-        first = false;
-    }
-    if (job.out_dtype == job.values_dtype) {
-        copy(best, 1, n, reinterpret_cast<T*>(out) + c * job.out_channel_stride, job.out_channel_stride);
-    } else {
-        typename ComputeOf<T>::type wide[piece];
-        load_for(job.out_dtype, best, 1, n, wide);
-        store_as(job.out_dtype, wide, n, out, c, job.out_channel_stride);
-    }
+    });
 }
 
 // ---- one target -----------------------------------------------------------------------------------------------------
@@ -210,9 +203,7 @@ void write_blend(const RowJob& job, const Sample& sample, const OuterRows& outer
         for (int k = 0; k < num_rows; ++k) {
             rows[k] = reinterpret_cast<const T*>(job.values + index[k] * job.value_row_stride);
         }
-        if (job.method == Method::slerp_xyzw || job.method == Method::slerp_wxyz) {
-            return write_slerp(job, sample, rows[0], rows[1], out);
-        }
+        if (is_slerp(job.method)) return write_slerp(job, sample, rows[0], rows[1], out);
         Piece<Compute> p;
         for (std::int64_t c = 0; c < job.width; c += piece) {
             const std::int64_t n = job.width - c < piece ? job.width - c : piece;
@@ -301,13 +292,7 @@ void write_sample(const RowJob& job, std::int64_t k, char* out) {
         case Kind::window:
             for (std::int64_t c = 0; c < job.width; c += piece) {
                 const std::int64_t n = job.width - c < piece ? job.width - c : piece;
-                if constexpr (is_float<T>) {
-                    if (job.method == Method::mean) {
-                        write_mean<T>(job, sample, c, n, out);
-                        continue;
-                    }
-                }
-                write_extreme<T>(job, sample, c, n, out);
+                write_window<T>(job, sample, c, n, out);
             }
     }
 }

@@ -29,6 +29,10 @@ struct BackwardTable {
     std::int64_t grad_row_stride;     // bytes
     std::int64_t grad_target_stride;  // bytes
     DType grad_dtype;
+    const char* inputs;                 // as in StreamPlan
+    std::int64_t input_episode_stride;  // bytes
+    std::int64_t input_row_stride;      // bytes
+    DType inputs_dtype;
     RangePlan ranges[max_ranges];
     ChannelDim outer[TensorView::max_rank];
     ChannelDim inner;
@@ -46,6 +50,7 @@ template <class Time, class Sum>
 struct Placed {
     Shares<Sum> shares;
     char* values;  // of the episode
+    const char* inputs;
     const char* grad;
     EpisodeTimes<Time> times;
 };
@@ -59,7 +64,8 @@ __device__ void place(const BackwardTable& table, Method method, std::int64_t n,
     const DeviceQuery& q = table.query;
     const std::int64_t b = n / q.num_targets;
     const std::int64_t j = n - b * q.num_targets;
-    const DeviceEpisode<Time> episode = table.stream.episode<Time>(q.episode_of(table.stream, b));
+    const std::int64_t e = q.episode_of(table.stream, b);
+    const DeviceEpisode<Time> episode = table.stream.episode<Time>(e);
     const Time latency = duration_as<Time>(table.stream.latency);
     Target<Time> target{};
     target.times = episode.times;
@@ -68,6 +74,7 @@ __device__ void place(const BackwardTable& table, Method method, std::int64_t n,
     placed.grad = table.grad + b * table.grad_row_stride + j * table.grad_target_stride;
     placed.shares = {};
     if (target.times.count == 0) return;
+    placed.inputs = inputs_of(table, e, episode.first_row);
     target.t = q.target<Time>(b, j, latency);
     target.has_earlier = j > 0;
     target.has_later = j + 1 < q.num_targets;
@@ -121,26 +128,29 @@ private:
 struct ChannelOffsets {
     std::int64_t value;
     std::int64_t grad;
+    std::int64_t input;
 };
 
 /// Where channel c of a range is, counted over its outer dimensions too.
 __device__ inline ChannelOffsets offsets_of(const BackwardTable& table, const RangePlan& range, std::int64_t c) {
     std::int64_t outer = c / range.width;
     const std::int64_t inner = range.begin + (c - outer * range.width);
-    ChannelOffsets offsets{inner * table.inner.value_stride, inner * table.inner.out_stride};
+    ChannelOffsets offsets{inner * table.inner.value_stride, inner * table.inner.out_stride,
+                           inner * table.inner.input_stride};
     for (int d = table.num_outer - 1; d >= 0; --d) {
         const std::int64_t i = outer % table.outer[d].size;
         outer /= table.outer[d].size;
         offsets.value += i * table.outer[d].value_stride;
         offsets.grad += i * table.outer[d].out_stride;
+        offsets.input += i * table.outer[d].input_stride;
     }
     return offsets;
 }
 
 /// One channel of the targets [begin, end) of a tile, in their order.
 template <int slots, class Grad, class Time, class Sum>
-__device__ void add_channel(const BackwardTable& table, const Placed<Time, Sum>* placed, std::int32_t begin,
-                            std::int32_t end, const ChannelOffsets& offsets) {
+__device__ void add_channel(const BackwardTable& table, Method method, const Placed<Time, Sum>* placed,
+                            std::int32_t begin, std::int32_t end, const ChannelOffsets& offsets) {
     RowSums<Sum, slots> sums;
     for (std::int32_t k = begin; k < end; ++k) {
         const Placed<Time, Sum>& p = placed[k];
@@ -149,6 +159,14 @@ __device__ void add_channel(const BackwardTable& table, const Placed<Time, Sum>*
         const auto row_at = [&](std::int64_t row) {
             return reinterpret_cast<Sum*>(p.values + row * table.stream.value_row_stride) + offsets.value;
         };
+        if (p.shares.window && gradient_reads_values(method)) {
+            const char* input = p.inputs + offsets.input * element_bytes(table.inputs_dtype);
+            each_window_weight(
+                p.times, p.shares.rows[0], p.shares.rows[1], method,
+                [&](std::int64_t row) { return wide_value(input + row * table.input_row_stride, table.inputs_dtype); },
+                [&](std::int64_t row, double weight) { atomicAdd(row_at(row), static_cast<Sum>(weight) * grad); });
+            continue;
+        }
         if (p.shares.window) {
             for (std::int64_t row = p.shares.rows[0]; row < p.shares.rows[1]; ++row) {
                 if (!is_passed_over(p.times, row)) atomicAdd(row_at(row), p.shares.weights[0] * grad);
@@ -182,9 +200,9 @@ __device__ void add_range(const BackwardTable& table, const RangePlan& range, st
     for (std::int64_t c = first + (thread - group * lanes); c < end; c += lanes) {
         const ChannelOffsets offsets = offsets_of(table, range, c);
         if (range.method == Method::cubic) {
-            add_channel<4, Grad>(table, placed, from, to, offsets);
+            add_channel<4, Grad>(table, range.method, placed, from, to, offsets);
         } else {
-            add_channel<2, Grad>(table, placed, from, to, offsets);
+            add_channel<2, Grad>(table, range.method, placed, from, to, offsets);
         }
     }
 }
@@ -227,6 +245,10 @@ BackwardTable table_of(const CallPlan& plan, const StreamPlan& s) {
     table.grad_row_stride = s.out_row_stride;
     table.grad_target_stride = s.out_target_stride;
     table.grad_dtype = s.out_dtype;
+    table.inputs = s.inputs;
+    table.input_episode_stride = s.input_episode_stride;
+    table.input_row_stride = s.input_row_stride;
+    table.inputs_dtype = s.inputs_dtype;
     table.num_ranges = static_cast<std::int32_t>(s.ranges.size());
     std::copy(s.ranges.begin(), s.ranges.end(), table.ranges);
     table.num_outer = static_cast<std::int32_t>(s.outer.size());

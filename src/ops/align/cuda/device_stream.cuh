@@ -11,6 +11,22 @@ namespace robocache::align_detail {
 
 constexpr int warp_size = 32;
 
+__device__ __forceinline__ std::int64_t element_bytes(DType dtype) {
+    switch (dtype) {
+        case DType::boolean:
+        case DType::u8:
+        case DType::i8: return 1;
+        case DType::u16:
+        case DType::i16:
+        case DType::f16:
+        case DType::bf16: return 2;
+        case DType::u32:
+        case DType::i32:
+        case DType::f32: return 4;
+        default: return 8;
+    }
+}
+
 /// The rows of one episode.
 template <class Time>
 struct DeviceEpisode {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cuda/overlap.cuh"
-#include "ops/align/contract/values.hpp"
+#include "ops/align/contract/windows.hpp"
 #include "ops/align/cuda/search.cuh"
 #include "ops/align/cuda/tuning.hpp"
 
@@ -41,22 +41,6 @@ struct PlacedSample {
     std::int64_t time_count;
 };
 
-__device__ inline std::int64_t out_size(const DeviceChannels& c) {
-    switch (c.out_dtype) {
-        case DType::boolean:
-        case DType::u8:
-        case DType::i8: return 1;
-        case DType::u16:
-        case DType::i16:
-        case DType::f16:
-        case DType::bf16: return 2;
-        case DType::u32:
-        case DType::i32:
-        case DType::f32: return 4;
-        default: return 8;
-    }
-}
-
 template <class Compute>
 __device__ inline void store_element(DType dtype, char* to, Compute x) {
     switch (dtype) {
@@ -90,21 +74,19 @@ template <class T, class Time>
 __device__ inline void write_window(const DeviceStream& s, const DeviceChannels& c, const PlacedSample& p,
                                     Method method, std::int64_t channel, char* to) {
     const EpisodeTimes<Time> times{static_cast<const Time*>(p.times), s.time_row_stride, p.time_count};
-    T best{};
-    double sum = 0;
-    double count = 0;
-    for (std::int64_t row = p.sample.rows[0]; row < p.sample.rows[1]; ++row) {
-        if (row + 1 < times.count && times[row + 1] == times[row]) continue;
-        const T x = value_at<T>(s, p, row, channel);
-        if constexpr (is_float<T>) sum += static_cast<double>(widen(x));
-        if (count == 0 || is_beyond(x, best, method == Method::max)) best = x;
-        count += 1;
-    }
-    if (method == Method::mean) {
-        store_element(c.out_dtype, to, sum / count);
-    } else {
-        store_value(c, to, best);
-    }
+    with_window<T>(method, [&](auto window) {
+        double count = 0;
+        for (std::int64_t row = p.sample.rows[0]; row < p.sample.rows[1]; ++row) {
+            if (is_passed_over(times, row)) continue;
+            window.add(value_at<T>(s, p, row, channel), count == 0);
+            count += 1;
+        }
+        if constexpr (decltype(window)::picks_row) {
+            store_value(c, to, window.result(count));
+        } else {
+            store_element(c.out_dtype, to, window.result(count));
+        }
+    });
 }
 
 template <class T>
@@ -118,7 +100,8 @@ __device__ inline void write_quaternion(const DeviceStream& s, const DeviceChann
         b[i] = static_cast<double>(widen(value_at<T>(s, p, p.sample.rows[1], channel + i * c.inner.value_stride)));
     }
     blend_slerp(a, b, p.sample.weight, result);
-    for (int i = 0; i < 4; ++i) store_element(c.out_dtype, to + i * c.inner.out_stride * out_size(c), result[i]);
+    for (int i = 0; i < 4; ++i)
+        store_element(c.out_dtype, to + i * c.inner.out_stride * element_bytes(c.out_dtype), result[i]);
 }
 
 template <class T, class Time>
@@ -155,7 +138,7 @@ __device__ inline void write_element(const DeviceStream& s, const DeviceChannels
 template <class T, class Time>
 __device__ inline void write_range(const DeviceStream& s, const DeviceChannels& c, const RangePlan& range,
                                    const PlacedSample* placed, std::int64_t count) {
-    const bool slerp = range.method == Method::slerp_xyzw || range.method == Method::slerp_wxyz;
+    const bool slerp = is_slerp(range.method);
     const std::int64_t unit = slerp ? 4 : 1;
     const std::int64_t units = range.width / unit;
     const std::int64_t per_target = units * c.outer_count;
@@ -173,7 +156,7 @@ __device__ inline void write_range(const DeviceStream& s, const DeviceChannels& 
             out_offset += i * c.outer[d].out_stride;
         }
         const PlacedSample& p = placed[k];
-        char* to = p.out + out_offset * out_size(c);
+        char* to = p.out + out_offset * element_bytes(c.out_dtype);
         if constexpr (is_float<T>) {
             if (slerp && p.sample.kind == Kind::blend) {
                 write_quaternion<T>(s, c, p, value_offset, to);
@@ -182,7 +165,7 @@ __device__ inline void write_range(const DeviceStream& s, const DeviceChannels& 
         }
         for (std::int64_t i = 0; i < unit; ++i) {
             write_element<T, Time>(s, c, p, range.method, value_offset + i * c.inner.value_stride,
-                                   to + i * c.inner.out_stride * out_size(c));
+                                   to + i * c.inner.out_stride * element_bytes(c.out_dtype));
         }
     }
 }
@@ -213,7 +196,7 @@ __device__ inline Sample sample_by(const DeviceStream& s, const DeviceQuery& q, 
                                    std::int64_t b, std::int64_t j, Method method, OuterRows& outer) {
     const EpisodeTimes<Time>& times = found.times;
     if (times.count == 0) return {{0, 0}, 0.0, Kind::zero, false};
-    if (method == Method::mean || method == Method::min || method == Method::max) {
+    if (is_window(method)) {
         const Time latency = duration_as<Time>(s.latency);
         const bool has_earlier = j > 0;
         const bool has_later = j + 1 < q.num_targets;

@@ -28,8 +28,7 @@ RowsTuning tuning() {
 }
 
 bool is_simple_method(Method method) {
-    return method == Method::linear || method == Method::previous || method == Method::next ||
-           method == Method::nearest;
+    return method == Method::linear || takes_one_row(method);
 }
 
 /// The widest power of two up to 16 that divides every address and stride of the rows.
