@@ -249,8 +249,15 @@ class Gradient(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        # The kept values are arguments too: a second derivative may go through them, and is refused there as well.
+        kept: list[Tensor] = kept_values(ctx.call, saved_tensors_of(ctx.call, ctx.saved_tensors).values)
+        results: tuple[Tensor | None, ...] = Gradient.backward_once(ctx, grads, *grads, *kept)
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward_once(ctx: Any, grads: Sequence[Tensor | None], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         num_streams = len(ctx.shapes)
         asked, given = gradients_of(ctx, ctx.needs_input_grad[2:], grads)
         if not given:
