@@ -26,9 +26,10 @@ enum class Method : std::uint8_t {
     slerp_xyzw,  ///< channels in groups of four
     slerp_wxyz,
     angle,  ///< the short way round StreamView::period
-    mean,   ///< mean, min, max: over the half-open window between the midpoints of targets
+    mean,   ///< mean, min, max, rms: over the half-open window between the midpoints of targets
     min,
     max,
+    rms,  ///< the root of the mean of the squares
 };
 
 /// What a method makes of the rows around a target.

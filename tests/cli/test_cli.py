@@ -231,14 +231,14 @@ def rows_by_hand(times, targets, method):
 
 @pytest.mark.parametrize("order", ["ramp", "random"])
 @pytest.mark.parametrize("times_dtype", ["float32", "float64", "int64"])
-@pytest.mark.parametrize("method", ["linear", "previous", "next", "cubic", "mean"])
+@pytest.mark.parametrize("method", ["linear", "previous", "next", "cubic", "mean", "rms"])
 def test_the_bytes_that_must_move_are_those_counted_by_hand(method, times_dtype, order):
     case = (3, 40, 13, 4)
     spec = {"case": case, "dtype": "bfloat16", "times_dtype": times_dtype, "method": method, "order": order, "calls": 2}
     result = workload.run(spec, "cpu")
     _, times, targets = (x.float().numpy() if i == 0 else x.numpy() for i, x in enumerate(
         workload.make_inputs(case, "bfloat16", times_dtype, order)))  # fmt: skip
-    rows = 3 * 40 if method == "mean" else rows_by_hand(times, targets, method)
+    rows = 3 * 40 if method in ("mean", "rms") else rows_by_hand(times, targets, method)
     item = 4 if times_dtype == "float32" else 8
     assert result["written_bytes"] == 3 * 13 * 4 * 2
     assert result["read_bytes"] == rows * 4 * 2 + (3 * 40 + 3 * 13) * item

@@ -117,6 +117,28 @@ TEST(AlignBackward, AMeanIsSharedByItsWindowAndNotByRowsThatARepeatedTimeReplace
     EXPECT_EQ(sums, (std::vector<double>{3, 0, 3, 30, 30}));
 }
 
+TEST(AlignBackward, AnRmsIsSharedByTheValuesOfItsWindow) {
+    const std::vector<double> times{0, 1, 1, 2, 3}, targets{0.5, 2.5};
+    const std::vector<float> values{3, 100, 4, 0, 0};
+    const std::vector<double> output{10, 60};
+    std::vector<float> sums(5);
+    StreamView stream;
+    stream.values = TensorView(values.data(), DType::f32, {5});
+    stream.times = TensorView(times.data(), DType::f64, {5});
+    stream.method = Method::rms;
+    Query query;
+    query.times = TensorView(targets.data(), DType::f64, {2});
+    const std::optional<AlignGradient> to =
+        AlignGradient{TensorView(output.data(), DType::f64, {1, 2}), TensorView(sums.data(), DType::f32, {5})};
+    run_backward(plan_align({&stream, 1}, query), {&to, 1});
+    const double rms = std::sqrt(12.5);  // of 3 and 4; the other window has only zeros
+    EXPECT_FLOAT_EQ(sums[0], static_cast<float>(10 * 3 / (2 * rms)));
+    EXPECT_FLOAT_EQ(sums[2], static_cast<float>(10 * 4 / (2 * rms)));
+    EXPECT_EQ(sums[1], 0);
+    EXPECT_EQ(sums[3], 0);
+    EXPECT_EQ(sums[4], 0);
+}
+
 TEST(AlignBackward, StreamsWithoutAGradientAreOnlyPassedOver) {
     Ramp r;
     StreamView streams[2] = {r.stream(), r.stream()};
@@ -183,13 +205,14 @@ TEST(AlignBackward, UncheckedNonsenseStaysInsideTheMemory) {  // ASan and TSan w
                                                           TensorView(sums.data(), DType::f32, {8, 300})};
     set_num_threads(4);
     for (const Method method :
-         {Method::linear, Method::previous, Method::next, Method::nearest, Method::cubic, Method::mean}) {
+         {Method::linear, Method::previous, Method::next, Method::nearest, Method::cubic, Method::mean, Method::rms}) {
         stream.method = method;
         run_backward(plan_align({&stream, 1}, query), {&to, 1});
     }
 }
 
-/// align is linear in the values, and run_backward its adjoint: <align(x), g> = <x, run_backward(g)>.
+/// align is linear in the values, and run_backward its adjoint: <align(x), g> = <x, run_backward(g)>. The same holds
+/// for rms, which is homogeneous of degree 1 (Euler).
 struct Batch {
     std::int64_t rows = 40, samples = 30, targets = 60, width = 130;
     std::vector<double> values = wave(rows * samples * width, 0.37);
@@ -240,8 +263,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
     return sum;
 }
 
-constexpr Method differentiable[] = {Method::linear,  Method::previous, Method::next,
-                                     Method::nearest, Method::cubic,    Method::mean};
+constexpr Method differentiable[] = {Method::linear, Method::previous, Method::next, Method::nearest,
+                                     Method::cubic,  Method::mean,     Method::rms};
 
 TEST(AlignBackward, IsTheAdjointOfAlign) {
     Batch batch;

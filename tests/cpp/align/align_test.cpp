@@ -233,7 +233,7 @@ TEST(Align, UncheckedNonsenseStaysInsideTheMemory) {  // ASan watches
     query.episode = TensorView(episode.data(), DType::i64, {7});
     const AlignOutput to{TensorView(out.data(), DType::f32, {7, 6}), {}, {}};
     for (const Method method : {Method::linear, Method::previous, Method::next, Method::nearest, Method::cubic,
-                                Method::angle, Method::mean, Method::min, Method::max}) {
+                                Method::angle, Method::mean, Method::min, Method::max, Method::rms}) {
         for (const double tolerance : {0.0, 1.0, 1e308}) {
             stream.method = method;
             stream.tolerance = Duration(0, tolerance);

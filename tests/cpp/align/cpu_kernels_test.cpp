@@ -37,7 +37,7 @@ std::vector<Sample> random_samples(Method method, std::vector<OuterRows>& outer)
         const std::int64_t a = row(random);
         Sample sample = blend_sample(a, a + 1, static_cast<double>(random()) / 4294967296.0, true);
         if (method == Method::cubic) sample.kind = Kind::cubic;
-        if (method == Method::mean || method == Method::min || method == Method::max) {
+        if (is_window(method)) {
             sample.kind = Kind::window;
             sample.rows[1] = a + 2;  // one row of the two counts at least
         }
@@ -78,7 +78,7 @@ TEST(CpuKernels, BaselineAndX8664V3AgreeBitForBit) {
             const auto out_dtype = static_cast<DType>(out);
             if (in != out && !is_floating(out_dtype)) continue;
             for (const Method method : {Method::linear, Method::previous, Method::cubic, Method::slerp_xyzw,
-                                        Method::angle, Method::mean, Method::min, Method::max}) {
+                                        Method::angle, Method::mean, Method::min, Method::max, Method::rms}) {
                 if (!is_floating(in_dtype) && is_floating_method(method)) continue;
                 for (const std::int64_t width : {4L, 36L, max_width}) {
                     for (const std::int64_t stride : {1L, stride_between_channels}) {

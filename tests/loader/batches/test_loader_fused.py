@@ -19,7 +19,7 @@ AT_30_HZ = [round(k * 1e9 / 30) for k in range(-3, 9)]
 DEVICES = ["cpu", *(["cuda"] if CUDA or REQUIRE_CUDA else [])]
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("uint8", "int16", "int32", "int64", "bool")
-BLENDS = ("linear", "cubic", "slerp_xyzw", "angle", "mean")
+BLENDS = ("linear", "cubic", "slerp_xyzw", "angle", "mean", "rms")
 ROWS = ("previous", "next", "nearest", "min", "max")
 FUSED_ON_CUDA = (None, "linear", "previous", "next", "nearest")
 
@@ -254,16 +254,16 @@ def test_a_tolerance_is_that_of_align(rng, tolerance, clock, num_parts, device):
     run(Case(rng, columns[:6], device, num_parts, hz=30), sizes=(1, 15))
 
 
-@pytest.mark.parametrize("method", ["slerp_xyzw", "cubic", "angle", "mean", "max"])
+@pytest.mark.parametrize("method", ["slerp_xyzw", "cubic", "angle", "mean", "max", "rms"])
 def test_a_tolerance_is_that_of_align_for_every_other_method(rng, method):
     for clock in ("30 Hz", "30 Hz, nearly", "between"):
         rules = {"method": method, "clock": clock, "deltas": AT_30_HZ}
         run(Case(rng, [Column(tolerance=tolerance, **rules) for tolerance in (0, 2, 1000, 2 * MS)]))
 
 
-@pytest.mark.parametrize("method", ["mean", "min", "max", "linear", "previous"])
+@pytest.mark.parametrize("method", ["mean", "min", "max", "rms", "linear", "previous"])
 def test_rows_at_the_targets_are_not_all_that_counts(rng, method):
-    """mean, min and max have windows of their own; of rows with one time the last one counts."""
+    """mean, min, max and rms have windows of their own; of rows with one time the last one counts."""
     for clock in ("even", "between"):
         targets = ([0], [0, 10 * MS], [-10 * MS, 0], ON_ROWS)
         Case(rng, [Column(method, deltas=deltas, clock=clock) for deltas in targets]).check()

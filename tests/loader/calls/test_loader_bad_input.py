@@ -180,6 +180,10 @@ BAD_WINDOWS = {
         {"deltas": [0, 0.1, 0.05], "method": "mean"},
         "deltas must not decrease with method 'mean', got [0, 0.1, 0.05]",
     ),
+    "the same for rms": (
+        {"deltas": [0, 0.1, 0.05], "method": "rms"},
+        "deltas must not decrease with method 'rms', got [0, 0.1, 0.05]",
+    ),
     "the same in a range of channels": (
         {"deltas": [0.1, 0], "method": [(0, 1, "linear"), (1, 3, "max")]},
         "deltas must not decrease with method [(0, 1, 'linear'), (1, 3, 'max')], got [0.1, 0]",

@@ -12,10 +12,12 @@ import oracle
 import robocache
 from arrays import DEVICE, KIND, array_of
 
-METHODS = ("linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max")
+METHODS = (
+    "linear", "previous", "next", "nearest", "cubic", "slerp_xyzw", "slerp_wxyz", "angle", "mean", "min", "max", "rms",
+)  # fmt: skip
 INTEGER_METHODS = ("previous", "next", "nearest", "min", "max")
 EXTRAPOLATING = ("linear", "cubic", "slerp_xyzw", "slerp_wxyz", "angle")
-WINDOW = ("mean", "min", "max")
+WINDOW = ("mean", "min", "max", "rms")
 
 START = {"int64": 1_700_000_000_000_000_000, "float64": 1.7e9, "float32": 0.0}  # Unix time, where the dtype can hold it
 STEP = {"int64": 501_237, "float64": 2.0**-11, "float32": 2.0**-11}  # about half a millisecond

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ONE_ROW = ("previous", "next", "nearest")
-WINDOW = ("mean", "min", "max")
+WINDOW = ("mean", "min", "max", "rms")
 
 
 class Row(NamedTuple):
@@ -218,6 +218,8 @@ def reduce_window(window, method, picked):
     columns = [[row.values[c] for row in window] for c in picked]
     if method == "mean":
         return [sum(c) / len(c) for c in columns], [max(abs(x) for x in c) for c in columns]
+    if method == "rms":
+        return [math.sqrt(sum(x * x for x in c) / len(c)) for c in columns], [max(abs(x) for x in c) for c in columns]
     reduce = min if method == "min" else max
     return [math.nan if any(map(math.isnan, c)) else reduce(c) for c in columns], 0
 

@@ -120,7 +120,7 @@ def test_channel_ranges_of_integers_agree(backend, tdtype, rng):
 @pytest.mark.parametrize("out_dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
 def test_any_stream_can_come_out_as_any_float(dtype, out_dtype, backend, rng):
-    for method in INTEGER_METHODS if dtype in INTEGERS else ("linear", "nearest", "cubic", "mean", "max"):
+    for method in INTEGER_METHODS if dtype in INTEGERS else ("linear", "nearest", "cubic", "mean", "max", "rms"):
         case = dense(rng, dtype, np.dtype(np.float64), (3,))
         if dtype.itemsize > 1 and dtype in INTEGERS and out_dtype == np.float16:
             case.values = case.values % 30000  # float16 ends at 65,504

@@ -182,7 +182,7 @@ def test_without_a_check_bad_times_give_wrong_numbers_but_no_error_and_no_fault(
     times = rng.choice([np.nan, np.inf, -np.inf, 0.0, 1.0, 5.0, -3.0], size=(4, 50))
     values, targets = rng.normal(size=(4, 50, 3)), rng.choice([np.nan, np.inf, -np.inf, 0.0, 0.5, 3.0], size=(4, 40))
     given = [on(backend, x) for x in (values, times, targets)]
-    for method in ("linear", "previous", "next", "nearest", "cubic", "angle", "mean", "min", "max"):
+    for method in ("linear", "previous", "next", "nearest", "cubic", "angle", "mean", "min", "max", "rms"):
         got = robocache.resample_trajectories(*given, method=method, check=False, backend=backend)
         assert got.shape == (4, 40, 3)
     rows = on(backend, rng.integers(-(2**62), 2**62, (4, 50)))

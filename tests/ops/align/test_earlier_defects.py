@@ -32,7 +32,7 @@ def test_fusion_holds_on_both_sides(fuse):
     assert got.tolist() == [[[0.0, 100.0, 0.0], [9.0, 109.0, 18.0]]]
 
 
-@pytest.mark.parametrize("method", ["linear", "cubic", "nearest", "previous", "next", "angle", "mean"])
+@pytest.mark.parametrize("method", ["linear", "cubic", "nearest", "previous", "next", "angle", "mean", "rms"])
 def test_a_single_row_is_held(method, resample):
     values, valid = resample(np.full((3, 1, 2), 7.0), np.ones((3, 1)), np.tile([0.0, 1.0, 2.0], (3, 1)), method=method)
     assert (values == 7.0).all()

@@ -212,11 +212,24 @@ def test_nan_values_propagate_but_only_from_rows_that_are_read(resample):
         resample(rows, times, np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5]))[0], [0, NAN, NAN, NAN, 2, 2.5]
     )
     np.testing.assert_array_equal(resample(rows, times, np.array([0.9, 1.9]), method="previous")[0], [0, NAN])
-    for method in ("mean", "min", "max"):
+    for method in ("mean", "min", "max", "rms"):
         values, valid = resample(rows, times, np.array([0.5, 2.5]), method=method)
         assert np.isnan(values[0])  # the rows at 0 and 1
-        assert values[1] == {"mean": 2.5, "min": 2.0, "max": 3.0}[method]
+        assert values[1] == {"mean": 2.5, "min": 2.0, "max": 3.0, "rms": np.sqrt(6.5)}[method]
         assert valid.all()  # valid says nothing about NaN
+
+
+def test_rms_is_the_root_of_the_mean_of_the_squares_of_a_window(resample):
+    rows, times = np.array([3.0, -4.0, 0.0, 12.0, -12.0, 12.0, 0.0, 0.0]), np.arange(8.0)
+    values, valid = resample(rows, times, np.array([0.5, 2.5, 4.5, 6.5]), method="rms")
+    np.testing.assert_allclose(values, [np.sqrt(12.5), np.sqrt(72.0), 12.0, 0.0], rtol=1e-15)
+    assert valid.all()
+    values, valid = resample(rows, times, np.array([-3.0, 0.2, 0.4, 99.0]), method="rms")
+    assert values.tolist() == [3.0, 3.0, 8.0, 0.0]  # held, [-1.4, 0.3), [0.3, 49.7), held
+    values, valid = resample(rows, times, np.array([1.2, 1.4, 1.6]), method="rms")
+    assert (values.tolist(), valid.tolist()) == ([-4.0] * 3, [False] * 3)  # no row in the window: the left row
+    tiny = np.array([1e-30, 1e-30], np.float32)  # whose squares float32 does not hold
+    assert resample(tiny, times[:2], np.array([0.5, 9.0]), method="rms", outside="nan")[0][0] == tiny[0]
 
 
 def test_channel_ranges_have_their_own_methods_and_the_others_the_default(resample):

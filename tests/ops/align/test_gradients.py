@@ -8,7 +8,7 @@ from arrays import BACKENDS, DEVICE
 from cases import EXTRAPOLATING, LAYOUTS, METHODS, dense, ragged
 
 NATIVE = [backend for backend in BACKENDS if backend != "torch"]
-DIFFERENTIABLE = ("linear", "previous", "next", "nearest", "cubic", "mean")  # natively
+DIFFERENTIABLE = ("linear", "previous", "next", "nearest", "cubic", "mean", "rms")  # natively
 RANGES = [(0, 1, "mean"), (1, 3, "cubic"), (3, 4, "next")]  # and the rest is linear
 RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}  # of sums of a few terms
 
@@ -69,6 +69,50 @@ def test_native_gradients_of_any_channels_are_right(layout, channels, backend, r
     # the gradient of the output comes back with strides in the other order, and those of the values are too
     turned = values.detach().permute(*reversed(range(values.ndim))).clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: sample(x.permute(*reversed(range(x.ndim)))).mT, turned, nondet_tol=1e-12)
+
+
+@native
+@pytest.mark.parametrize("channels", [(), (2, 3), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize("layout", ["dense", "ragged", "transposed"])
+def test_native_gradients_that_read_values_of_any_channels_are_right(layout, channels, backend, rng):
+    case = LAYOUTS[layout](rng, np.dtype(np.float64), np.dtype(np.float64), channels)
+    sample, values = sampler(case, backend, method="rms")
+    turned = values.detach().permute(*reversed(range(values.ndim))).clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: sample(x.permute(*reversed(range(x.ndim)))).mT, turned, nondet_tol=1e-12)
+    ranges = [(0, 1, "rms"), (1, 2, "linear")]
+    if channels == (2, 3):  # a range of each group of channels, next to one whose gradient reads no values
+        flat = values.detach().flatten(-2).clone().requires_grad_()
+        sample, _ = sampler(case, backend, method=[*ranges, (2, 5, "rms")])
+        assert torch.autograd.gradcheck(sample, flat, nondet_tol=1e-12)
+
+
+def test_the_gradient_of_rms_is_zero_where_rms_is_zero_and_nan_where_it_is_nan(backend):
+    values = torch.tensor([0.0, 0.0, 3.0, 4.0, float("nan"), 1.0], device=DEVICE[backend], requires_grad=True)
+    times = torch.arange(6, device=DEVICE[backend])
+    targets = torch.tensor([0, 2, 4], device=DEVICE[backend])
+    out = robocache.resample_trajectories(values, times, targets, method="rms", backend=backend)
+    out[:2].sum().backward(retain_graph=True)  # windows [-1, 1), [1, 3): 0 and 0, 3
+    want = torch.tensor([0.0, 0.0, 3 / (2 * 4.5**0.5)])
+    torch.testing.assert_close(values.grad.cpu()[:3], want)
+    values.grad = None
+    out[2].backward()  # [3, 5): 4 and NaN
+    assert torch.isnan(values.grad[3:5]).all()
+    assert values.grad[[0, 1, 2, 5]].tolist() == [0.0] * 4
+
+
+@native
+def test_values_that_a_gradient_reads_must_not_change_before_it(backend):
+    times, targets = (torch.arange(n, device=DEVICE[backend]) for n in (4, 2))
+    for method, kept in (("mean", False), ("rms", True)):
+        leaf = torch.ones(4, device=DEVICE[backend], requires_grad=True)
+        values = leaf * 2
+        out = robocache.resample_trajectories(values, times, targets, method=method, backend=backend)
+        values.zero_()
+        if kept:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                out.sum().backward()
+        else:
+            out.sum().backward()
 
 
 @native
@@ -222,6 +266,10 @@ def test_a_second_derivative_is_refused(backend, rng):
     case = dense(rng, np.dtype(np.float64), np.dtype(np.int64), (3,))
     sample, values = sampler(case, backend)
     (first,) = torch.autograd.grad((sample(values) ** 2).sum(), values, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+    sample, values = sampler(case, backend, method="rms")  # the gradient of a sum does not require grad, the values do
+    (first,) = torch.autograd.grad(sample(values).sum(), values, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 

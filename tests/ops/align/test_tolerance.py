@@ -148,7 +148,7 @@ def test_windows_with_a_tolerance_agree_with_the_oracle(rng, tdtype, steps, layo
         assert_agrees(case.align(backend, **options), case.expected(**options), case.values.dtype)
 
 
-@pytest.mark.parametrize("method", ["linear", "previous", "next", "nearest", "cubic", "mean"])
+@pytest.mark.parametrize("method", ["linear", "previous", "next", "nearest", "cubic", "mean", "rms"])
 def test_gradients_follow_the_tolerance(method, backend, tdtype, rng):
     case = ragged(rng, np.dtype(np.float64), tdtype, (3,), method, lengths=(9, 1, 0, 5))
     options = {"method": method, "tolerance": span_of(1, tdtype)}

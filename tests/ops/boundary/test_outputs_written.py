@@ -17,7 +17,7 @@ from robocache import _core
 from voxel_cases import FEATURES, GRID_DTYPES, MODES, OF_FEATURES
 
 GRID = {"grid_min": (0.0, 0.0, 0.0), "voxel_size": 0.25, "grid_size": (5, 3, 7)}
-METHODS = ("linear", "previous", "next", "nearest", "cubic", "angle", "mean", "min", "max")
+METHODS = ("linear", "previous", "next", "nearest", "cubic", "angle", "mean", "min", "max", "rms")
 OFFSETS = {
     "no offsets": None,
     "no cloud": [0],
@@ -232,7 +232,7 @@ def test_aligned_values_are_written_throughout(outside, edges, backend, rng):
     for method, dtype, width, targets in itertools.product(
         METHODS, (np.dtype(np.float32), BFLOAT16, np.dtype(np.int32)), ((), (0,), (3,), (2, 4)), (0, 1, 70)
     ):
-        if dtype.kind == "i" and (method in ("linear", "cubic", "angle", "mean") or outside == "nan"):
+        if dtype.kind == "i" and (method in ("linear", "cubic", "angle", "mean", "rms") or outside == "nan"):
             continue
         if outside == "linear" and method not in ("linear", "cubic"):
             continue
@@ -271,7 +271,7 @@ def test_random_fused_calls_write_everything(backend, rng):
 
 
 @native
-@pytest.mark.parametrize("method", ["linear", "previous", "cubic", "mean"])
+@pytest.mark.parametrize("method", ["linear", "previous", "cubic", "mean", "rms"])
 def test_the_gradient_of_align_is_written_throughout(method, backend, rng):
     device = DEVICE[backend]
     for rows, targets, dtype in itertools.product((0, 1, 20), (0, 1, 40), (torch.float32, torch.bfloat16)):

@@ -105,8 +105,10 @@ def test_pandas_resample_means_the_mean_of_a_regular_window(rng, resample):
     binned = pd.Series(values).groupby(times // 10)
     targets = np.arange(5, 1000, 10)
     inside = (targets >= times[0]) & (targets <= times[-1])
-    for method in ("mean", "min", "max"):
-        expected = getattr(binned, method)().reindex(range(100)).to_numpy()
+    means = {method: getattr(binned, method)() for method in ("mean", "min", "max")}
+    means["rms"] = np.sqrt(pd.Series(values**2).groupby(times // 10).mean())
+    for method, found in means.items():
+        expected = found.reindex(range(100)).to_numpy()
         got, valid = resample(values, times, targets, method=method)
         np.testing.assert_array_equal(valid, inside & ~np.isnan(expected))
         np.testing.assert_allclose(got[valid], expected[valid], rtol=1e-13)

@@ -123,7 +123,7 @@ def test_a_latency_of_the_whole_range_of_times_stays_inside_the_memory(tdtype, r
     arrays = [copy_of(x, DEVICE) for x in arrays]
     streams = [
         robocache.Stream(*arrays, method=method, latency=latency)
-        for method in ("linear", "cubic", "mean")
+        for method in ("linear", "cubic", "mean", "rms")
         for latency in (longest, -longest)
     ]
     with Guarded(monkeypatch) as guarded:

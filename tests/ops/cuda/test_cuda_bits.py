@@ -228,7 +228,7 @@ def test_more_than_65535_rows_of_the_query(method, tdtype, rng):
 RANGES = [
     [(0, 4, "slerp_wxyz"), (4, 7, "angle"), (7, 8, "nearest"), (8, 11, "cubic")],
     [(3, 7, "slerp_xyzw"), (9, 10, "previous")],
-    [(6, 11, "next"), (0, 2, "mean"), (2, 3, "max"), (3, 4, "min")],
+    [(6, 11, "next"), (0, 2, "mean"), (2, 3, "max"), (3, 4, "min"), (4, 6, "rms")],
 ]
 
 
@@ -244,14 +244,16 @@ def test_channel_ranges(ranges, dtype, tdtype, rng):
 @pytest.mark.parametrize("out_dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
 def test_every_dtype_as_every_float(dtype, out_dtype, rng):
-    for method in INTEGER_METHODS if dtype in INTEGERS else ("linear", "nearest", "cubic", "angle", "mean", "max"):
+    for method in (
+        INTEGER_METHODS if dtype in INTEGERS else ("linear", "nearest", "cubic", "angle", "mean", "max", "rms")
+    ):
         case = dense(rng, dtype, np.dtype(np.float64), (5,), method, 33, 31, 2)
         stream = some_stream(rng, case, {"method": method, "dtype": out_dtype.name})
         Call([stream], {"times": tensor(case.targets)}).check(f"{dtype} as {out_dtype}")
 
 
 @pytest.mark.parametrize("channels", [(), (2, 3), (3, 1, 5)], ids=str)
-@pytest.mark.parametrize("method", ["linear", "nearest", "cubic", "mean"])
+@pytest.mark.parametrize("method", ["linear", "nearest", "cubic", "mean", "rms"])
 def test_other_numbers_of_channel_dimensions(method, channels, tdtype, rng):
     for dtype in FLOATS:
         case = dense(rng, dtype, tdtype, channels, method, 33, 31, 3)

@@ -321,9 +321,9 @@ def norm(q: Tensor) -> Tensor:
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
-TERMS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda x: x}
+TERMS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda x: x, "rms": torch.square}
 """Of methods that add: what is added for a row. min and max are not among them."""
-RESULTS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda mean: mean}
+RESULTS: dict[str, Callable[[Tensor], Tensor]] = {"mean": lambda mean: mean, "rms": lambda mean: root(mean)}
 """The result, from the mean of the terms."""
 
 
@@ -372,6 +372,11 @@ def windows(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root; its gradient is 0, and not infinite, where x is 0."""
+    return torch.where(x == 0, x, torch.where(x == 0, 1, x).sqrt())
 
 
 def widest(x: Tensor) -> torch.dtype:

@@ -22,6 +22,7 @@ inline constexpr MethodTraits methods[] = {
     {Method::mean, "mean", MethodFamily::window, false, MethodGradient::times},
     {Method::min, "min", MethodFamily::window, true, MethodGradient::none},
     {Method::max, "max", MethodFamily::window, true, MethodGradient::none},
+    {Method::rms, "rms", MethodFamily::window, false, MethodGradient::values},
 };
 
 /// One bit for each method that has a property: device code cannot index the table.

@@ -7,6 +7,8 @@
 //   slope(x, result, count) d result / d x; only where the gradient reads values (methods.hpp)
 #pragma once
 
+#include <cmath>
+
 #include "ops/align/contract/methods.hpp"
 #include "ops/align/contract/values.hpp"
 
@@ -32,11 +34,27 @@ struct ExtremeOf {
     ROBOCACHE_HD T result(double) const { return best; }
 };
 
+template <class T>
+struct RmsOf {
+    static constexpr bool picks_row = false;
+    double squares = 0;
+
+    ROBOCACHE_HD void add(T x, bool) {
+        const auto wide = static_cast<double>(widen(x));
+        squares += wide * wide;
+    }
+    ROBOCACHE_HD double result(double count) const { return sqrt(squares / count); }
+    ROBOCACHE_HD static double slope(double x, double result, double count) {
+        return result == 0 ? 0.0 : x / (count * result);
+    }
+};
+
 /// Calls body with a new accumulator of a window method for values of T.
 template <class T, class Body>
 ROBOCACHE_HD void with_window(Method method, const Body& body) {
     if constexpr (is_float<T>) {
         if (method == Method::mean) return body(MeanOf<T>{});
+        if (method == Method::rms) return body(RmsOf<T>{});
     }
     if (method == Method::max) return body(ExtremeOf<T, true>{});
     body(ExtremeOf<T, false>{});
