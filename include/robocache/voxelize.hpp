@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "robocache/tensor.hpp"
@@ -20,6 +21,32 @@ enum class Reduction : std::uint8_t {
     min,
     max,
 };
+
+/// What a reduction makes of the points of a cell.
+enum class ReductionFamily : std::uint8_t {
+    count,    ///< a number from the points alone
+    sum,      ///< of their features: a sum, also divided by the number of points
+    extreme,  ///< of their features: one of them
+};
+
+/// What the native gradient of a reduction depends on.
+enum class ReductionGradient : std::uint8_t {
+    none,      ///< there is none
+    cells,     ///< the cells of the points alone: features are not read
+    features,  ///< also the features
+    values,    ///< also the features and VoxelOutput::grid
+};
+
+struct ReductionTraits {
+    Reduction reduction;
+    std::string_view name;
+    ReductionFamily family;
+    bool fills;  ///< a cell without points has VoxelOptions::fill, else 0
+    ReductionGradient gradient;
+};
+
+/// All reductions, in the order of Reduction.
+[[nodiscard]] std::span<const ReductionTraits> reduction_traits() noexcept;
 
 /// Throws InvalidArgument, listing the choices, for an unknown name. `op` and `argument` are for that message.
 [[nodiscard]] Reduction reduction_from_name(std::string_view name, std::string_view op = "voxelize",

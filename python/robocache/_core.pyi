@@ -122,6 +122,7 @@ def fuse_tensors(
     valid: bool,
     check: bool | None,
 ) -> tuple[Any, Any]: ...
+def voxel_reductions() -> list[tuple[str, bool, bool, str]]: ...
 def voxelize(
     op: str,
     source: tuple[Any, ...],

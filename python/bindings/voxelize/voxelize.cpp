@@ -97,9 +97,22 @@ void bind_dense(nb::module_& m, const char* any, const char* tensors, const char
         nb::arg("queue") = nb::none());
 }
 
+/// [(name, of_features, fills, gradient), ...]
+nb::list reductions() {
+    constexpr const char* gradients[] = {"none", "cells", "features", "values"};
+    nb::list result;
+    for (const ReductionTraits& traits : reduction_traits()) {
+        result.append(nb::make_tuple(nb::str(traits.name.data(), traits.name.size()),
+                                     traits.family != ReductionFamily::count, traits.fills,
+                                     gradients[static_cast<std::size_t>(traits.gradient)]));
+    }
+    return result;
+}
+
 }  // namespace
 
 void bind_voxelize(nb::module_& m) {
+    m.def("voxel_reductions", &reductions);
     bind_dense<PointsView>(m, "voxelize", "voxelize_tensors", "check_voxelize");
     bind_dense<DepthView>(m, "voxelize_depth", "voxelize_depth_tensors", "check_voxelize_depth");
     m.def(

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from .. import _core
 from ..install import check_installation, print_installation_info
-from ..ops.methods import METHODS
+from ..ops.methods import METHODS, REDUCTIONS
 from . import check, export, ingest
 from .output import print_escaped
 from .parser import Parser
 from .profile import ProfileError, Spec, VoxelSpec, profile, table
 
-MODES = ("occupancy", "count", "sum", "mean", "min", "max")
 CLOUDS = ("uniform", "lidar", "sphere", "one voxel", "shuffled")  # same as clouds.CLOUDS, whose module needs torch
 
 
@@ -87,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     voxelize.add_argument(
         "--cells", type=positive, default=128, metavar="N", help="cells along each axis (default: 128)"
     )
-    voxelize.add_argument("--mode", choices=MODES, default="occupancy")
+    voxelize.add_argument("--mode", choices=tuple(REDUCTIONS), default="occupancy")
     voxelize.add_argument("--dtype", help="dtype of the grid (default: int32; float32 for features)")
     voxelize.add_argument("--channels", type=positive, default=16, metavar="F", help="features per point (default: 16)")
     voxelize.add_argument("--deterministic", action="store_true")

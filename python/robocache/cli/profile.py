@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .. import _core
+from ..ops.methods import OF_FEATURES
 
 METRICS = {
     "time_s": "gpu__time_duration.sum",
@@ -93,7 +94,7 @@ class VoxelSpec:
     formula: ClassVar[str] = "points and features, the grid"
 
     def __str__(self) -> str:
-        features = f" x {self.num_channels} features" if self.mode in ("sum", "mean", "min", "max") else ""
+        features = f" x {self.num_channels} features" if self.mode in OF_FEATURES else ""
         mode = f"deterministic {self.mode}" if self.deterministic else self.mode
         return f"{self.num_points} {self.cloud} points{features} to {self.num_cells}^3, {mode}, {self.dtype}"
 

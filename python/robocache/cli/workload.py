@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops.methods import WINDOW
+from ..ops.methods import OF_FEATURES, WINDOW
 
 UNIX_NS = 1_700_000_000_000_000_000
 READS = {"previous": (0, 0), "nearest": (0, 0), "next": (-1, 1), "cubic": (1, 2)}
@@ -91,7 +91,7 @@ def run_voxelize(spec: dict[str, Any], device: str) -> dict[str, Any]:
 
     torch.manual_seed(0)
     points = make_cloud(spec["cloud"], spec["num_points"], device)
-    of_features = spec["mode"] not in ("occupancy", "count")
+    of_features = spec["mode"] in OF_FEATURES
     num_channels = spec["num_channels"] if of_features else 1
     features = torch.randn(len(points), num_channels, device=device) if of_features else None
     options = {"mode": spec["mode"], "dtype": spec["dtype"], "deterministic": spec["deterministic"]}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cache.episode import StreamSpec
+from ..ops.methods import OF_FEATURES, REDUCTIONS
 
 POINTS = ("float16", "float32", "float64")
 
@@ -39,7 +40,7 @@ def columns_of(spec: StreamSpec, voxels: Voxels) -> tuple[Any, Any]:
         raise ValueError(f"{what} must have points of 3 or more floats to be voxelized, got {spec.dtype} {spec.shape}")
     names = [*(spec.names or ())]
     xyz = [names.index(axis) for axis in "xyz"] if set("xyz") <= set(names) else [0, 1, 2]
-    if voxels.mode in ("occupancy", "count"):
+    if voxels.mode in REDUCTIONS and voxels.mode not in OF_FEATURES:
         if voxels.features is not None:
             raise ValueError(f"{what}: mode {voxels.mode!r} of its voxels takes no features, got {voxels.features!r}")
         return slice_of(xyz), None

@@ -1,4 +1,4 @@
-"""The methods of align, as the native module lists them."""
+"""The methods of align and the reductions of voxelize, as the native module lists them."""
 
 from __future__ import annotations
 
@@ -38,3 +38,24 @@ def uses_windows(method: Method) -> bool:
 def gradient_reads_values(method: Method) -> bool:
     """Whether the native gradient depends on the values, not only on the times."""
     return any(METHODS[name].gradient == "values" for name in names_in(method))
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+
+class ReductionTraits(NamedTuple):
+    """``gradient``, of the native backends, reads: none (there is none), cells, features, or values: features and the
+    grid."""
+
+    of_features: bool
+    fills: bool
+    gradient: str
+
+
+REDUCTIONS = {traits[0]: ReductionTraits(*traits[1:]) for traits in _core.voxel_reductions()}
+OF_FEATURES = tuple(name for name, traits in REDUCTIONS.items() if traits.of_features)
+
+
+def gradient_needs(mode: str) -> str:
+    """What the native gradient of a mode reads; "none" for what is no mode, which is left for the contract."""
+    return REDUCTIONS[mode].gradient if mode in REDUCTIONS else "none"

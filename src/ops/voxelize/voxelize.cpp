@@ -1,18 +1,16 @@
 // The public API of voxelize: names, the plans, and dispatch to the device of the tensors.
 #include "robocache/voxelize.hpp"
 
-#include <array>
 #include <string>
 #include <utility>
 
 #include "core/contract.hpp"
 #include "ops/voxelize/contract/plan.hpp"
+#include "ops/voxelize/contract/source_rules.hpp"
 
 namespace robocache {
 namespace voxelize_detail {
 namespace {
-
-constexpr std::array<std::string_view, 6> reduction_names = {"occupancy", "count", "sum", "mean", "min", "max"};
 
 // ---- the backends, by plan ------------------------------------------------------------------------------------------
 
@@ -95,14 +93,19 @@ void run_anywhere(const State& state, const Output& output, Workspace workspace,
 using namespace voxelize_detail;
 
 Reduction reduction_from_name(std::string_view name, std::string_view op, std::string_view argument) {
-    for (std::size_t i = 0; i < reduction_names.size(); ++i) {
-        if (reduction_names[i] == name) return static_cast<Reduction>(i);
+    for (const ReductionTraits& traits : reductions) {
+        if (traits.name == name) return traits.reduction;
     }
-    fail(op, argument, "be occupancy, count, sum, mean, min or max", "'" + std::string(name) + "'");
+    fail(op, argument, "be " + reduction_choices([](const ReductionTraits&) { return true; }),
+         "'" + std::string(name) + "'");
 }
 
 std::string_view reduction_name(Reduction reduction) noexcept {
-    return reduction_names[static_cast<std::size_t>(reduction)];
+    return traits_of(reduction).name;
+}
+
+std::span<const ReductionTraits> reduction_traits() noexcept {
+    return reductions;
 }
 
 template <class Output>

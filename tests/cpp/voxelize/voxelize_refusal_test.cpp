@@ -238,7 +238,7 @@ TEST_F(Refusal, Gradients) {
     box.options.reduction = Reduction::count;
     expect(run, "voxelize_backward: reduction must be sum, mean, min or max to have a gradient, got 'count'");
     box.options.reduction = Reduction::max;
-    expect(run, "voxelize_backward: gradient.values must be given for min and max, got none");
+    expect(run, "voxelize_backward: gradient.values must be given for max, got none");
     box.options.reduction = Reduction::mean;
     to.features.strides[0] = 0;
     expect(run, "voxelize_backward: gradient.features must not overlap itself, got stride 0 in dimension 0");

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..methods import OF_FEATURES, REDUCTIONS
 from .align import round_to
 
-OF_FEATURES = ("sum", "mean", "min", "max")
 INT32_MIN, INT32_MAX, INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
 
 Dense = tuple[Tensor, Tensor, Tensor]
@@ -187,7 +187,7 @@ def place(
     counts[where] = voxels.counts.int()
     if mode in OF_FEATURES:
         assert features is not None
-        empty = fill if mode in ("min", "max") else 0.0
+        empty = fill if REDUCTIONS[mode].fills else 0.0
         values = reduce(features, voxels, mode, deterministic)
         default = torch.float32 if features.dtype == torch.uint8 else features.dtype
     else:

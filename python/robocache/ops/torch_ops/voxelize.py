@@ -16,11 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from ... import _core
 from ..backend import refuse_unseen
+from ..methods import OF_FEATURES, gradient_needs
 from ..voxel_call import DEPTH, POINTS, Dense, Grid, Named, Source, _allocator, refusal_of, sizes
 from .gradient import DTYPES
-
-OF_FEATURES = ("sum", "mean", "min", "max")
-EXTREMES = ("min", "max")
 
 # ---- the face: from a call to an operator ----------------------------------------------------------------------------
 
@@ -109,7 +107,7 @@ def compute(source: Source, grid: Grid, options: Source, info: bool) -> list[Ten
 def compute_backward(
     grad: Tensor, values: Tensor | None, source: Source, grid: Grid, options: Source, dtype: torch.dtype
 ) -> Tensor:
-    """The gradient of the features in their ``dtype``. sum and mean read none: none are kept for them."""
+    """The gradient of the features in their ``dtype``. Features and values are None where it reads none."""
     op = "voxelize_pointcloud"
     points = source[0]
     total = torch.empty((points.shape[0], grad.shape[-1]), dtype=torch.float32, device=points.device)
@@ -162,8 +160,13 @@ class DenseGradient(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        results: tuple[Tensor | None, ...] = DenseGradient.backward_once(ctx, grads, *differentiable(ctx, grads))
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward_once(ctx: Any, grads: Sequence[Tensor | None], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 6
         points, offsets, features, values = ctx.saved_tensors
@@ -173,11 +176,23 @@ class DenseGradient(torch.autograd.Function):
 
 
 def remember(ctx: Any, points: Tensor, features: Any, offsets: Any, mode: str, made: Sequence[Tensor]) -> None:
-    """What a gradient needs: min and max look for the point that has the value."""
-    extreme = mode in EXTREMES
-    ctx.save_for_backward(points, offsets, features if extreme else None, made[0] if extreme else None)
+    """What a gradient needs."""
+    ctx.save_for_backward(points, offsets, *read_by_gradient(mode, features, made[0]))
     ctx.dtype = None if features is None else features.dtype
+    ctx.mode = mode
     ctx.set_materialize_grads(False)
+
+
+def read_by_gradient(mode: str, features: Tensor | None, values: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Features and values, None where the gradient of ``mode`` does not read them."""
+    needs = gradient_needs(mode)
+    return features if needs in ("features", "values") else None, values if needs == "values" else None
+
+
+def differentiable(ctx: Any, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """What a gradient is a smooth function of: a second derivative through any of these is refused. That of min and max
+    depends on the features in steps."""
+    return [*grads, ctx.saved_tensors[2] if gradient_needs(ctx.mode) == "features" else None]
 
 
 class SparseGradient(torch.autograd.Function):
@@ -192,15 +207,20 @@ class SparseGradient(torch.autograd.Function):
         return tuple(made)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        results: tuple[Tensor | None, ...] = SparseGradient.backward_once(ctx, grads, *differentiable(ctx, grads))
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward_once(ctx: Any, grads: Sequence[Tensor | None], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         return (sparse_gradient(ctx, grads), *(None,) * 5)
 
 
 def remember_sparse(ctx: Any, features: Any, mode: str, made: Sequence[Tensor]) -> None:
-    extreme = mode in EXTREMES and features is not None
     counts, voxel = made[2:4] if features is not None else (None, None)
-    ctx.save_for_backward(voxel, counts, features if extreme else None, made[0] if extreme else None)
+    kept = (None, None) if features is None else read_by_gradient(mode, features, made[0])
+    ctx.save_for_backward(voxel, counts, *kept)
     ctx.dtype = None if features is None else features.dtype
     ctx.mode = mode
     ctx.set_materialize_grads(False)
@@ -266,7 +286,6 @@ def raise_refusal(refusal: str | None) -> None:
 def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     points, features, offsets, *ctx.grid, mode, _fill, _deterministic, _check, _dtype, _info, _refusal = inputs
     remember(ctx, points, features, offsets, mode, output)
-    ctx.mode = mode
     # not those of points: where they differ, the operator says so when it runs
     ctx.num_rows = 0 if features is None else features.shape[0]
 

@@ -149,7 +149,7 @@ void plan_output(DenseState& state, const VoxelGrid& grid, bool batched, const V
     require_grid_dtype(plan, state.names);
     const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
     require_bytes(plan.grid, plan.num_clouds, channels, plan.out_dtype, grid, state.names);
-    plan.fill = plan_fill(plan, options.fill);
+    if (traits_of(plan.reduction).fills) plan.fill = plan_fill(plan, options.fill);
     plan.wants_counts = options.counts;
     Shape clouds;
     if (batched) clouds.push_back(plan.num_clouds);
@@ -302,11 +302,12 @@ SparsePlan bind(const SparseState& state, const SparseOutput& output) {
 void make_plan(BackwardState& state, const PointsView& points, const VoxelGrid& grid, std::int64_t num_channels,
                const VoxelOptions& options) {
     const Names& names = state.names;
-    if (!reduces_features(options.reduction)) {
-        fail(names.op, names.reduction, "be sum, mean, min or max to have a gradient",
+    const ReductionGradient needs = traits_of(options.reduction).gradient;
+    if (needs == ReductionGradient::none) {
+        const auto included = [](const ReductionTraits& traits) { return traits.gradient != ReductionGradient::none; };
+        fail(names.op, names.reduction, "be " + reduction_choices(included) + " to have a gradient",
              "'" + std::string(reduction_name(options.reduction)) + "'");
     }
-    const bool reads_features = options.reduction == Reduction::min || options.reduction == Reduction::max;
     const Source source = plan_points(points, names);
     BackwardPlan& plan = state.plan;
     plan.device = points.points.device;
@@ -315,7 +316,7 @@ void make_plan(BackwardState& state, const PointsView& points, const VoxelGrid& 
     set_source(plan, source);
     plan.grid = plan_grid(grid, plan.num_clouds, points.points.dtype == DType::f64, false, names);
     plan.features.num_channels = num_channels;
-    if (reads_features) require_features(points.features.has_value(), options.reduction, names);
+    if (needs != ReductionGradient::cells) require_features(points.features.has_value(), options.reduction, names);
     if (points.features) {
         plan.features = plan_features_of_points(points, source, names);
         require_shape(names, names.features, *points.features, {plan.num_points, num_channels});
@@ -326,7 +327,9 @@ void make_plan(BackwardState& state, const PointsView& points, const VoxelGrid& 
     values.insert(values.end(), plan.grid.shape, plan.grid.shape + 3);
     values.push_back(num_channels);
     state.output.grid = planned(DType::f32, values, plan.device);
-    if (reads_features) state.output.values = planned(grid_dtype(options, plan.features.dtype), values, plan.device);
+    if (needs == ReductionGradient::values) {
+        state.output.values = planned(grid_dtype(options, plan.features.dtype), values, plan.device);
+    }
     state.output.features = planned(DType::f32, {plan.num_points, num_channels}, plan.device);
 }
 
@@ -353,7 +356,8 @@ BackwardPlan bind(const BackwardState& state, const VoxelGradient& gradient) {
     plan.out_gradient = gradient.grid.data;
     plan.out_gradient_dtype = gradient.grid.dtype;
     if (state.output.values) {
-        if (!gradient.values) fail(names.op, named("values"), "be given for min and max", "none");
+        if (!gradient.values)
+            fail(names.op, named("values"), "be given for " + std::string(reduction_name(plan.reduction)), "none");
         require_feature_output(names, named("values"), gradient.values->dtype, plan.features.dtype);
         require_output(names, named("values"), *gradient.values, values, plan.device);
         plan.values = gradient.values->data;

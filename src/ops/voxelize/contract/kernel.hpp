@@ -94,16 +94,20 @@ ROBOCACHE_HD double power_of_two(int shift) {
     return __builtin_bit_cast(double, static_cast<std::uint64_t>(shift + 1023) << 52);
 }
 
-/// x in units of 2^-shift, to nearest even; `scale` is power_of_two(shift).
-ROBOCACHE_HD std::int64_t to_fixed(float x, double scale) {
-    const double scaled = static_cast<double>(x) * scale;
+/// To nearest even; |x| <= 2^62.
+ROBOCACHE_HD std::int64_t to_integer(double x) {
 #if defined(__CUDA_ARCH__)
-    return __double2ll_rn(scaled);
+    return __double2ll_rn(x);
 #elif defined(__x86_64__)
-    return _mm_cvtsd_si64(_mm_set_sd(scaled));  // llrint is a call into libm
+    return _mm_cvtsd_si64(_mm_set_sd(x));  // llrint is a call into libm
 #else
-    return __builtin_llrint(scaled);
+    return __builtin_llrint(x);
 #endif
+}
+
+/// x in units of 2^-shift; `scale` is power_of_two(shift).
+ROBOCACHE_HD std::int64_t to_fixed(float x, double scale) {
+    return to_integer(static_cast<double>(x) * scale);
 }
 
 ROBOCACHE_HD float fixed_sum(std::int64_t sum, int shift) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/voxelize/contract/kernel.hpp"
+#include "ops/voxelize/contract/reductions.hpp"
 #include "robocache/voxelize.hpp"
 
 namespace robocache::voxelize_detail {
@@ -82,7 +83,7 @@ struct DensePlan {
     Reduction reduction = Reduction::occupancy;
     bool deterministic = false;
     bool check = true;  // offsets; done before a backend is called
-    float fill = 0;     // min, max: narrow<Out>(fill) is the fill rounded once
+    float fill = 0;     // of cells without points: narrow<Out>(fill) is the fill rounded once
 
     void* out = nullptr;  // (clouds, X, Y, Z) or (clouds, X, Y, Z, channels)
     DType out_dtype = DType::i32;
@@ -93,7 +94,7 @@ struct DensePlan {
     DensePath path = DensePath::bins;  // CUDA; chosen once, by plan_voxelize_cuda
 
     [[nodiscard]] std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
-    [[nodiscard]] bool has_features() const { return reduction >= Reduction::sum; }
+    [[nodiscard]] bool has_features() const { return reduces_features(reduction); }
 };
 
 struct SparsePlan {
@@ -126,17 +127,17 @@ struct SparsePlan {
 struct BackwardPlan {
     Device device;
     PointsPlan points;
-    FeaturesPlan features;  // min and max read the data; sum and mean only num_channels
+    FeaturesPlan features;  // ReductionGradient::cells: only num_channels
     std::int64_t num_points = 0;
     std::int64_t num_clouds = 1;
 
     GridPlan grid;
-    Reduction reduction = Reduction::sum;  // sum, mean, min or max
+    Reduction reduction = Reduction::sum;
     bool check = true;
 
     const void* out_gradient = nullptr;  // (clouds, X, Y, Z, channels)
     DType out_gradient_dtype = DType::f32;
-    const void* values = nullptr;  // min and max: the same shape, what voxelize wrote
+    const void* values = nullptr;  // ReductionGradient::values: the same shape, what voxelize wrote
     DType values_dtype = DType::f32;
     float* gradient = nullptr;  // strides in elements; every element is written
     std::int64_t gradient_row_stride = 0;

@@ -120,8 +120,15 @@ FeaturesPlan plan_features(const TensorView& features, const Shape& rows, Device
 
 }  // namespace
 
-bool reduces_features(Reduction reduction) {
-    return reduction >= Reduction::sum;
+std::string reduction_choices(bool (*is_included)(const ReductionTraits&)) {
+    std::string choices;
+    std::string_view last;
+    for (const ReductionTraits& traits : reductions) {
+        if (!is_included(traits)) continue;
+        if (!last.empty()) choices += (choices.empty() ? "" : ", ") + std::string(last);
+        last = traits.name;
+    }
+    return (choices.empty() ? "" : choices + " or ") + std::string(last);
 }
 
 void require_features(bool given, Reduction reduction, const Names& names) {
@@ -130,7 +137,8 @@ void require_features(bool given, Reduction reduction, const Names& names) {
                               std::string(names.reduction) + " '" + std::string(reduction_name(reduction)) + "'");
     }
     if (!reduces_features(reduction) && given) {
-        fail(names.op, names.reduction, "be sum, mean, min or max where features are given",
+        const auto included = [](const ReductionTraits& traits) { return traits.family != ReductionFamily::count; };
+        fail(names.op, names.reduction, "be " + reduction_choices(included) + " where features are given",
              "'" + std::string(reduction_name(reduction)) + "'");
     }
 }

@@ -38,7 +38,8 @@ struct Source {
 [[nodiscard]] bool plan_depth(DensePlan& plan, const DepthView& view, const Names& names);
 [[nodiscard]] FeaturesPlan plan_features_of_depth(const DepthView& view, const Names& names);
 
-[[nodiscard]] bool reduces_features(Reduction reduction);
+/// The names of some reductions: "min or max".
+[[nodiscard]] std::string reduction_choices(bool (*is_included)(const ReductionTraits&));
 /// Features go with the reductions that read them, and only with those.
 void require_features(bool given, Reduction reduction, const Names& names);
 /// A grid of features, or their row in a sparse output: their own dtype (u8 has none), or f32.

@@ -127,8 +127,10 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
 
 template <class Word>
 void run(const BackwardPlan& plan, const KeySpace& space) {
-    if (plan.reduction == Reduction::sum || plan.reduction == Reduction::mean) return share_out<Word>(plan, space);
-    give_to_first<Word>(plan, space);
+    switch (traits_of(plan.reduction).family) {
+        case ReductionFamily::extreme: return give_to_first<Word>(plan, space);
+        default: return share_out<Word>(plan, space);
+    }
 }
 
 }  // namespace

@@ -225,24 +225,22 @@ template <class Word>
 class Accumulators {
 public:
     Accumulators(Reduction reduction, bool deterministic, std::int64_t channels, std::int64_t most_cells)
-        : reduction_(reduction), channels_(channels), counts_(most_cells) {
-        if (reduction < Reduction::sum) return;
-        fixed_ = deterministic && reduction <= Reduction::mean;
+        : reduction_(reduction),
+          rounds_(rounds_of(reduction, deterministic)),
+          channels_(channels),
+          counts_(most_cells) {
+        if (!reduces_features(reduction)) return;
         const std::int64_t values = most_cells * channels;
-        if (fixed_) {
-            fixed_sums_ = Scratch<std::int64_t>(values);
-            bits_ = Scratch<std::uint32_t>(values);
-        } else if (reduction <= Reduction::mean) {
-            sums_ = Scratch<float>(values);
-        } else {
-            bits_ = Scratch<std::uint32_t>(values);
-        }
+        for (int i = 0; i < rounds_.num_words; ++i) words_[i] = Scratch<std::uint32_t>(values);
+        for (int i = 0; i < rounds_.num_sums; ++i) sums_[i] = Scratch<std::int64_t>(values);
+        for (int i = 0; i < max_words; ++i) planes_.words[i] = words_[i].get();
+        for (int i = 0; i < max_sums; ++i) planes_.sums[i] = sums_[i].get();
     }
 
     static std::int64_t cell_bytes(Reduction reduction, bool deterministic, std::int64_t channels) {
-        if (reduction < Reduction::sum) return sizeof(Word);
-        const bool fixed = deterministic && reduction <= Reduction::mean;
-        return static_cast<std::int64_t>(sizeof(Word)) + channels * (fixed ? 12 : 4);
+        if (!reduces_features(reduction)) return sizeof(Word);
+        const CpuRounds<Word>& rounds = rounds_of(reduction, deterministic);
+        return static_cast<std::int64_t>(sizeof(Word)) + channels * (4 * rounds.num_words + 8 * rounds.num_sums);
     }
 
     [[nodiscard]] Word* counts() const { return counts_.get(); }
@@ -250,9 +248,8 @@ public:
     void clear(std::int64_t num_cells) {
         num_cells_ = num_cells;
         zero(counts_, num_cells);
-        zero(sums_, num_cells * channels_);
-        zero(bits_, num_cells * channels_);
-        zero(fixed_sums_, num_cells * channels_);
+        for (const auto& words : words_) zero(words, num_cells * channels_);
+        for (const auto& sums : sums_) zero(sums, num_cells * channels_);
     }
 
     /// Features of points whose counts are there already; each_part(body) calls body(entries, the next ones) for
@@ -278,17 +275,9 @@ public:
                 }
             });
         };
-        if (fixed_) {
-            each([&](const RowJob<Word>& job) { kernels_.keep_magnitudes(job, bits_.get()); });
-            each([&](const RowJob<Word>& job) {
-                kernels_.add_fixed(job, counts_.get(), bits_.get(), fixed_sums_.get());
-            });
-        } else if (reduction_ <= Reduction::mean) {
-            each([&](const RowJob<Word>& job) { kernels_.add(job, sums_.get()); });
-        } else {
-            const bool want_max = reduction_ == Reduction::max;
-            each([&](const RowJob<Word>& job) { kernels_.keep_extremes(job, want_max, bits_.get()); });
-        }
+        each([&](const RowJob<Word>& job) { rounds_.look(job, reduction_, planes_); });
+        if (rounds_.add == nullptr) return;
+        each([&](const RowJob<Word>& job) { rounds_.add(job, counts_.get(), planes_); });
     }
 
     /// `total_cells` are in the whole output.
@@ -296,14 +285,11 @@ public:
         constexpr std::int64_t cache_bytes = 1 << 24;
         const bool past_caches = total_cells * channels_ * size_bytes(out_dtype) > cache_bytes;
         const FinishJob<Word> job{reduction_, counts_.get(), num_cells_, channels_, fill, out, out_dtype, past_caches};
-        if (fixed_) {
-            kernels_.finish_fixed(job, bits_.get(), fixed_sums_.get());
-        } else if (reduction_ <= Reduction::mean) {
-            kernels_.finish_sums(job, sums_.get());
-        } else {
-            kernels_.finish_extremes(job, bits_.get());
-        }
+        rounds_.finish(job, planes_);
     }
+
+    /// What add has found.
+    [[nodiscard]] const Planes& planes() const { return planes_; }
 
 private:
     template <class T>
@@ -311,15 +297,18 @@ private:
         if (scratch.get() != nullptr) std::memset(scratch.get(), 0, static_cast<std::size_t>(count) * sizeof(T));
     }
 
+    static const CpuRounds<Word>& rounds_of(Reduction reduction, bool deterministic) {
+        return cpu_kernels<Word>().rounds[static_cast<int>(sums_of(reduction, deterministic))];
+    }
+
     Reduction reduction_;
+    const CpuRounds<Word>& rounds_;
     std::int64_t channels_;
-    bool fixed_ = false;
     std::int64_t num_cells_ = 0;
     Scratch<Word> counts_;
-    Scratch<float> sums_;
-    Scratch<std::uint32_t> bits_;  // keys of extremes, or magnitudes
-    Scratch<std::int64_t> fixed_sums_;
-    const CpuKernels<Word>& kernels_ = cpu_kernels<Word>();
+    Scratch<std::uint32_t> words_[max_words];
+    Scratch<std::int64_t> sums_[max_sums];
+    Planes planes_{};
 };
 
 }  // namespace robocache::voxelize_detail

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/contract/source.hpp"
 
 namespace robocache::voxelize_detail {
@@ -84,6 +85,22 @@ struct FinishJob {
     bool past_caches;  // the whole output is too large for them
 };
 
+/// The words and sums of Rounds, each in an array of its own: one number for each channel of each cell.
+struct Planes {
+    std::uint32_t* words[max_words];
+    std::int64_t* sums[max_sums];
+};
+
+/// Rounds over the points of a bucket.
+template <class Word>
+struct CpuRounds {
+    int num_words;
+    int num_sums;
+    void (*look)(const RowJob<Word>& job, Reduction reduction, const Planes& planes);
+    void (*add)(const RowJob<Word>& job, const Word* counts, const Planes& planes);  // null: there is one look only
+    void (*finish)(const FinishJob<Word>& job, const Planes& planes);
+};
+
 template <class Word>
 struct CpuKernels {
     /// All three return how many points were dropped. xyz: contiguous rows; the grid's limits fit 31 bits.
@@ -92,15 +109,7 @@ struct CpuKernels {
     std::int64_t (*keys_of_f32)(const PixelRow& row, const KeyJob<Word>& job);
     void (*bounds_of_points)(const float* xyz, std::int64_t count, const CellGrid<float>& cells, Bounds& bounds);
 
-    void (*add)(const RowJob<Word>& job, float* sums);
-    void (*keep_extremes)(const RowJob<Word>& job, bool want_max, std::uint32_t* keys);
-    void (*keep_magnitudes)(const RowJob<Word>& job, std::uint32_t* magnitudes);
-    /// Note [Fixed point]; specials take the place of sums in channels that are not finite.
-    void (*add_fixed)(const RowJob<Word>& job, const Word* counts, const std::uint32_t* magnitudes, std::int64_t* sums);
-
-    void (*finish_sums)(const FinishJob<Word>& job, const float* sums);
-    void (*finish_extremes)(const FinishJob<Word>& job, const std::uint32_t* keys);
-    void (*finish_fixed)(const FinishJob<Word>& job, const std::uint32_t* magnitudes, const std::int64_t* sums);
+    CpuRounds<Word> rounds[num_sums_kinds];  // by Sums
 };
 
 const CpuKernels<std::uint32_t>& kernels_baseline(std::uint32_t);

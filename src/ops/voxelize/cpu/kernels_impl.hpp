@@ -11,17 +11,20 @@ namespace robocache::voxelize_detail {
 namespace {
 
 template <class Word>
-constexpr CpuKernels<Word> kernels{&keys_of_points<Word>,
-                                   &keys_of_pixels<Word, std::uint16_t>,
-                                   &keys_of_pixels<Word, float>,
-                                   &bounds_of_points,
-                                   &add<Word>,
-                                   &keep_extremes<Word>,
-                                   &keep_magnitudes<Word>,
-                                   &add_fixed<Word>,
-                                   &finish_sums<Word>,
-                                   &finish_extremes<Word>,
-                                   &finish_fixed<Word>};
+constexpr CpuKernels<Word> all_kernels() {
+    CpuKernels<Word> made{&keys_of_points<Word>,
+                          &keys_of_pixels<Word, std::uint16_t>,
+                          &keys_of_pixels<Word, float>,
+                          &bounds_of_points,
+                          {}};
+    for (int i = 0; i < num_sums_kinds; ++i) {
+        with_sums(static_cast<Sums>(i), [&](auto tag) { made.rounds[i] = rounds_of<decltype(tag)::sums, Word>; });
+    }
+    return made;
+}
+
+template <class Word>
+constexpr CpuKernels<Word> kernels = all_kernels<Word>();
 
 }  // namespace
 }  // namespace robocache::voxelize_detail

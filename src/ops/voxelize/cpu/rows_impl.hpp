@@ -64,20 +64,46 @@ ROBOCACHE_HD void each_value(const RowJob<Word>& job, const Put& put) {
 }
 
 template <class Word>
-void add(const RowJob<Word>& job, float* __restrict sums) {
+void add_plain(const RowJob<Word>& job, Reduction, const Planes& planes) {
+    float* sums = reinterpret_cast<float*>(planes.words[0]);
     each_value(job, [=](std::int64_t, std::int64_t at, float x) { sums[at] += x; });
 }
 
-template <class Word>
-void keep_extremes(const RowJob<Word>& job, bool want_max, std::uint32_t* __restrict keys) {
-    const auto keep = [=](std::int64_t at, std::uint32_t key) { keys[at] = keys[at] < key ? key : keys[at]; };
-    if (want_max)
-        return each_value(job, [=](std::int64_t, std::int64_t at, float x) { keep(at, extreme_key(x, true)); });
-    each_value(job, [=](std::int64_t, std::int64_t at, float x) { keep(at, extreme_key(x, false)); });
+template <Sums sums, bool want_max, class Word>
+void look_for(const RowJob<Word>& job, Planes planes) {
+    using R = Rounds<sums>;
+    each_value(job, [=](std::int64_t, std::int64_t at, float x) {
+        R::look(x, want_max, [=](int i, std::uint32_t word) {
+            std::uint32_t& so_far = planes.words[i][at];
+            so_far = R::joins_bits(i) ? so_far | word : (so_far < word ? word : so_far);
+        });
+    });
 }
 
+template <Sums sums, class Word>
+void look(const RowJob<Word>& job, Reduction reduction, const Planes& planes) {
+    if (reduction == Reduction::max) return look_for<sums, true>(job, planes);
+    look_for<sums, false>(job, planes);
+}
+
+template <Sums sums, class Word>
+void add_round(const RowJob<Word>& job, const Word* counts, const Planes& given) {
+    using R = Rounds<sums>;
+    const Planes planes = given;
+    each_value(job, [=](std::int64_t cell, std::int64_t at, float x) {
+        std::uint32_t words[R::num_words];
+        for (int i = 0; i < R::num_words; ++i) words[i] = planes.words[i][at];
+        const auto unit = R::unit(words, static_cast<std::int64_t>(counts[cell]));
+        R::add(x, unit, [=](int i, std::int64_t number) { planes.sums[i][at] += number; });
+    });
+}
+
+// Sums::fixed on the CPU: with one word instead of two. Specials take the place of sums in channels that are not
+// finite.
+
 template <class Word>
-void keep_magnitudes(const RowJob<Word>& job, std::uint32_t* __restrict magnitudes) {
+void keep_magnitudes(const RowJob<Word>& job, Reduction, const Planes& planes) {
+    std::uint32_t* magnitudes = planes.words[0];
     each_value(job, [=](std::int64_t, std::int64_t at, float x) {
         const std::uint32_t magnitude = magnitude_of(x);
         magnitudes[at] = magnitudes[at] < magnitude ? magnitude : magnitudes[at];
@@ -85,8 +111,9 @@ void keep_magnitudes(const RowJob<Word>& job, std::uint32_t* __restrict magnitud
 }
 
 template <class Word>
-void add_fixed(const RowJob<Word>& job, const Word* counts, const std::uint32_t* __restrict magnitudes,
-               std::int64_t* __restrict sums) {
+void add_fixed(const RowJob<Word>& job, const Word* counts, const Planes& planes) {
+    const std::uint32_t* magnitudes = planes.words[0];
+    std::int64_t* sums = planes.sums[0];
     each_value(job, [=](std::int64_t cell, std::int64_t at, float x) {
         const std::uint32_t magnitude = magnitudes[at];
         if (magnitude >= not_finite) {
@@ -183,7 +210,8 @@ ROBOCACHE_HD void repeat_counts(const FinishJob<Word>& job, std::int64_t begin, 
 }
 
 template <class Word>
-void finish_sums(const FinishJob<Word>& job, const float* __restrict sums) {
+void finish_sums(const FinishJob<Word>& job, const Planes& planes) {
+    const float* sums = reinterpret_cast<const float*>(planes.words[0]);
     if (job.reduction == Reduction::sum) {
         return write_by_dtype(
             job, [](std::int64_t, std::int64_t) {}, [=](std::int64_t i, std::int64_t) { return sums[i]; });
@@ -195,38 +223,64 @@ void finish_sums(const FinishJob<Word>& job, const float* __restrict sums) {
 }
 
 template <class Word>
-void finish_extremes(const FinishJob<Word>& job, const std::uint32_t* __restrict keys) {
+void finish_extremes(const FinishJob<Word>& job, const Planes& planes) {
     const bool want_max = job.reduction == Reduction::max;
     const float fill = job.fill;
+    const std::uint32_t* keys = planes.words[0];
     write_by_dtype(
         job, [](std::int64_t, std::int64_t) {},
         [=](std::int64_t i, std::int64_t) { return keys[i] == 0 ? fill : extreme_value(keys[i], want_max); });
 }
 
-/// The sum or mean of a channel of a cell with n > 0 points. Note [Fixed point].
-ROBOCACHE_HD float fixed_value(std::uint32_t magnitude, std::int64_t sum, std::int64_t n, bool mean) {
-    if (magnitude == 0) return 0.0F;
-    if (magnitude >= not_finite) return special_sum(static_cast<std::uint32_t>(sum));
-    const int shift = fixed_shift(magnitude, n);
-    return mean ? fixed_mean(sum, shift, n) : fixed_sum(sum, shift);
-}
-
-template <class Word>
-void finish_fixed(const FinishJob<Word>& job, const std::uint32_t* __restrict magnitudes,
-                  const std::int64_t* __restrict sums) {
-    const bool mean = job.reduction == Reduction::mean;
+/// value(at, n): of a channel of a cell with n > 0 points.
+template <class Word, class Value>
+ROBOCACHE_HD void finish_cells(const FinishJob<Word>& job, const Value& value) {
     alignas(64) float values[block_values];
     const auto put = [&](std::int64_t cell, std::int64_t first, std::int64_t last, std::int64_t k) {
         const auto n = static_cast<std::int64_t>(job.counts[cell]);
         const std::int64_t at = cell * job.channels;
-        for (std::int64_t c = first; c < last; ++c, ++k) {
-            values[k] = n == 0 ? 0.0F : fixed_value(magnitudes[at + c], sums[at + c], n, mean);
-        }
+        for (std::int64_t c = first; c < last; ++c, ++k) values[k] = n == 0 ? job.fill : value(at + c, n);
     };
     write_by_dtype(
         job, [&](std::int64_t begin, std::int64_t count) { each_cell<0>(job, begin, count, put); },
         [&](std::int64_t, std::int64_t k) { return values[k]; });
 }
+
+template <class Word>
+void finish_fixed(const FinishJob<Word>& job, const Planes& planes) {
+    finish_cells(job, [&](std::int64_t at, std::int64_t n) {
+        const std::uint32_t magnitude = planes.words[0][at];
+        const std::uint32_t specials =
+            magnitude >= not_finite ? static_cast<std::uint32_t>(planes.sums[0][at]) : std::uint32_t{0};
+        const std::uint32_t words[] = {magnitude, specials};
+        return Rounds<Sums::fixed>::result(words, &planes.sums[0][at], n, job.reduction);
+    });
+}
+
+template <Sums sums, class Word>
+void finish(const FinishJob<Word>& job, const Planes& planes) {
+    using R = Rounds<sums>;
+    finish_cells(job, [&](std::int64_t at, std::int64_t n) {
+        std::uint32_t words[R::num_words];
+        std::int64_t numbers[R::num_sums];
+        for (int i = 0; i < R::num_words; ++i) words[i] = planes.words[i][at];
+        for (int i = 0; i < R::num_sums; ++i) numbers[i] = planes.sums[i][at];
+        return R::result(words, numbers, n, job.reduction);
+    });
+}
+
+/// Two looks, unless there is a better way below.
+template <Sums sums, class Word>
+constexpr CpuRounds<Word> rounds_of{Rounds<sums>::num_words, Rounds<sums>::num_sums, &look<sums, Word>,
+                                    &add_round<sums, Word>, &finish<sums, Word>};
+template <class Word>
+constexpr CpuRounds<Word> rounds_of<Sums::plain, Word>{1, 0, &add_plain<Word>, nullptr, &finish_sums<Word>};
+template <class Word>
+constexpr CpuRounds<Word> rounds_of<Sums::extreme, Word>{1, 0, &look<Sums::extreme, Word>, nullptr,
+                                                         &finish_extremes<Word>};
+template <class Word>
+constexpr CpuRounds<Word> rounds_of<Sums::fixed, Word>{1, 1, &keep_magnitudes<Word>, &add_fixed<Word>,
+                                                       &finish_fixed<Word>};
 
 }  // namespace
 }  // namespace robocache::voxelize_detail

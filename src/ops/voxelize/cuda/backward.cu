@@ -25,7 +25,7 @@ struct BackwardArguments {
 };
 
 bool picks_one(Reduction reduction) {
-    return reduction == Reduction::min || reduction == Reduction::max;
+    return traits_of(reduction).family == ReductionFamily::extreme;
 }
 
 struct BackwardSpace {

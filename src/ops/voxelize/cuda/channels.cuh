@@ -1,6 +1,7 @@
 // Channels of a cell, reduced from the features of its points: by one thread, by a warp or by a block.
 #pragma once
 
+#include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/cuda/counts.cuh"
 
 namespace robocache::voxelize_detail {
@@ -9,8 +10,6 @@ constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp work
 constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
 constexpr int list_threads = 512;
 constexpr int feature_threads = 256;
-
-enum class Sums { plain, fixed, extreme };
 
 struct FeatureArguments {
     SortedTiles tiles;
@@ -37,7 +36,24 @@ struct FeatureArguments {
 
 /// What is known of one channel of one cell, of some of its points.
 template <Sums sums>
-struct Channel;
+struct Channel {
+    using R = Rounds<sums>;
+    std::uint32_t words[R::num_words] = {};
+
+    __device__ __forceinline__ void join(int i, std::uint32_t word) {
+        words[i] = R::joins_bits(i) ? words[i] | word : (words[i] < word ? word : words[i]);
+    }
+    __device__ __forceinline__ void add(float x, const FeatureArguments& args) {
+        R::look(x, args.reduction == Reduction::max, [&](int i, std::uint32_t word) { join(i, word); });
+    }
+    __device__ __forceinline__ void merge(const Channel& other) {
+#pragma unroll
+        for (int i = 0; i < R::num_words; ++i) join(i, other.words[i]);
+    }
+    __device__ __forceinline__ float result(std::uint32_t n, const FeatureArguments& args) const {
+        return R::result(words, nullptr, n, args.reduction);
+    }
+};
 
 template <>
 struct Channel<Sums::plain> {
@@ -47,45 +63,6 @@ struct Channel<Sums::plain> {
     __device__ __forceinline__ void merge(const Channel& other) { sum += other.sum; }
     __device__ __forceinline__ float result(std::uint32_t n, const FeatureArguments& args) const {
         return args.reduction == Reduction::mean ? sum / static_cast<float>(n) : sum;
-    }
-};
-
-template <>
-struct Channel<Sums::extreme> {
-    std::uint32_t key = 0;
-
-    __device__ __forceinline__ void add(float x, const FeatureArguments& args) {
-        const std::uint32_t other = extreme_key(x, args.reduction == Reduction::max);
-        key = other > key ? other : key;
-    }
-    __device__ __forceinline__ void merge(const Channel& other) { key = other.key > key ? other.key : key; }
-    __device__ __forceinline__ float result(std::uint32_t, const FeatureArguments& args) const {
-        return extreme_value(key, args.reduction == Reduction::max);
-    }
-};
-
-/// The first of two rounds: how large, and what is not finite.
-struct Magnitude {
-    std::uint32_t largest = 0;
-    std::uint32_t specials = 0;
-
-    __device__ __forceinline__ void add(float x) {
-        const std::uint32_t magnitude = magnitude_of(x);
-        largest = magnitude > largest ? magnitude : largest;
-        specials |= special_of(x);
-    }
-    __device__ __forceinline__ void merge(const Magnitude& other) {
-        largest = other.largest > largest ? other.largest : largest;
-        specials |= other.specials;
-    }
-    __device__ __forceinline__ float result(std::int64_t fixed, std::uint32_t n, Reduction reduction) const {
-        if (specials != 0) return special_sum(specials);
-        if (largest == 0) return 0.0F;
-        const int shift = fixed_shift(largest, n);
-        return reduction == Reduction::mean ? fixed_mean(fixed, shift, n) : fixed_sum(fixed, shift);
-    }
-    __device__ __forceinline__ double scale(std::uint32_t n) const {
-        return specials != 0 || largest == 0 ? 0.0 : power_of_two(fixed_shift(largest, n));
     }
 };
 
@@ -145,42 +122,37 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
                                                 std::uint32_t n, std::int32_t c, const float first[width],
                                                 float result[width]) {
     float x[width];
-    if constexpr (sums == Sums::fixed) {
-        Magnitude magnitude[width];
+    Channel<sums> channel[width];
 #pragma unroll
-        for (int u = 0; u < width; ++u) magnitude[u].add(first[u]);
-        for (std::uint32_t k = 1; k < n; ++k) {
-            read_channels<In, width>(args, points[k], c, x);
+    for (int u = 0; u < width; ++u) channel[u].add(first[u], args);
+    for (std::uint32_t k = 1; k < n; ++k) {
+        read_channels<In, width>(args, points[k], c, x);
 #pragma unroll
-            for (int u = 0; u < width; ++u) magnitude[u].add(x[u]);
-        }
-        double scale[width];
-        std::int64_t fixed[width];
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-            scale[u] = magnitude[u].scale(n);
-            fixed[u] = scale[u] != 0.0 ? to_fixed(first[u], scale[u]) : 0;
-        }
-        for (std::uint32_t k = 1; k < n; ++k) {
-            read_channels<In, width>(args, points[k], c, x);
-#pragma unroll
-            for (int u = 0; u < width; ++u) {
-                if (scale[u] != 0.0) fixed[u] += to_fixed(x[u], scale[u]);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < width; ++u) result[u] = magnitude[u].result(fixed[u], n, args.reduction);
-    } else {
-        Channel<sums> channel[width];
-#pragma unroll
-        for (int u = 0; u < width; ++u) channel[u].add(first[u], args);
-        for (std::uint32_t k = 1; k < n; ++k) {
-            read_channels<In, width>(args, points[k], c, x);
-#pragma unroll
-            for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
-        }
+        for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
+    }
+    if constexpr (Rounds<sums>::num_sums == 0) {
 #pragma unroll
         for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
+    } else {
+        decltype(Rounds<sums>::unit(nullptr, 0)) unit[width];
+        std::int64_t numbers[width][Rounds<sums>::num_sums] = {};
+        const auto add = [&](int u, float value) {
+            Rounds<sums>::add(value, unit[u], [&](int i, std::int64_t number) { numbers[u][i] += number; });
+        };
+#pragma unroll
+        for (int u = 0; u < width; ++u) {
+            unit[u] = Rounds<sums>::unit(channel[u].words, n);
+            add(u, first[u]);
+        }
+        for (std::uint32_t k = 1; k < n; ++k) {
+            read_channels<In, width>(args, points[k], c, x);
+#pragma unroll
+            for (int u = 0; u < width; ++u) add(u, x[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < width; ++u) {
+            result[u] = Rounds<sums>::result(channel[u].words, numbers[u], n, args.reduction);
+        }
     }
 }
 
@@ -215,9 +187,9 @@ __device__ __forceinline__ Part merge_parts(Part mine, std::int32_t parts, char*
     return all[thread % parts];
 }
 
-struct FixedPart {
+struct SumPart {
     std::int64_t sum = 0;
-    __device__ __forceinline__ void merge(const FixedPart& other) { sum += other.sum; }
+    __device__ __forceinline__ void merge(const SumPart& other) { sum += other.sum; }
 };
 
 /// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several are on their way.
@@ -257,38 +229,35 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
         const auto lane = static_cast<std::uint32_t>(thread / parts);
         const std::uint32_t end = lane < lanes ? n : 0;
         float result[width];
-        if constexpr (sums == Sums::fixed) {
-            Magnitude magnitude[width];
-            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+        Channel<sums> channel[width];
+        for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
 #pragma unroll
-                for (int u = 0; u < width; ++u) magnitude[u].add(x[u]);
-            });
-            double scale[width];
-            FixedPart part[width];
+            for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
+        });
 #pragma unroll
-            for (int u = 0; u < width; ++u) {
-                magnitude[u] = merge_parts<Group>(magnitude[u], parts, scratch);
-                scale[u] = magnitude[u].scale(n);
-            }
+        for (int u = 0; u < width; ++u) channel[u] = merge_parts<Group>(channel[u], parts, scratch);
+        if constexpr (Rounds<sums>::num_sums == 0) {
+#pragma unroll
+            for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
+        } else {
+            decltype(Rounds<sums>::unit(nullptr, 0)) unit[width];
+            SumPart part[width][Rounds<sums>::num_sums];
+#pragma unroll
+            for (int u = 0; u < width; ++u) unit[u] = Rounds<sums>::unit(channel[u].words, n);
             for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
 #pragma unroll
                 for (int u = 0; u < width; ++u) {
-                    if (scale[u] != 0.0) part[u].sum += to_fixed(x[u], scale[u]);
+                    Rounds<sums>::add(x[u], unit[u], [&](int i, std::int64_t number) { part[u][i].sum += number; });
                 }
             });
 #pragma unroll
             for (int u = 0; u < width; ++u) {
-                result[u] = magnitude[u].result(merge_parts<Group>(part[u], parts, scratch).sum, n, args.reduction);
-            }
-        } else {
-            Channel<sums> channel[width];
-            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+                std::int64_t numbers[Rounds<sums>::num_sums];
 #pragma unroll
-                for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
-            });
-#pragma unroll
-            for (int u = 0; u < width; ++u) {
-                result[u] = merge_parts<Group>(channel[u], parts, scratch).result(n, args);
+                for (int i = 0; i < Rounds<sums>::num_sums; ++i) {
+                    numbers[i] = merge_parts<Group>(part[u][i], parts, scratch).sum;
+                }
+                result[u] = Rounds<sums>::result(channel[u].words, numbers, n, args.reduction);
             }
         }
         if (thread < parts) write_channels<In, width>(args, out, out_cell * num_channels + c, result);

@@ -190,7 +190,7 @@ __device__ __forceinline__ void write_block(const FeatureArguments& args, std::i
     if (lane == 0 && num > 0) begin = points_of(args, mine).begin;
     const std::uint32_t count = lane < num ? end - begin : 0;
     const unsigned occupied = __ballot_sync(all_lanes, count != 0);
-    const float empty = sums == Sums::extreme ? args.fill : 0.0F;
+    const float empty = args.fill;
     const std::int64_t to = out_cell * num_channels;
     if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
         if (!args.out_is_f32) {
@@ -233,7 +233,7 @@ __device__ __forceinline__ void write_block(const FeatureArguments& args, std::i
 
 /// A block for some cells.
 template <class In, Sums sums, int width>
-__global__ __launch_bounds__(feature_threads, sums == Sums::fixed ? 3 : 5) void write_features(
+__global__ __launch_bounds__(feature_threads, Rounds<sums>::num_sums > 0 ? 3 : 5) void write_features(
     const __grid_constant__ FeatureArguments args) {
     __shared__ FeatureShared shared;
     if (threadIdx.x == 0) shared.num_crowded = 0;

@@ -25,13 +25,13 @@ void launch_features_of(const FeatureArguments& args, bool deterministic, cudaSt
     const std::int64_t out_bytes = args.out_is_f32 ? 4 : static_cast<std::int64_t>(sizeof(In));
     const bool by_four = f.channel_stride == sizeof(In) && steps % (4 * static_cast<std::int64_t>(sizeof(In))) == 0 &&
                          reinterpret_cast<std::uintptr_t>(args.out) % static_cast<std::uintptr_t>(4 * out_bytes) == 0;
-    const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
-    if (extreme && by_four) return launch_features_as<In, Sums::extreme, 4>(args, stream);
-    if (extreme) return launch_features_as<In, Sums::extreme, 1>(args, stream);
-    if (deterministic && by_four) return launch_features_as<In, Sums::fixed, 4>(args, stream);
-    if (deterministic) return launch_features_as<In, Sums::fixed, 1>(args, stream);
-    if (by_four) return launch_features_as<In, Sums::plain, 4>(args, stream);
-    launch_features_as<In, Sums::plain, 1>(args, stream);
+    with_sums(sums_of(args.reduction, deterministic), [&](auto tag) {
+        constexpr Sums sums = decltype(tag)::sums;
+        if constexpr (Rounds<sums>::has_variants) {
+            if (by_four) return launch_features_as<In, sums, 4>(args, stream);
+        }
+        launch_features_as<In, sums, 1>(args, stream);
+    });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Points add their features to the rows of their cells, and the first points of each row.
 #pragma once
 
+#include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/cuda/sparse/rows.cuh"
 
 namespace robocache::voxelize_detail {
@@ -8,14 +9,13 @@ namespace robocache::voxelize_detail {
 struct AddArguments {
     FeaturesPlan features;
     Reduction reduction;
-    bool deterministic;
+    Sums sums;
     std::int64_t num_points;
     std::int64_t num_rows;  // that may be written
     const std::uint32_t* rows;
     std::uint32_t* counts;
-    std::uint32_t* sums;
-    std::uint32_t* specials;
-    std::int64_t* fixed;
+    std::uint32_t* words[max_words];  // of each row and channel
+    std::int64_t* numbers[max_sums];  // ... sums of a second look
     std::int64_t* voxel;
     const std::int64_t* found;
     void* out;
@@ -35,6 +35,63 @@ __device__ __forceinline__ float feature(const AddArguments& args, std::int64_t 
                                               c * args.features.channel_stride));
 }
 
+/// One channel of one row, of all its points.
+template <Sums sums>
+struct Found {
+    using R = Rounds<sums>;
+    std::uint32_t words[R::num_words];
+    std::int64_t numbers[R::num_sums > 0 ? R::num_sums : 1] = {};
+
+    __device__ __forceinline__ Found(const AddArguments& args, std::int64_t at) {
+#pragma unroll
+        for (int k = 0; k < R::num_words; ++k) words[k] = args.words[k][at];
+#pragma unroll
+        for (int k = 0; k < R::num_sums; ++k) numbers[k] = args.numbers[k][at];
+    }
+};
+
+template <class In>
+__device__ __forceinline__ void add_plain(const AddArguments& args, std::int64_t i, std::int64_t first) {
+    const std::int64_t channels = args.features.num_channels;
+    auto* sums = reinterpret_cast<float*>(args.words[0]);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (channels % 4 == 0) {
+        for (std::int64_t c = 0; c < channels; c += 4) {
+            const float4 four = make_float4(feature<In>(args, i, c), feature<In>(args, i, c + 1),
+                                            feature<In>(args, i, c + 2), feature<In>(args, i, c + 3));
+            atomicAdd(reinterpret_cast<float4*>(sums + first + c), four);
+        }
+        return;
+    }
+#endif
+    for (std::int64_t c = 0; c < channels; ++c) atomicAdd(sums + first + c, feature<In>(args, i, c));
+}
+
+template <Sums sums>
+__device__ __forceinline__ void look_at(const AddArguments& args, std::int64_t at, float x) {
+    if constexpr (sums != Sums::plain) {
+        using R = Rounds<sums>;
+        R::look(x, args.reduction == Reduction::max, [&](int k, std::uint32_t word) {
+            if (!R::joins_bits(k)) {
+                atomicMax(args.words[k] + at, word);
+            } else if (word != 0) {
+                atomicOr(args.words[k] + at, word);
+            }
+        });
+    }
+}
+
+template <Sums sums>
+__device__ __forceinline__ void add_number(const AddArguments& args, std::int64_t at, float x, std::uint32_t n) {
+    if constexpr (Rounds<sums>::num_sums > 0) {
+        const Found<sums> found(args, at);
+        Rounds<sums>::add(x, Rounds<sums>::unit(found.words, n), [&](int k, std::int64_t number) {
+            atomicAdd(reinterpret_cast<unsigned long long*>(args.numbers[k] + at),
+                      static_cast<unsigned long long>(number));
+        });
+    }
+}
+
 template <class In>
 __global__ __launch_bounds__(sparse_threads) void add_points(const __grid_constant__ AddArguments args) {
     wait_for_earlier_work();
@@ -48,34 +105,16 @@ __global__ __launch_bounds__(sparse_threads) void add_points(const __grid_consta
     if (args.out == nullptr) return;
     const std::int64_t channels = args.features.num_channels;
     const std::int64_t first = static_cast<std::int64_t>(row) * channels;
-    const bool extreme = args.reduction == Reduction::min || args.reduction == Reduction::max;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (!extreme && !args.deterministic && channels % 4 == 0) {
-        for (std::int64_t c = 0; c < channels; c += 4) {
-            const float4 four = make_float4(feature<In>(args, i, c), feature<In>(args, i, c + 1),
-                                            feature<In>(args, i, c + 2), feature<In>(args, i, c + 3));
-            atomicAdd(reinterpret_cast<float4*>(args.sums + first + c), four);
-        }
-        return;
-    }
-#endif
+    if (args.sums == Sums::plain) return add_plain<In>(args, i, first);
     for (std::int64_t c = 0; c < channels; ++c) {
         const float x = feature<In>(args, i, c);
-        if (extreme) {
-            atomicMax(args.sums + first + c, extreme_key(x, args.reduction == Reduction::max));
-        } else if (args.deterministic) {
-            atomicMax(args.sums + first + c, magnitude_of(x));
-            const std::uint32_t specials = special_of(x);
-            if (specials != 0) atomicOr(args.specials + first + c, specials);
-        } else {
-            atomicAdd(reinterpret_cast<float*>(args.sums) + first + c, x);
-        }
+        with_sums(args.sums, [&](auto tag) { look_at<decltype(tag)::sums>(args, first + c, x); });
     }
 }
 
-/// The second round of deterministic sums.
+/// The second look, where there is one.
 template <class In>
-__global__ __launch_bounds__(sparse_threads) void add_fixed(const __grid_constant__ AddArguments args) {
+__global__ __launch_bounds__(sparse_threads) void add_again(const __grid_constant__ AddArguments args) {
     wait_for_earlier_work();
     const std::int64_t i = this_thread();
     if (i >= args.num_points) return;
@@ -85,26 +124,22 @@ __global__ __launch_bounds__(sparse_threads) void add_fixed(const __grid_constan
     const std::uint32_t n = args.counts[row];
     for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t at = static_cast<std::int64_t>(row) * channels + c;
-        const std::uint32_t magnitude = args.sums[at];
-        if (magnitude == 0 || args.specials[at] != 0) continue;
-        const std::int64_t fixed = to_fixed(feature<In>(args, i, c), power_of_two(fixed_shift(magnitude, n)));
-        atomicAdd(reinterpret_cast<unsigned long long*>(args.fixed + at), static_cast<unsigned long long>(fixed));
+        const float x = feature<In>(args, i, c);
+        with_sums(args.sums, [&](auto tag) { add_number<decltype(tag)::sums>(args, at, x, n); });
     }
 }
 
 __device__ __forceinline__ float row_result(const AddArguments& args, std::int64_t at, std::uint32_t n) {
-    if (args.reduction == Reduction::min || args.reduction == Reduction::max) {
-        return extreme_value(args.sums[at], args.reduction == Reduction::max);
-    }
-    const bool mean = args.reduction == Reduction::mean;
-    if (!args.deterministic) {
-        const float sum = reinterpret_cast<const float*>(args.sums)[at];
-        return mean ? sum / static_cast<float>(n) : sum;
-    }
-    if (args.specials[at] != 0) return special_sum(args.specials[at]);
-    if (args.sums[at] == 0) return 0.0F;
-    const int shift = fixed_shift(args.sums[at], n);
-    return mean ? fixed_mean(args.fixed[at], shift, n) : fixed_sum(args.fixed[at], shift);
+    return with_sums(args.sums, [&](auto tag) -> float {
+        using R = Rounds<decltype(tag)::sums>;
+        if constexpr (decltype(tag)::sums == Sums::plain) {
+            const float sum = reinterpret_cast<const float*>(args.words[0])[at];
+            return args.reduction == Reduction::mean ? sum / static_cast<float>(n) : sum;
+        } else {
+            const Found<decltype(tag)::sums> found(args, at);
+            return R::result(found.words, found.numbers, n, args.reduction);
+        }
+    });
 }
 
 /// A thread for each row and channel, or for each row where there are no features.

@@ -70,9 +70,8 @@ struct Space {
     // both
     std::uint32_t* rows = nullptr;    // of each point
     std::uint32_t* counts = nullptr;  // of each row
-    std::uint32_t* sums = nullptr;    // floats, or extreme keys, or magnitudes
-    std::uint32_t* specials = nullptr;
-    std::int64_t* fixed = nullptr;
+    std::uint32_t* words[max_words] = {};
+    std::int64_t* numbers[max_sums] = {};
     // points in order
     std::uint32_t* points = nullptr;
     std::uint32_t* sorted_points = nullptr;
@@ -83,20 +82,15 @@ struct Space {
     std::int64_t to_clear = 0;  // bytes from counts on
 };
 
-struct Size {
-    std::int64_t rows;  // that may be written
-    bool fixed;
-};
-
-Size size_of(const SparsePlan& plan) {
-    const bool sums = plan.reduction == Reduction::sum || plan.reduction == Reduction::mean;
-    return {std::min(plan.capacity, plan.num_points), plan.out != nullptr && sums && plan.deterministic};
+/// Rows that may be written.
+std::int64_t most_rows(const SparsePlan& plan) {
+    return std::min(plan.capacity, plan.num_points);
 }
 
 Space cut(const SparsePlan& plan, Cutter& cutter) {
     Space space;
     const std::int64_t n = plan.num_points;
-    const Size size = size_of(plan);
+    const std::int64_t rows = most_rows(plan);
     std::size_t bytes = 0;
     std::size_t most = 0;
     const auto note = [&](cudaError_t error) {
@@ -118,14 +112,14 @@ Space cut(const SparsePlan& plan, Cutter& cutter) {
     }
     space.rows = cutter.take<std::uint32_t>(n);
     const std::int64_t before_counts = cutter.used();
-    space.counts = cutter.take<std::uint32_t>(size.rows);
+    space.counts = cutter.take<std::uint32_t>(rows);
     if (plan.out != nullptr || plan.features.num_channels > 0) {
-        const std::int64_t channels = size.rows * plan.features.num_channels;
-        space.sums = cutter.take<std::uint32_t>(channels);
-        if (plan.deterministic) {
-            space.specials = cutter.take<std::uint32_t>(channels);
-            space.fixed = cutter.take<std::int64_t>(channels);
-        }
+        const std::int64_t channels = rows * plan.features.num_channels;
+        with_sums(sums_of(plan.reduction, plan.deterministic), [&](auto tag) {
+            using R = Rounds<decltype(tag)::sums>;
+            for (int i = 0; i < R::num_words; ++i) space.words[i] = cutter.take<std::uint32_t>(channels);
+            for (int i = 0; i < R::num_sums; ++i) space.numbers[i] = cutter.take<std::int64_t>(channels);
+        });
     }
     space.to_clear = cutter.used() - before_counts;
     if (!by_bits(plan) || plan.max_points > 0) {
@@ -134,10 +128,10 @@ Space cut(const SparsePlan& plan, Cutter& cutter) {
     }
     if (plan.max_points > 0) {
         space.sorted_rows = cutter.take<std::uint32_t>(n);
-        space.starts = cutter.take<std::uint32_t>(size.rows);
+        space.starts = cutter.take<std::uint32_t>(rows);
         note(cub::DeviceRadixSort::SortPairs(nullptr, bytes, space.rows, space.sorted_rows, space.points,
                                              space.sorted_points, n, 0, 32));
-        note(cub::DeviceScan::ExclusiveSum(nullptr, bytes, space.counts, space.starts, size.rows));
+        note(cub::DeviceScan::ExclusiveSum(nullptr, bytes, space.counts, space.starts, rows));
     }
     space.scratch_bytes = most;
     space.scratch = cutter.take<char>(static_cast<std::int64_t>(most));
@@ -155,9 +149,11 @@ void clear(void* data, std::int64_t bytes, cudaStream_t stream) {
 }
 
 template <class In>
-void launch_adding(const AddArguments& args, bool fixed, cudaStream_t stream) {
+void launch_adding(const AddArguments& args, cudaStream_t stream) {
     launch(&add_points<In>, args.num_points, args, stream, "voxelize_sparse: launching add_points");
-    if (fixed) launch(&add_fixed<In>, args.num_points, args, stream, "voxelize_sparse: launching add_fixed");
+    const bool again =
+        with_sums(args.sums, [](auto tag) { return Rounds<decltype(tag)::sums>::num_sums > 0; }) && args.out != nullptr;
+    if (again) launch(&add_again<In>, args.num_points, args, stream, "voxelize_sparse: launching add_again");
 }
 
 void find_all_rows(const SparsePlan& plan, Space& space, cudaStream_t stream) {
@@ -251,7 +247,6 @@ void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream) {
     }
     Cutter cutter(plan.workspace.data);
     Space space = cut(plan, cutter);
-    const Size size = size_of(plan);
     find_all_rows(plan, space, handle);
 
     const std::int64_t channels = plan.out == nullptr ? 0 : plan.features.num_channels;
@@ -259,14 +254,13 @@ void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream) {
     AddArguments args{};
     args.features = plan.features;
     args.reduction = plan.reduction;
-    args.deterministic = size.fixed;
+    args.sums = sums_of(plan.reduction, plan.deterministic);
     args.num_points = plan.num_points;
-    args.num_rows = size.rows;
+    args.num_rows = most_rows(plan);
     args.rows = space.rows;
     args.counts = space.counts;
-    args.sums = space.sums;
-    args.specials = space.specials;
-    args.fixed = space.fixed;
+    std::copy(std::begin(space.words), std::end(space.words), args.words);
+    std::copy(std::begin(space.numbers), std::end(space.numbers), args.numbers);
     args.voxel = plan.voxel;
     args.found = plan.found;
     args.out = channels > 0 ? plan.out : nullptr;
@@ -279,14 +273,14 @@ void voxelize_sparse_cuda(const SparsePlan& plan, CudaQueue stream) {
     args.sorted_rows = space.sorted_rows;
     args.starts = space.starts;
     switch (plan.features.dtype) {
-        case DType::f16: launch_adding<Half>(args, size.fixed, handle); break;
-        case DType::bf16: launch_adding<BFloat16>(args, size.fixed, handle); break;
-        case DType::u8: launch_adding<std::uint8_t>(args, size.fixed, handle); break;
-        default: launch_adding<float>(args, size.fixed, handle); break;
+        case DType::f16: launch_adding<Half>(args, handle); break;
+        case DType::bf16: launch_adding<BFloat16>(args, handle); break;
+        case DType::u8: launch_adding<std::uint8_t>(args, handle); break;
+        default: launch_adding<float>(args, handle); break;
     }
-    launch(&write_rows, size.rows * std::max<std::int64_t>(channels, 1), args, handle,
+    launch(&write_rows, args.num_rows * std::max<std::int64_t>(channels, 1), args, handle,
            "voxelize_sparse: launching write_rows");
-    if (plan.first_points != nullptr && plan.max_points > 0 && size.rows > 0) {
+    if (plan.first_points != nullptr && plan.max_points > 0 && args.num_rows > 0) {
         find_first_points(plan, space, args, handle);
     }
 }
