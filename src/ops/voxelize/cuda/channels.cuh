@@ -134,7 +134,7 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
 #pragma unroll
         for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
     } else {
-        decltype(Rounds<sums>::unit(nullptr, 0)) unit[width];
+        decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
         std::int64_t numbers[width][Rounds<sums>::num_sums] = {};
         const auto add = [&](int u, float value) {
             Rounds<sums>::add(value, unit[u], [&](int i, std::int64_t number) { numbers[u][i] += number; });
@@ -240,7 +240,7 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
 #pragma unroll
             for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
         } else {
-            decltype(Rounds<sums>::unit(nullptr, 0)) unit[width];
+            decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
             SumPart part[width][Rounds<sums>::num_sums];
 #pragma unroll
             for (int u = 0; u < width; ++u) unit[u] = Rounds<sums>::unit(channel[u].words, n);
