@@ -16,17 +16,19 @@ namespace robocache {
 enum class Reduction : std::uint8_t {
     occupancy,  ///< 1 where there is a point
     count,
-    sum,  ///< sum, mean, min, max: of the points' features, channel by channel
+    sum,  ///< sum, mean, min, max, std: of the points' features, channel by channel
     mean,
     min,
     max,
+    std,  ///< standard deviation of the population: the root of the mean of the squared deviations from the mean
 };
 
 /// What a reduction makes of the points of a cell.
 enum class ReductionFamily : std::uint8_t {
-    count,    ///< a number from the points alone
-    sum,      ///< of their features: a sum, also divided by the number of points
-    extreme,  ///< of their features: one of them
+    count,      ///< a number from the points alone
+    sum,        ///< of their features: a sum, also divided by the number of points
+    extreme,    ///< of their features: one of them
+    deviation,  ///< of their features: how far they are from their mean
 };
 
 /// What the native gradient of a reduction depends on.
@@ -103,7 +105,8 @@ struct SparseOutput {
 };
 
 /// The gradient of a dense grid of features for its points' features: f32 (N, F), written, not added to.
-/// sum and mean share a cell's gradient out; min and max give it to the first point in input order that has the value.
+/// sum and mean share a cell's gradient out; min and max give it to the first point in input order that has the value;
+/// std gives each point (x - mean) / (n std) of it, 0 where std is 0.
 struct VoxelGradient {
     TensorView grid;                   ///< the gradient of VoxelOutput::grid, any floating dtype, C-contiguous
     std::optional<TensorView> values;  ///< min, max: VoxelOutput::grid as voxelize wrote it
@@ -138,7 +141,7 @@ struct VoxelOptions {
     /// their own (default; u8: f32) or f32.
     std::optional<DType> dtype;
     bool counts = false;         ///< VoxelOutput::counts is written; sparse outputs have counts in any case
-    double fill = 0;             ///< min and max of a cell without points
+    double fill = 0;             ///< min, max and std of a cell without points
     bool deterministic = false;  ///< sum and mean the same to the bit on every device; the others always are
     bool check = true;           ///< verify offsets before writing
     VoxelNames names{};
@@ -187,7 +190,7 @@ using VoxelBackwardPlan = VoxelPlanFor<VoxelGradient>;
 /// of the origin, fewer for several clouds: their number takes its bits from 63, the axes share what is left.
 [[nodiscard]] SparseVoxelPlan plan_voxelize_sparse(const PointsView& points, const VoxelGrid& grid,
                                                    const SparseLimits& limits = {}, const VoxelOptions& options = {});
-/// The gradient of a dense grid of `num_channels` features. sum and mean do not read points.features.
+/// The gradient of a dense grid of `num_channels` features. points.features: see ReductionGradient.
 [[nodiscard]] VoxelBackwardPlan plan_voxelize_backward(const PointsView& points, const VoxelGrid& grid,
                                                        std::int64_t num_channels, const VoxelOptions& options = {});
 

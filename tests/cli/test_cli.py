@@ -255,7 +255,7 @@ def test_the_watched_process_takes_the_arguments_that_profile_gives(tmp_path):
     assert not pathlib.Path(args[1]).exists()
 
 
-@pytest.mark.parametrize("mode", ["count", "mean"])
+@pytest.mark.parametrize("mode", ["count", "mean", "std"])
 def test_a_voxelize_workload_counts_points_features_and_the_grid(mode):
     dtype = "int32" if mode == "count" else "float32"
     spec = _profile.VoxelSpec("lidar", 1000, 8, mode, dtype, 5, False, calls=2)

@@ -17,7 +17,7 @@ class Voxels:
     """How the clouds of a stream become grids: as ``voxelize_pointcloud`` does it, with ``deterministic=True``.
 
     The columns ``x``, ``y`` and ``z`` of a point are those of these names, or the first three. For the modes ``sum``,
-    ``mean``, ``min`` and ``max``, ``features`` are columns by name or number; None is all the others.
+    ``mean``, ``min``, ``max`` and ``std``, ``features`` are columns by name or number; None is all the others.
 
     >>> import robocache
     >>> robocache.Voxels(grid_min=(-1, -1, 0), voxel_size=0.1, grid_size=(20, 20, 10)).mode

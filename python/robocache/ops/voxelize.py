@@ -35,10 +35,10 @@ def voxelize_pointcloud(
     ``(x, y, z)``. Points outside the grid or not finite are dropped.
 
     ``points (N, 3)`` give ``(X, Y, Z)``, with ``offsets (B + 1,)`` that cut them into clouds ``(B, X, Y, Z)``. ``mode``
-    is ``"occupancy"`` or ``"count"``, or for ``features (N, F)`` ``"sum"``, ``"mean"``, ``"min"`` or ``"max"``, which
-    give the grid a last dimension ``F``. Cells without points are 0, and ``fill`` for min and max. ``dtype`` is that of
-    the grid: int32 by default, for features their own. ``deterministic=True``: sum and mean are the same to the bit on
-    every device and in every order of the points; the other modes always are.
+    is ``"occupancy"`` or ``"count"``, or for ``features (N, F)`` ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` or
+    ``"std"``, which give the grid a last dimension ``F``. Cells without points are 0, and ``fill`` for min, max and
+    std. ``dtype`` is that of the grid: int32 by default, for features their own. ``deterministic=True``: sum and mean
+    are the same to the bit on every device and in every order of the points; the other modes always are.
 
     ``return_info=True`` also returns ``VoxelInfo(counts, dropped)``. ``check`` says whether offsets are read for order
     first; by default they are on the CPU and are not on a GPU, where that means to wait for it.
@@ -135,8 +135,8 @@ def voxelize_sparse(
     """Points to the list of occupied cells, in ascending order of ``(cloud, x, y, z)``.
 
     Without ``grid_size`` the grid has no bounds but 2^20 cells to both sides of ``grid_min``. ``features (N, F)`` are
-    reduced by ``mode``: sum, mean, min or max. ``max_points=K`` asks for the rows of the first K points of each cell.
-    ``max_voxels`` keeps the first cells and counts the others in ``overflow``.
+    reduced by ``mode``: sum, mean, min, max or std. ``max_points=K`` asks for the rows of the first K points of each
+    cell. ``max_voxels`` keeps the first cells and counts the others in ``overflow``.
 
     The result is cut to the cells found, for which a call on a GPU has to wait once. ``padded=True`` keeps
     ``max_voxels`` rows and waits for nothing, so that shapes do not depend on data: unused rows have coordinates -1,

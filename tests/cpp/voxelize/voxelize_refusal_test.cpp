@@ -95,7 +95,7 @@ TEST_F(Refusal, Features) {
     expect_of(view, box.grid, "voxelize: features must be on cpu, got cuda:0");
     box.options.reduction = Reduction::count;
     expect_of(box.view(), box.grid,
-              "voxelize: reduction must be sum, mean, min or max where features are given, got 'count'");
+              "voxelize: reduction must be sum, mean, min, max or std where features are given, got 'count'");
 }
 
 TEST_F(Refusal, OffsetsBeforeAnythingIsWritten) {
@@ -236,7 +236,7 @@ TEST_F(Refusal, Gradients) {
     to.features = TensorView(box.values.data(), DType::f32, {2, 1});
     const auto run = [&] { robocache::run(plan_voxelize_backward(box.view(), box.grid, 1, box.options), to); };
     box.options.reduction = Reduction::count;
-    expect(run, "voxelize_backward: reduction must be sum, mean, min or max to have a gradient, got 'count'");
+    expect(run, "voxelize_backward: reduction must be sum, mean, min, max or std to have a gradient, got 'count'");
     box.options.reduction = Reduction::max;
     expect(run, "voxelize_backward: gradient.values must be given for max, got none");
     box.options.reduction = Reduction::mean;

@@ -283,7 +283,7 @@ TEST(VoxelizeDepth, ImagesOfABatchAndViewsOfACloud) {
 }
 
 TEST(Voxelize, NamesOfReductions) {
-    for (const char* name : {"occupancy", "count", "sum", "mean", "min", "max"}) {
+    for (const char* name : {"occupancy", "count", "sum", "mean", "min", "max", "std"}) {
         EXPECT_EQ(reduction_name(reduction_from_name(name)), name);
     }
     EXPECT_THROW((void)reduction_from_name("median"), InvalidArgument);

@@ -140,7 +140,8 @@ TEST_P(VoxelizeValues, DenseFeaturesAreThoseOfPlainLoops) {
 
 TEST_P(VoxelizeValues, DenseResultsDoNotDependOnThreads) {
     const Cloud cloud = this->cloud();
-    for (const Reduction reduction : {Reduction::sum, Reduction::mean, Reduction::min, Reduction::max}) {
+    for (const Reduction reduction :
+         {Reduction::sum, Reduction::mean, Reduction::min, Reduction::max, Reduction::std}) {
         for (const bool deterministic : {false, true}) {
             VoxelOptions options;
             options.reduction = reduction;

@@ -85,6 +85,7 @@ MODES = {
     "occupancy as bool": ({"dtype": "bool"}, None),
     "count": ({"mode": "count"}, None),
     "mean of all others": ({"mode": "mean"}, [0, 4]),
+    "std of all others": ({"mode": "std"}, [0, 4]),
     "sum of one by name": ({"mode": "sum", "features": ["ring"]}, [4]),
     "max of two by number": ({"mode": "max", "features": [4, 1], "fill": -9.0}, [4, 1]),
 }

@@ -36,6 +36,7 @@ HAND = {
     "mean": [[[[2.0, 0.5], [0, 0]]], [[[0, 0], [5.0, -5.0]]], [[[0, 0], [0, 0]]]],
     "min": [[[[1.0, -1.0], [9, 9]]], [[[9, 9], [5.0, -5.0]]], [[[9, 9], [9, 9]]]],
     "max": [[[[3.0, 2.0], [9, 9]]], [[[9, 9], [5.0, -5.0]]], [[[9, 9], [9, 9]]]],
+    "std": [[[[1.0, 1.5], [9, 9]]], [[[9, 9], [0.0, 0.0]]], [[[9, 9], [9, 9]]]],
 }
 HAND_CASE = Case(
     np.array([[0.2, 0.5, 0.3], [0.9, 0.0, 0.99], [1.5, 0.1, 1.0], [0, 0, 2], [3, 0, 0], [0, -1e-3, 0]], np.float32),
@@ -142,7 +143,7 @@ def test_every_number_of_points_agrees(mode, num_points, backend, rng):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 40, 1), (300, 1, 2), (1, 1, 1000), (33, 17, 9)], ids=str)
-@pytest.mark.parametrize("mode", ["occupancy", "count", "mean"])
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "std"])
 def test_every_shape_of_grid_agrees(mode, shape, backend, rng):
     case = ragged(rng, POINTS[0])
     case.shape, case.size = shape, tuple(1.0 / n for n in shape)

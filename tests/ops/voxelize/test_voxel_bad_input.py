@@ -165,7 +165,7 @@ def test_features_must_be_there_to_be_reduced(op, mode, backend):
 
 
 def test_an_unknown_mode_is_answered_with_the_choices(backend):
-    with pytest.raises(ValueError, match="occupancy, count, sum, mean, min or max"):
+    with pytest.raises(ValueError, match="occupancy, count, sum, mean, min, max or std"):
         call("voxelize_pointcloud", {"mode": "median"}, backend)
 
 

@@ -55,7 +55,7 @@ def test_voxels(mode, bounded, backend, rng):
 
 @native
 @pytest.mark.parametrize("cloud", CLOUDS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max", "std"])
 def test_many_points(mode, cloud, backend, rng):
     points = tensor(cloud(rng, 100_003).astype(np.float32))
     given = {"points": points, "grid_min": (0, 0, 0), "voxel_size": 1 / 70, "grid_size": (70,) * 3}

@@ -37,6 +37,8 @@ def test_the_grid_is_indexed_x_y_z(mode, voxelize):
     """Defect 7: the earlier kernel wrote z first into an array shaped x, y, z."""
     points = np.array([[0.5, 1.5, 4.5], [1.5, 2.5, 0.5]], np.float32)
     features = np.ones((2, 3), np.float32) if mode in OF_FEATURES else None
+    if mode == "std":  # of one point it is 0
+        points, features = np.repeat(points, 2, axis=0), np.tile(np.array([[0], [2]], np.float32), (2, 3))
     grid, counts, _ = voxelize(points, features, mode=mode, grid_size=(2, 3, 5))
     assert grid.shape[:3] == (2, 3, 5)
     assert np.argwhere(grid if features is None else grid[..., 0]).tolist() == [[0, 1, 4], [1, 2, 0]]
@@ -117,11 +119,11 @@ def test_points_that_are_not_finite_are_dropped(mode, bad, dtype, voxelize, back
     points = np.full((10, 3), 0.5, dtype)
     for i in range(9):
         points[i, i % 3] = bad
-    features = np.full((10, 2), 7.0, np.float32) if mode in OF_FEATURES else None
+    features = np.arange(20, dtype=np.float32).reshape(10, 2) if mode in OF_FEATURES else None
     grid, counts, dropped = voxelize(points, features, mode=mode)
     assert dropped == 9
     assert counts.sum() == counts[0, 0, 0] == 1
-    assert np.count_nonzero(grid) == (1 if features is None else 2)
+    assert np.count_nonzero(grid) == (1 if features is None else 0 if mode == "std" else 2)  # std of one point is 0
     for bounds in (None, (4, 4, 4)):
         got = robocache.voxelize_sparse(on(backend, points), None, 1.0, grid_size=bounds, backend=backend)
         assert to_numpy(got.coordinates).tolist() == [[0, 0, 0, 0]]
@@ -193,11 +195,11 @@ def test_the_features_of_dropped_points_are_not_read(voxelize):
     for mode in OF_FEATURES:
         grid, _, dropped = voxelize(points, features, mode=mode, deterministic=True)
         assert dropped == 2
-        assert grid[0, 0, 0, 0] == 1
-        assert np.count_nonzero(grid) == 1
+        assert grid[0, 0, 0, 0] == (0 if mode == "std" else 1)
+        assert np.count_nonzero(grid) == (0 if mode == "std" else 1)
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "std"])
 def test_the_mean_is_the_same_in_every_run(mode, backend, rng):
     """Defect 12: "deterministic", with atomic additions of floats, and no test that used the mean."""
     num_points = 20_000
@@ -219,9 +221,10 @@ def test_channels_that_are_no_multiple_of_four(mode, width, voxelize):
     points = np.repeat(np.arange(4) + 0.5, 3)[:, None].repeat(3, 1).astype(np.float32)
     features = np.arange(12 * width, dtype=np.float32).reshape(12, width) - 40
     grid, _, _ = voxelize(points, features, mode=mode)
-    want = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max}[mode](features.reshape(4, 3, width), axis=1)
+    functions = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "std": np.std}
+    want = functions[mode](features.reshape(4, 3, width), axis=1)
     i = np.arange(4)
-    np.testing.assert_array_equal(grid[i, i, i], want)
+    np.testing.assert_allclose(grid[i, i, i], want, rtol=2.0**-23 if mode == "std" else 0)
     grid[i, i, i] = 0
     assert not grid.any()
 
@@ -231,7 +234,7 @@ def test_no_points_are_an_empty_grid(mode, voxelize):
     """Defect 6: a launch of no blocks."""
     features = np.zeros((0, 3), np.float32) if mode in OF_FEATURES else None
     grid, counts, dropped = voxelize(np.zeros((0, 3), np.float32), features, mode=mode, fill=-1.0)
-    assert (grid == (-1 if mode in ("min", "max") else 0)).all()
+    assert (grid == (-1 if mode in ("min", "max", "std") else 0)).all()
     assert not counts.any()
     assert dropped == 0
 

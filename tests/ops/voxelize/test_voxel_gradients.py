@@ -28,7 +28,10 @@ def test_gradients_of_features_agree_with_the_oracle(fdtype, layout, mode, backe
                 to_numpy(up).astype(np.float32),
             )  # fmt: skip
             assert got.dtype == torch_dtype(fdtype)
-            if mode == "mean" and fdtype != np.float32:  # a share may be rounded to 16 bits in one step or in two
+            if mode == "std":  # the oracle is not in whole numbers
+                rtol = 1e-5 if fdtype == np.float32 else 2.0**-7
+                np.testing.assert_allclose(to_numpy(got).astype("f4"), want, rtol=rtol, atol=1e-5)
+            elif mode == "mean" and fdtype != np.float32:  # a share may be rounded to 16 bits in one step or in two
                 np.testing.assert_allclose(to_numpy(got).astype("f4"), want, rtol=2.0**-7)
             else:
                 np.testing.assert_array_equal(to_numpy(got), want.astype(fdtype))
@@ -51,7 +54,10 @@ def test_gradients_of_the_features_of_voxels(mode, bounded, backend, rng):
     rows = torch.zeros_like(voxels.features)
     rows[kept] = up[tuple(x[kept] for x in places)]
     (got,) = torch.autograd.grad(voxels.features, given["features"], rows)
-    np.testing.assert_array_equal(to_numpy(got), to_numpy(want))
+    if mode == "std":  # not in whole numbers
+        np.testing.assert_allclose(to_numpy(got), to_numpy(want), rtol=1e-5, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(to_numpy(got), to_numpy(want))
     assert int(info.counts.sum()) > 10
 
 
@@ -65,7 +71,46 @@ def test_native_and_torch_gradients_agree(mode, backend, rng):
         for which in (backend, "torch"):
             grid = robocache.voxelize_pointcloud(**{**given, "backend": which}, mode=mode, deterministic=True)
             found += torch.autograd.grad(grid, given["features"], up_of(grid))
-        assert bits(found[0]) == bits(found[1])
+        if mode == "std":  # torch derives the formula
+            torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+        else:
+            assert bits(found[0]) == bits(found[1])
+
+
+@native
+def test_the_gradient_of_a_deviation_is_right_also_for_large_values_that_are_nearly_the_same(backend, rng):
+    points = torch.full((50, 3), 0.5, device=DEVICE[backend])
+    features = torch.from_numpy((1000 + rng.normal(size=(50, 2)) * 1e-2).astype(np.float32)).to(points.device)
+    features.requires_grad_()
+    wide = features.detach().double().requires_grad_()
+    grid = robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (1, 1, 1), "std", backend)
+    want = wide.std(0, correction=0)
+    torch.testing.assert_close(grid[0, 0, 0].double(), want, rtol=1e-6, atol=0)
+    grid.sum().backward()
+    want.sum().backward()
+    torch.testing.assert_close(features.grad.double(), wide.grad, rtol=1e-5, atol=1e-7)
+    (first,) = torch.autograd.grad(
+        robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (1, 1, 1), "std", backend).sum(),
+        features, create_graph=True,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+    voxels = robocache.voxelize_sparse(points, features, grid_min=(0, 0, 0), voxel_size=1.0, mode="std")
+    (got,) = torch.autograd.grad(voxels.features.sum(), features, create_graph=True)
+    torch.testing.assert_close(got.detach().double(), wide.grad, rtol=1e-5, atol=1e-7)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        got.sum().backward()
+
+
+def test_the_gradient_of_a_deviation_is_zero_where_it_is_zero_and_nan_where_it_is_nan(backend):
+    points = torch.tensor([[0.5] * 3] * 2 + [[1.5] * 3] * 3 + [[0.5, 0.5, 1.5]], device=DEVICE[backend])
+    features = torch.tensor([7.0, 7.0, 1.0, float("nan"), 2.0, 3.0], device=DEVICE[backend])[:, None].requires_grad_()
+    grid = robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (2, 2, 2), "std", backend, fill=9.0)
+    assert (grid[0, 0, 0].item(), grid[0, 0, 1].item(), grid[1, 0, 0].item()) == (0.0, 0.0, 9.0)
+    assert grid[1, 1, 1].isnan()
+    grid.sum().backward()
+    assert features.grad[[0, 1, 5], 0].tolist() == [0.0] * 3
+    assert features.grad[2:5].isnan().all()
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -90,7 +135,7 @@ def test_dropped_points_and_empty_cells_bring_no_gradient_back(backend):
         features = torch.tensor([[1.0], [float("nan")], [float("inf")], [2]], device=device).requires_grad_()
         grid = robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (2, 2, 2), mode, backend, fill=9.0)
         grid.backward(torch.full_like(grid, 3.0))
-        assert features.grad.cpu().tolist() == [[3.0], [0.0], [0.0], [0.0]]
+        assert features.grad.cpu().tolist() == [[0.0 if mode == "std" else 3.0], [0.0], [0.0], [0.0]]
 
 
 def test_a_gradient_that_is_not_contiguous_is_read_where_it_is(backend, rng):
@@ -123,7 +168,7 @@ def test_features_are_kept_only_where_the_gradient_reads_them(backend, rng):
         given["features"] = leaf * 2
         grid = robocache.voxelize_pointcloud(**given, mode=mode)
         given["features"].zero_()
-        if mode in ("min", "max"):
+        if mode in ("min", "max", "std"):
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 grid.sum().backward()
         else:

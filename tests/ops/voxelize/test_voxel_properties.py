@@ -174,7 +174,7 @@ def test_min_is_max_of_the_opposite(rng, fdtype, num_points, backend):
 
 
 @enough
-@given(rng=SEEDS, num_points=NUM_POINTS, exponent=st.integers(-20, 20), mode=st.sampled_from(["sum", "mean"]))
+@given(rng=SEEDS, num_points=NUM_POINTS, exponent=st.integers(-20, 20), mode=st.sampled_from(["sum", "mean", "std"]))
 def test_a_power_of_two_scales_deterministic_sums_to_the_bit(rng, num_points, exponent, mode, backend):
     case = one_cloud(rng, POINTS[0], FEATURES[0], 3, num_points)
     scaled = replace(case, features=case.features * np.float32(2.0**exponent))
@@ -189,6 +189,20 @@ def test_the_mean_is_between_min_and_max(rng, num_points, fdtype, backend):
     low, mean, high = (dense(case, backend, mode, dtype="float32")[0] for mode in ("min", "mean", "max"))
     assert (low <= mean).all()
     assert (mean <= high).all()
+
+
+@enough
+@given(rng=SEEDS, num_points=NUM_POINTS, fdtype=FEATURE, offset=st.sampled_from([0, 100, 4096]))
+def test_the_deviation_is_that_of_numpy(rng, num_points, fdtype, offset, backend):
+    case = one_cloud(rng, POINTS[0], fdtype, 3, num_points)
+    if fdtype == np.float32:
+        case = replace(case, features=case.features + np.float32(offset))
+    voxels = case.sparse(backend, "std")
+    inside, wide = to_numpy(voxels.voxel), case.features.astype(np.float64)
+    want = [wide[inside == row].std(axis=0) for row in range(len(to_numpy(voxels.counts)))]
+    step = {2: 2.0**-7, 4: 2.0**-22, 1: 2.0**-22}[fdtype.itemsize]
+    got = to_numpy(voxels.features).astype(np.float64)
+    np.testing.assert_allclose(got, np.reshape(want, got.shape), rtol=step, atol=1e-7)
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------

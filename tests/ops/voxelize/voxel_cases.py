@@ -15,7 +15,7 @@ from arrays import BFLOAT16, DEVICE, KIND, array_of, to_numpy
 from cuda_tools import assert_same_bits
 from tolerance import TOLERANCE
 
-MODES = ("occupancy", "count", "sum", "mean", "min", "max")
+MODES = ("occupancy", "count", "sum", "mean", "min", "max", "std")
 OF_FEATURES = oracle.OF_FEATURES
 POINTS = tuple(np.dtype(t) for t in (np.float32, np.float16, np.float64))
 FEATURES = (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16, np.dtype(np.uint8))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-OF_FEATURES = ("sum", "mean", "min", "max")
+OF_FEATURES = ("sum", "mean", "min", "max", "std")
 UNIT = 2.0**-24  # half a unit in the last place of float32
 
 
@@ -76,6 +76,8 @@ def reduce(values, mode, deterministic):
         return np.float32(
             (min if mode == "min" else max)(x, key=lambda x: (x, math.copysign(1, x)))
         ), 0.0  # -0.0 < +0.0
+    if mode == "std":
+        return fixed_point_deviation(x), 0.0
     if not all(map(math.isfinite, x)):
         ends = {v for v in x if not math.isfinite(v)}
         return np.float32(ends.pop() if len(ends) == 1 else math.nan), 0.0
@@ -97,6 +99,21 @@ def fixed_point_sum(values, mean):
     result = math.ldexp(float(total), -k)
     with np.errstate(over="ignore"):
         return np.float32(result / len(values) if mean else result)
+
+
+def fixed_point_deviation(values):
+    """The root of the mean squared deviation from the mean, that no order of the values changes."""
+    if not all(map(math.isfinite, values)):
+        return np.float32(np.nan)
+    middle = min(values) / 2 + max(values) / 2
+    reach = max(max(values) - middle, middle - min(values))
+    if reach == 0:
+        return np.float32(0)
+    n, e, k = len(values), math.frexp(reach)[1], 62 - ceil_log2(len(values))
+    scaled = [math.ldexp(x - middle, -e) for x in values]
+    mean, square = (math.ldexp(float(sum(round(math.ldexp(u, k)) for u in us)), -k) / n
+                    for us in (scaled, [u * u for u in scaled]))  # fmt: skip
+    return np.float32(math.ldexp(math.sqrt(max(square - mean * mean, 0.0)), e))
 
 
 def ceil_log2(n):
@@ -124,7 +141,7 @@ def dense(points, features, offsets, origin, size, shape, mode, *, dtype=None, f
     if mode in OF_FEATURES:
         width = features.shape[1]
         rough = mode in ("sum", "mean") and not deterministic
-        empty = fill if mode in ("min", "max") else 0.0
+        empty = fill if mode in ("min", "max", "std") else 0.0
         grid = np.full((*counts.shape, width), empty, np.float64 if rough else dtype)
         slack = np.zeros(grid.shape)
         wide = features.astype(np.float32)
@@ -225,6 +242,12 @@ def gradient(points, features, offsets, origin, size, shape, mode, up):
                 best, _ = reduce(values, mode, True)
                 first = next(i for i, x in zip(inside, values, strict=True) if is_the_same(x, best))
                 result[first, f] = up[(*cell, f)]
+            elif mode == "std":
+                values = wide[inside, f].astype(np.float64)
+                with np.errstate(all="ignore"):
+                    slope = (values - values.mean()) / (len(inside) * values.std())
+                slope = slope if values.std() != 0 else np.zeros(len(inside))
+                result[inside, f] = up[(*cell, f)] * slope.astype(np.float32)
             else:
                 result[inside, f] = up[(*cell, f)] / np.float32(len(inside) if mode == "mean" else 1)
     return result

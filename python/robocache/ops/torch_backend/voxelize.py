@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..methods import OF_FEATURES, REDUCTIONS
-from .align import round_to
+from .align import root, round_to
 
 INT32_MIN, INT32_MAX, INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
 
@@ -211,6 +211,8 @@ def reduce(features: Tensor, voxels: Voxels, mode: str, deterministic: bool) -> 
     if mode in ("min", "max"):
         return extreme(values, voxel, len(voxels.counts), mode)
     counts = voxels.counts[:, None]
+    if mode == "std":
+        return deviation(values, voxel, counts)
     if deterministic:
         total: Tensor = FixedPoint.apply(values, voxel, counts, mode)  # type: ignore[no-untyped-call]
         return total
@@ -260,6 +262,33 @@ class FixedPoint(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         voxel, counts = ctx.saved_tensors
         return (grad / counts.float() if ctx.mode == "mean" else grad)[voxel], None, None, None
+
+
+def deviation(values: Tensor, voxel: Tensor, counts: Tensor) -> Tensor:
+    """std: its bits are those of whole numbers, its derivatives those of float64."""
+    n, x = counts.double(), values.double()
+    zeros = x.new_zeros(len(counts), x.shape[1])
+    away = x - (zeros.index_add(0, voxel, x) / n)[voxel]
+    smooth = root(zeros.index_add(0, voxel, away.square()) / n).float()
+    return fixed_deviation(values.detach(), voxel, n) + (smooth - smooth.detach())
+
+
+def fixed_deviation(values: Tensor, voxel: Tensor, n: Tensor) -> Tensor:
+    """Like FixedPoint: values moved by the middle of their range, scaled into (-1, 1), and added as whole numbers."""
+    shape, spread, finite = (len(n), values.shape[1]), voxel[:, None].expand_as(values), values.isfinite()
+    known = torch.where(finite, values, 0.0).double()
+    zeros = known.new_zeros(shape)
+    low, high = (zeros.scatter_reduce(0, spread, known, which, include_self=False) for which in ("amin", "amax"))
+    middle = 0.5 * low + 0.5 * high
+    reach = torch.maximum(high - middle, middle - low)
+    scale = power_of_two(-torch.frexp(reach).exponent.long())
+    fixed = power_of_two(62 - torch.frexp(n - 1).exponent.long())
+    u = (known - middle[voxel]) * scale[voxel]
+    whole = [torch.round(x * fixed[voxel]).long() for x in (u, u * u)]
+    mean, square = (x.new_zeros(shape).index_add(0, voxel, x).double() / fixed / n for x in whole)
+    result = (square - mean * mean).clamp(min=0).sqrt() / scale
+    strange = zeros.index_add(0, voxel, torch.where(finite, 0.0, 1.0).double()) > 0
+    return torch.where(strange, torch.nan, torch.where(reach == 0, 0.0, result)).float()
 
 
 def power_of_two(exponent: Tensor) -> Tensor:

@@ -134,6 +134,8 @@ def sparse_backward(
         return grad.new_zeros((voxel.shape[0], grad.shape[1]), dtype=torch.float32)
     row, inside = voxel.clamp(min=0), (voxel >= 0)[:, None]
     share = grad.float() / counts.clamp(min=1)[:, None] if mode == "mean" else grad.float()
+    if mode == "std" and features is not None:
+        return torch.where(inside, share[row] * deviation_slope(features, row, inside, counts), 0.0)
     if features is not None and values is not None:  # min, max: to the first point that has the value
         value = values[row]
         same = ((features == value) & (features.signbit() == value.signbit())) | (features.isnan() & value.isnan())
@@ -143,6 +145,16 @@ def sparse_backward(
         first = first.scatter_reduce(0, row[:, None].expand(features.shape), number, "amin")
         inside = inside & (number == first[row])
     return torch.where(inside, share[row], 0.0)
+
+
+def deviation_slope(features: Tensor, row: Tensor, inside: Tensor, counts: Tensor) -> Tensor:
+    """``(x - mean) / (n std)`` of each point in its row, 0 where std is 0; float32, computed in float64."""
+    n, x = counts.clamp(min=1)[:, None].double(), torch.where(inside, features.double(), 0.0)
+    total = torch.zeros((counts.shape[0], x.shape[1]), dtype=torch.float64, device=x.device)
+    away = torch.where(inside, x - (total.index_add(0, row, x) / n)[row], 0.0)
+    deviation = (total.index_add(0, row, away.square()) / n).sqrt()
+    slope = torch.where(deviation[row] == 0, 0.0, away / (n * deviation)[row])
+    return slope.float()
 
 
 # ---- autograd --------------------------------------------------------------------------------------------------------

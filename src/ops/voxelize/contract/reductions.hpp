@@ -15,6 +15,7 @@ inline constexpr ReductionTraits reductions[] = {
     {Reduction::mean, "mean", ReductionFamily::sum, false, ReductionGradient::cells},
     {Reduction::min, "min", ReductionFamily::extreme, true, ReductionGradient::values},
     {Reduction::max, "max", ReductionFamily::extreme, true, ReductionGradient::values},
+    {Reduction::std, "std", ReductionFamily::deviation, true, ReductionGradient::features},
 };
 
 consteval bool reductions_are_in_order() {

@@ -125,10 +125,63 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
     });
 }
 
+/// Every point of a bucket gets its share of its cell's gradient, by what the accumulators know of the cell.
+template <class Word, class Grad>
+void give_slopes(const BackwardPlan& plan, std::span<const Entry<Word>> entries, std::int64_t first_cell,
+                 const Accumulators<Word>& accumulators) {
+    using R = Rounds<Sums::deviation>;
+    const std::int64_t channels = plan.features.num_channels;
+    const FeatureRows rows = feature_rows(plan.features, nullptr);
+    const Grad* gradient = static_cast<const Grad*>(plan.out_gradient) + first_cell * channels;
+    const Planes& planes = accumulators.planes();
+    for (const Entry<Word>& entry : entries) {
+        const auto i = static_cast<std::int64_t>(entry.index);
+        const auto n = static_cast<std::int64_t>(accumulators.counts()[entry.local]);
+        float* to = plan.gradient + i * plan.gradient_row_stride;
+        const char* row = rows.row(i);
+        for (std::int64_t c = 0; c < channels; ++c) {
+            const std::int64_t at = static_cast<std::int64_t>(entry.local) * channels + c;
+            const std::uint32_t words[] = {planes.words[0][at], planes.words[1][at]};
+            const std::int64_t sums[] = {planes.sums[0][at], planes.sums[1][at]};
+            const float slope = R::slope(feature_at(rows, row, c), words, sums, n);
+            to[c * plan.gradient_channel_stride] = widen(gradient[at]) * slope;
+        }
+    }
+}
+
+template <class Word>
+void give_slopes(const BackwardPlan& plan, const KeySpace& space) {
+    const std::int64_t channels = plan.features.num_channels;
+    const int shift = dense_shift(space.last(), Accumulators<Word>::cell_bytes(plan.reduction, false, channels));
+    const KeyReader<Word> keys(plan, space, shift);
+    const Buckets<Word, Entry<Word>> buckets(keys);
+    const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (channels + 1));
+    const std::int64_t most_cells = std::min(std::int64_t{1} << shift, plan.total_cells());
+    std::vector<Accumulators<Word>> all;
+    for (std::int64_t w = 0; w < workers; ++w) all.emplace_back(plan.reduction, false, channels, most_cells);
+    clear(plan);
+    each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
+        Accumulators<Word>& accumulators = all[static_cast<std::size_t>(worker)];
+        const std::int64_t first_cell = bucket << shift;
+        accumulators.clear(std::min(most_cells, plan.total_cells() - first_cell));
+        const auto each_part = [&](const auto& body) { buckets.each_part(bucket, body); };
+        each_part([&](std::span<const Entry<Word>> entries, auto) {
+            for (const Entry<Word>& entry : entries) ++accumulators.counts()[entry.local];
+        });
+        accumulators.add(each_part, feature_rows(plan.features, nullptr));
+        with_floating(plan.out_gradient_dtype, [&]<class Grad>(Grad) {
+            each_part([&](std::span<const Entry<Word>> entries, auto) {
+                give_slopes<Word, Grad>(plan, entries, first_cell, accumulators);
+            });
+        });
+    });
+}
+
 template <class Word>
 void run(const BackwardPlan& plan, const KeySpace& space) {
     switch (traits_of(plan.reduction).family) {
         case ReductionFamily::extreme: return give_to_first<Word>(plan, space);
+        case ReductionFamily::deviation: return give_slopes<Word>(plan, space);
         default: return share_out<Word>(plan, space);
     }
 }

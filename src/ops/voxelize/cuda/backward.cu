@@ -1,11 +1,20 @@
-// The gradient of a dense grid of features on CUDA: every point asks its cell. min and max first find, for each cell
-// and channel, the first point that has the value.
+// The gradient of a dense grid of features on CUDA: every point reads that of its cell. min and max first find, for
+// each cell and channel, the first point that has the value; std looks at the features twice, as Rounds describes.
+#include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/cuda/places.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {
 
 constexpr int backward_threads = 256;
+
+using R = Rounds<Sums::deviation>;
+
+/// std: the words and sums of each cell and channel; null for other reductions.
+struct Found {
+    std::uint32_t* words[R::num_words];
+    std::int64_t* sums[R::num_sums];
+};
 
 template <class Source>
 struct BackwardArguments {
@@ -20,8 +29,10 @@ struct BackwardArguments {
     float* gradient;
     std::int64_t gradient_row_stride;
     std::int64_t gradient_channel_stride;
-    std::uint32_t* counts;  // mean: of each cell
+    std::uint32_t* counts;  // mean, std: of each cell
     std::uint32_t* first;   // min, max: of each cell and channel
+    Found found;
+    bool again;  // std: the second look
 };
 
 bool picks_one(Reduction reduction) {
@@ -31,18 +42,20 @@ bool picks_one(Reduction reduction) {
 struct BackwardSpace {
     std::uint32_t* counts = nullptr;
     std::uint32_t* first = nullptr;
-    std::int64_t bytes = 0;  // of the one that is used
+    Found found{};
+    std::int64_t bytes = 0;  // of those that are used, which lie side by side
 };
 
 BackwardSpace cut(const BackwardPlan& plan, Cutter& cutter) {
     BackwardSpace space;
-    if (plan.reduction == Reduction::mean) {
-        space.counts = cutter.take<std::uint32_t>(plan.total_cells());
-        space.bytes = 4 * plan.total_cells();
-    } else if (picks_one(plan.reduction)) {
-        space.first = cutter.take<std::uint32_t>(plan.total_cells() * plan.features.num_channels);
-        space.bytes = 4 * plan.total_cells() * plan.features.num_channels;
-    }
+    const std::int64_t before = cutter.used();
+    const std::int64_t values = plan.total_cells() * plan.features.num_channels;
+    const bool deviates = traits_of(plan.reduction).family == ReductionFamily::deviation;
+    if (plan.reduction == Reduction::mean || deviates) space.counts = cutter.take<std::uint32_t>(plan.total_cells());
+    if (picks_one(plan.reduction)) space.first = cutter.take<std::uint32_t>(values);
+    for (int i = 0; deviates && i < R::num_words; ++i) space.found.words[i] = cutter.take<std::uint32_t>(values);
+    for (int i = 0; deviates && i < R::num_sums; ++i) space.found.sums[i] = cutter.take<std::int64_t>(values);
+    space.bytes = cutter.used() - before;
     return space;
 }
 
@@ -61,7 +74,26 @@ __device__ __forceinline__ float feature_at(const FeaturesPlan& features, std::i
     return value_at(at, features.dtype, 0);
 }
 
-/// mean: counts the points of each cell. min, max: notes the first point that has the cell's value.
+/// std: a look at all channels of a point.
+template <class Source>
+__device__ __forceinline__ void look_at(const BackwardArguments<Source>& args, std::int64_t i, std::int64_t cell) {
+    for (std::int64_t c = 0; c < args.features.num_channels; ++c) {
+        const std::int64_t at = cell * args.features.num_channels + c;
+        const float x = feature_at(args.features, i, c);
+        if (!args.again) {
+            R::look(x, false, [&](int k, std::uint32_t word) { atomicMax(args.found.words[k] + at, word); });
+            continue;
+        }
+        const std::uint32_t words[] = {args.found.words[0][at], args.found.words[1][at]};
+        R::add(x, R::unit(words, args.counts[cell]), [&](int k, std::int64_t number) {
+            atomicAdd(reinterpret_cast<unsigned long long*>(args.found.sums[k] + at),
+                      static_cast<unsigned long long>(number));
+        });
+    }
+}
+
+/// mean: counts the points of each cell; std: and looks at their features. min, max: notes the first point that has the
+/// cell's value.
 template <class Source>
 __global__ __launch_bounds__(backward_threads) void look_at_points(
     const __grid_constant__ BackwardArguments<Source> args) {
@@ -71,7 +103,8 @@ __global__ __launch_bounds__(backward_threads) void look_at_points(
     const std::int64_t cell = args.places.key(i);
     if (cell < 0) return;
     if (args.counts != nullptr) {
-        atomicAdd(args.counts + cell, 1U);
+        if (!args.again) atomicAdd(args.counts + cell, 1U);
+        if (args.found.words[0] != nullptr) look_at(args, i, cell);
         return;
     }
     const bool want_max = args.reduction == Reduction::max;
@@ -97,7 +130,13 @@ __global__ __launch_bounds__(backward_threads) void share_gradient(
         float gradient = 0;
         if (cell >= 0 && (args.first == nullptr || args.first[at] == static_cast<std::uint32_t>(i))) {
             gradient = value_at(args.out_gradient, args.out_gradient_dtype, at);
-            if (args.counts != nullptr) gradient = gradient / static_cast<float>(args.counts[cell]);
+            if (args.found.words[0] != nullptr) {
+                const std::uint32_t words[] = {args.found.words[0][at], args.found.words[1][at]};
+                const std::int64_t sums[] = {args.found.sums[0][at], args.found.sums[1][at]};
+                gradient = gradient * R::slope(feature_at(args.features, i, c), words, sums, args.counts[cell]);
+            } else if (args.counts != nullptr) {
+                gradient = gradient / static_cast<float>(args.counts[cell]);
+            }
         }
         args.gradient[i * args.gradient_row_stride + c * args.gradient_channel_stride] = gradient;
     }
@@ -128,21 +167,25 @@ void voxelize_backward_cuda(const BackwardPlan& plan, CudaQueue stream) {
     }
     with_points(plan, [&](const auto& source) {
         using Source = std::decay_t<decltype(source)>;
-        const BackwardArguments<Source> args{Places<Source>(source, plan.grid),
-                                             plan.features,
-                                             plan.num_points,
-                                             plan.reduction,
-                                             plan.out_gradient,
-                                             plan.out_gradient_dtype,
-                                             plan.values,
-                                             plan.values_dtype,
-                                             plan.gradient,
-                                             plan.gradient_row_stride,
-                                             plan.gradient_channel_stride,
-                                             space.counts,
-                                             space.first};
+        BackwardArguments<Source> args{Places<Source>(source, plan.grid),
+                                       plan.features,
+                                       plan.num_points,
+                                       plan.reduction,
+                                       plan.out_gradient,
+                                       plan.out_gradient_dtype,
+                                       plan.values,
+                                       plan.values_dtype,
+                                       plan.gradient,
+                                       plan.gradient_row_stride,
+                                       plan.gradient_channel_stride,
+                                       space.counts,
+                                       space.first,
+                                       space.found,
+                                       false};
         const unsigned blocks = blocks_for(plan.num_points, backward_threads);
-        if (looked != nullptr) {
+        for (const bool again : {false, true}) {
+            args.again = again;
+            if (looked == nullptr || (again && space.found.words[0] == nullptr)) continue;
             launch_overlapped(look_at_points<Source>, blocks, backward_threads, 0, handle, args,
                               "voxelize_backward: launching look_at_points");
         }
