@@ -25,12 +25,26 @@ from .types import Aligned, Array, Method, Outside, Query, Stream
 Fields = tuple[Any, ...]
 """A ``Stream`` as the tuple of its fields, in their order."""
 
-Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
-"""What error messages call things: the function, its target times, and (values, times, bare fields) per stream."""
-_ALIGN: Names = ("align", "times", ())
-_RESAMPLE: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
-_FUSE: Names = ("fuse_multimodal", "target_times", ())
-_FUSE_THREE: Names = (*_FUSE[:2], tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3)))
+
+class Names(NamedTuple):
+    """What error messages call the function and its arguments."""
+
+    op: str
+    times: str
+    streams: tuple[tuple[str, str, bool], ...]  # (values, times, bare fields) of each; empty: streams[i].values ...
+    form: str  # the way to call it, a key of FORMS
+
+    def field(self, i: int, name: str) -> str:
+        """A field of stream ``i`` other than its values and times."""
+        return name if self.streams and self.streams[i][2] else f"streams[{i}].{name}"
+
+
+_ALIGN = Names("align", "times", (), "align")
+_RESAMPLE = Names("resample_trajectories", "target_times", (("source_data", "source_times", True),), "resample")
+_FUSE = Names("fuse_multimodal", "target_times", (), "fuse")
+_THREE = tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3))
+_FUSE_THREE = Names("fuse_multimodal", "target_times", _THREE, "fuse_three")
+FORMS = {names.form: names for names in (_ALIGN, _RESAMPLE, _FUSE, _FUSE_THREE)}
 
 
 class _Output(NamedTuple):
@@ -82,7 +96,7 @@ def align(
     rebuild, items = _flatten(streams)
     results: Sequence[tuple[Any, ...]]
     given = (times, episode, anchor, deltas)
-    fields = [_fields(s) for s in items if isinstance(s, Stream)]
+    fields = [fields_of(s) for s in items if isinstance(s, Stream)]
     if out is None and len(fields) == len(items) and _is_direct(fields, given, backend, device):
         results = _core.align_tensors(_ALIGN, fields, given, True, bool(return_index), True, check)
     else:
@@ -259,7 +273,7 @@ def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
     if isinstance(item, (tuple, list)) and len(item) == 2:
         return (item[0], item[1], *options)
     if isinstance(item, Stream):
-        return _fields(item)
+        return fields_of(item)
     if isinstance(item, Mapping):
         fields = dict(zip(_STREAM_FIELDS[2:], options, strict=True))
         fields |= {("values" if k == "data" else k): v for k, v in item.items()}
@@ -278,7 +292,7 @@ def _is_direct(streams: Sequence[Fields], query: Fields, backend: str | None, de
     return backend is None and device is None and not wants_op() and _core.are_plain_tensors(query, streams)
 
 
-def _fields(s: Stream) -> Fields:
+def fields_of(s: Stream) -> Fields:
     return (
         s.values, s.times, s.offsets, s.method, s.latency, s.max_gap,
         s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype), s.tolerance,
@@ -339,7 +353,7 @@ def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
     """A Stream as the tuple ``_core`` reads."""
     if not isinstance(s, Stream):
         raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
-    values, times, offsets, *options = _fields(s)
+    values, times, offsets, *options = fields_of(s)
     return (native(values), native(times), None if offsets is None else native(offsets), *options)
 
 

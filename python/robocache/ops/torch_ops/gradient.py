@@ -1,12 +1,11 @@
 """align on tensors of PyTorch, forward and backward, and its ``autograd.Function``.
 
-A call is a ``Call`` (everything that is no tensor) and ``Tensors``. ``compute`` and ``compute_backward`` hand it to
-``_core``; the operators in ``align.py`` use the same two.
+A call is a ``Call`` (its options), the values of its streams, and all other tensors, ``Others``. ``compute`` and
+``compute_backward`` pass it to ``_core``; the operators in ``align.py`` use the same two.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from itertools import accumulate
@@ -17,21 +16,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ... import _core
+from ..align import Names, require_fusible
 from ..arrays import HUGE
-from ..types import Stream
+from ..torch_op import DTYPE_NAMES, DTYPES, detached, raise_refusal
+from ..types import Rules
 
 Shapes = Sequence[tuple[Sequence[Any], torch.dtype]]
-
-DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        "float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64",
-        "uint8", "uint16", "uint32", "uint64", "bool",
-    )
-}  # fmt: skip
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
-DTYPE_FIELD = [field.name for field in dataclasses.fields(Stream)].index("dtype")
-"""Where a stream has the dtype of its output, as ``_core`` reads it; in ``Call.options`` two places earlier."""
 
 
 class Wants(NamedTuple):
@@ -43,15 +33,29 @@ class Wants(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Everything about a call that is no tensor."""
+    """The options of a call."""
 
-    names: Any
-    options: tuple[tuple[Any, ...], ...]  # of each stream: has offsets, then its fields from method on
-    query: tuple[bool, ...]  # which of the query's arrays are given
+    names: Names
+    rules: Sequence[Rules]
     wants: Wants
     check: bool
-    wanted: tuple[bool, ...]  # streams whose methods are still to be asked for their gradient
-    refusal: str | None  # what the call is to raise when it runs
+    wanted: Sequence[bool]  # streams that need a gradient: their methods must have one
+    refusal: str | None  # what the call raises when it runs
+
+
+class Others(NamedTuple):
+    """The tensors of a call but the values: those of each stream, and those of the query."""
+
+    times: Sequence[Tensor]
+    offsets: Sequence[Tensor | None]
+    target_times: Tensor | None
+    episode: Tensor | None
+    anchor: Tensor | None
+    deltas: Tensor | None
+
+    @property
+    def query(self) -> tuple[Tensor | None, ...]:
+        return self.target_times, self.episode, self.anchor, self.deltas
 
 
 class Asked(NamedTuple):
@@ -60,26 +64,6 @@ class Asked(NamedTuple):
     streams: Sequence[int]
     shapes: Sequence[Sequence[Any]]
     dtypes: Sequence[torch.dtype]
-
-
-class Tensors(NamedTuple):
-    """The tensors of a call, one entry per stream, None where one has no offsets."""
-
-    values: list[Any]
-    times: list[Tensor]
-    offsets: list[Tensor | None]
-    query: tuple[Tensor | None, ...]
-
-
-def tensors_of(call: Call, values: Sequence[Any], others: Sequence[Tensor]) -> Tensors:
-    """``others`` are the times of each stream, the offsets of those that have them, and what the query has."""
-    rest = iter(others)
-    return Tensors(
-        list(values),
-        [next(rest) for _ in call.options],
-        [next(rest) if options[0] else None for options in call.options],
-        tuple(next(rest) if given else None for given in call.query),
-    )
 
 
 def unflatten(
@@ -101,18 +85,18 @@ def unflatten(
 # ---- computing -------------------------------------------------------------------------------------------------------
 
 
-def compute(call: Call, tensors: Tensors) -> list[Tensor]:
+def compute(call: Call, values: Sequence[Tensor], others: Others) -> list[Tensor]:
     """The outputs, flat: the values of each stream, then each valid, then each index; one of each if fused."""
-    if call.refusal is not None:
-        raise NotImplementedError(call.refusal)
-    specs = specs_of(call, tensors)
-    query = tuple(None if x is None else detached(x) for x in tensors.query)
+    raise_refusal(call.refusal)
+    fields = zip(values, others.times, others.offsets, call.rules, strict=True)
+    specs = [(detached(v), detached(t), cut, *rules) for v, t, cut, rules in fields]
+    query = tuple(detached(x) for x in others.query)
     if True in call.wanted:
         _core.require_align_gradient(call.names, specs, query, call.wanted)
     made: list[Tensor] = []
 
     def allocate(shapes: Sequence[tuple[tuple[int, ...], str]]) -> list[tuple[Any, ...]]:
-        made.extend(empty_outputs(call, [(shape, DTYPES[name]) for shape, name in shapes], tensors.values[0].device))
+        made.extend(empty_outputs(call, [(shape, DTYPES[name]) for shape, name in shapes], values[0].device))
         for x in made:
             if x.nbytes >= HUGE and not x.is_cuda:
                 _core.prefer_huge_pages(x.data_ptr(), x.nbytes)
@@ -127,9 +111,7 @@ def compute(call: Call, tensors: Tensors) -> list[Tensor]:
 
 def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tensor]:
     if call.wants.fused:
-        from ..align import require_fusible
-
-        require_fusible(call.names, [(tuple(shape), NAMES[dtype]) for shape, dtype in shapes])
+        require_fusible(call.names, [(tuple(shape), DTYPE_NAMES[dtype]) for shape, dtype in shapes])
         (num_rows, num_targets, _), dtype = shapes[0]
         width = sum(shape[2] for shape, _ in shapes)
         made = [torch.empty((num_rows, num_targets, width), dtype=dtype, device=device)]
@@ -142,23 +124,23 @@ def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tens
     return made
 
 
-def compute_backward(call: Call, tensors: Tensors, asked: Asked, grads: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of the values of the streams ``asked`` for; ``tensors.values`` are all None."""
+NO_RULES = Rules(None, 0, None, "hold", False, 1.0, None, 0)
+
+
+def compute_backward(call: Call, others: Others, asked: Asked, grads: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of the values of the streams ``asked`` for."""
     if grads[0].is_cuda:
         alert_not_deterministic()
     sums = [total.zero_() for total in empty_sums(asked, grads[0].device)]
-    gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(tensors.times)
+    gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(others.times)
     for i, total, grad in zip(asked.streams, sums, grads, strict=True):
-        tensors.values[i] = total
         gradients[i] = (grad.resolve_neg(), total)
-    # A stream without a gradient still counts for the number of query rows; its times serve as its values.
-    specs = [
-        (spec[1], *spec[1:3], None, 0, None, "hold", False, 1.0, None, 0)
-        if spec[0] is None
-        else (*spec[:DTYPE_FIELD], None, *spec[DTYPE_FIELD + 1 :])
-        for spec in specs_of(call, tensors)
-    ]
-    query = tuple(None if x is None else detached(x) for x in tensors.query)
+    specs = []
+    for times, cut, rules, pair in zip(others.times, others.offsets, call.rules, gradients, strict=True):
+        t = detached(times)
+        # A stream without a gradient still counts for the number of query rows; its times serve as its values.
+        specs.append((t, t, cut, *NO_RULES) if pair is None else (pair[1], t, cut, *rules._replace(dtype=None)))
+    query = tuple(detached(x) for x in others.query)
     _core.align_backward(call.names, specs, query, gradients)
     return [total.to(dtype) for total, dtype in zip(sums, asked.dtypes, strict=True)]
 
@@ -167,16 +149,6 @@ def empty_sums(asked: Asked, device: torch.device) -> list[Tensor]:
     """Where gradients are summed up: in float64 for float64 values, in float32 for all others."""
     wide = [torch.float64 if dtype == torch.float64 else torch.float32 for dtype in asked.dtypes]
     return [torch.empty(tuple(s), dtype=d, device=device) for s, d in zip(asked.shapes, wide, strict=True)]
-
-
-def specs_of(call: Call, tensors: Tensors) -> list[tuple[Any, ...]]:
-    """The streams as ``_core`` reads them."""
-    fields = zip(tensors.values, tensors.times, tensors.offsets, call.options, strict=True)
-    return [(None if v is None else detached(v), detached(t), cut, *options[1:]) for v, t, cut, options in fields]
-
-
-def detached(x: Any) -> Any:
-    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
 
 
 def alert_not_deterministic() -> None:
@@ -196,18 +168,23 @@ def alert_not_deterministic() -> None:
 # ---- autograd --------------------------------------------------------------------------------------------------------
 
 
-def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Tensor], made: Any) -> None:
+def remember(ctx: Any, fused: bool, values: Sequence[Tensor], others: Others, made: Any) -> None:
     """What a gradient needs: all tensors but the values, of which only the shapes count."""
-    ctx.call, ctx.shapes, ctx.dtypes = call, [list(v.shape) for v in values], [v.dtype for v in values]
-    ctx.save_for_backward(*others)
+    ctx.fused, ctx.shapes, ctx.dtypes = fused, [list(v.shape) for v in values], [v.dtype for v in values]
+    ctx.save_for_backward(*others.times, *others.offsets, *others.query)
     ctx.set_materialize_grads(False)
-    if not call.wants.fused:
+    if not fused:
         ctx.mark_non_differentiable(*(x for x, v in zip(made, values, strict=False) if not v.requires_grad))
+
+
+def remembered(ctx: Any) -> Others:
+    n, saved = len(ctx.shapes), ctx.saved_tensors
+    return Others(list(saved[:n]), list(saved[n : 2 * n]), *saved[2 * n :])
 
 
 def gradients_of(ctx: Any, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> tuple[Asked, list[Tensor]]:
     """Which gradients a backward pass needs, and the gradients of their outputs."""
-    if ctx.call.wants.fused:
+    if ctx.fused:
         grads = columns_of(grads[0], [shape[-1] for shape in ctx.shapes])
     found = {i: g for i, (g, n) in enumerate(zip(grads, needs, strict=False)) if n and g is not None}
     return Asked(list(found), [ctx.shapes[i] for i in found], [ctx.dtypes[i] for i in found]), list(found.values())
@@ -226,12 +203,13 @@ def placed(asked: Asked, results: Sequence[Tensor], num_streams: int) -> list[Te
 
 
 class Gradient(torch.autograd.Function):
-    """align where nothing is traced: the operator below, without the cost of being one."""
+    """align where nothing is traced: the operator, without the cost of being one."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, others: Sequence[Tensor], *values: Tensor) -> tuple[Tensor, ...]:
-        made = compute(call, tensors_of(call, values, others))
-        remember(ctx, call, values, others, made)
+    def forward(ctx: Any, call: Call, others: Others, *values: Tensor) -> tuple[Tensor, ...]:
+        made = compute(call, values, others)
+        ctx.call = call
+        remember(ctx, call.wants.fused, values, others, made)
         return tuple(made)
 
     @staticmethod
@@ -241,5 +219,4 @@ class Gradient(torch.autograd.Function):
         asked, given = gradients_of(ctx, ctx.needs_input_grad[2:], grads)
         if not given:
             return (None,) * (2 + num_streams)
-        tensors = tensors_of(ctx.call, [None] * num_streams, ctx.saved_tensors)
-        return (None, None, *placed(asked, compute_backward(ctx.call, tensors, asked, given), num_streams))
+        return (None, None, *placed(asked, compute_backward(ctx.call, remembered(ctx), asked, given), num_streams))
