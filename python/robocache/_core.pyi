@@ -3,9 +3,33 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+Queue = tuple[int, type | None]
+"""A CUDA stream, and the type of the arrays whose memory is reused in its order."""
+
+Allocate = Callable[[str, tuple[int, ...], str, int | None], Any]
+"""Makes an array: what it is for, its shape, its dtype, and what it is filled with or None."""
+
 class FormatError(RuntimeError): ...
 
 def crc32c(data: bytes) -> int: ...
+
+class CacheStream:
+    def __init__(self, name: str, dtype: str, shape: list[int], kind: str, ragged: bool, details: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def ragged(self) -> bool: ...
+    @property
+    def details(self) -> str: ...
+
+class CacheRows:
+    def __init__(self, values: Any, times: Any, splits: Any = None, is_bfloat16: bool = False) -> None: ...
 
 class CacheReader:
     def __init__(self, folder: str) -> None: ...
@@ -18,7 +42,7 @@ class CacheReader:
     @property
     def metadata(self) -> str: ...
     @property
-    def streams(self) -> list[tuple[str, str, list[int], str, bool, str]]: ...
+    def streams(self) -> list[CacheStream]: ...
     @property
     def num_episodes(self) -> int: ...
     @property
@@ -50,7 +74,7 @@ class CacheWriter:
     def __init__(
         self,
         folder: str,
-        streams: Sequence[tuple[str, str, list[int], str, bool, str]],
+        streams: Sequence[CacheStream],
         shard_bytes: int,
         fingerprint: str,
         resume: bool,
@@ -62,7 +86,7 @@ class CacheWriter:
     @property
     def notes(self) -> list[str]: ...
     def finished(self) -> CacheReader | None: ...
-    def add(self, index: int, rows: list[tuple[Any, Any, Any] | None], json: str) -> None: ...
+    def add(self, index: int, rows: Sequence[CacheRows | None], json: str) -> None: ...
     def attach(self, stem: str, extension: str, bytes: bytes) -> None: ...
     def set_details(self, stream: int, json: str) -> None: ...
     def commit(self, metadata: str) -> None: ...
@@ -122,84 +146,120 @@ def fuse_tensors(
     check: bool | None,
 ) -> tuple[Any, Any]: ...
 def voxelize(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    info: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def check_voxelize(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    queue: Queue | None = None,
+) -> str: ...
 def voxelize_depth(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_depth_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
+    depth: Any,
+    intrinsics: Any,
+    pose: Any,
+    features: Any,
+    views: Any,
+    depth_scale: Any,
+    max_depth: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    info: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def check_voxelize_depth(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
+    depth: Any,
+    intrinsics: Any,
+    pose: Any,
+    features: Any,
+    views: Any,
+    depth_scale: Any,
+    max_depth: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    queue: Queue | None = None,
+) -> str: ...
 def voxelize_sparse(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_sparse_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-) -> tuple[Any, ...]: ...
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    max_voxels: Any,
+    max_points: Any,
+    padded: Any,
+    filled: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
+) -> tuple[Any, Any, Any, Any, Any, Any]: ...
 def check_voxelize_sparse(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-    queue: tuple[int, type | None] | None = None,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    max_voxels: Any,
+    max_points: Any,
+    padded: Any,
+    queue: Queue | None = None,
 ) -> None: ...
 def voxelize_backward(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    gradient: tuple[Any, Any, Any],
-    allocate: Callable[..., Any],
+    grad: Any,
+    values: Any,
+    total: Any,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
 ) -> None: ...
 def sample_anchors(
     tables: Sequence[tuple[Any, Any, int, float, int]],

@@ -58,4 +58,22 @@ nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, Tenso
     return tensor;
 }
 
+nb::object Allocator::make(TensorView& view, const char* what, bool drop, std::optional<int> fill) const {
+    require_memory(op_, what, view);
+    try {
+        if (allocate_.is_none()) return new_tensor(like_, like_dtype_, view, reader_, drop, fill);
+        make_contiguous(view);
+        const nb::object filled = fill ? nb::object(nb::int_(*fill)) : nb::none();
+        nb::object made = allocate_(what, shape_of(view, drop ? 1 : 0), name(view.dtype), filled);
+        take_memory(view, reader_.read(made, {op_, what}, Access::write));
+        return made;
+    } catch (nb::python_error& error) {
+        const bool is_memory = error.matches(PyExc_MemoryError) ||
+                               (error.matches(PyExc_RuntimeError) &&
+                                std::string_view(error.what()).find("memory") != std::string_view::npos);
+        if (!is_memory) throw;
+        fail_memory(op_, what, view);
+    }
+}
+
 }  // namespace robocache::python

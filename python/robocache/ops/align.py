@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from .. import _core
-from .arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
+from .arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, work_queue
 from .backend import (
     mark_written,
     needs_torch,
@@ -353,8 +353,7 @@ def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
     """A Stream as the tuple ``_core`` reads."""
     if not isinstance(s, Stream):
         raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
-    values, times, offsets, *options = fields_of(s)
-    return (native(values), native(times), None if offsets is None else native(offsets), *options)
+    return fields_of(s)
 
 
 def _run(
@@ -382,7 +381,7 @@ def _run(
         return [_Output(*fields) for fields in results]
     specs = [_spec(op, i, s) for i, s in enumerate(streams)]
     kind = kind_of(streams[0].values) if streams else "numpy"
-    targets = tuple(None if x is None else native(x) for x in query)
+    targets = tuple(query)
     chosen = select_backend(op, backend, streams[0].values if streams else None)
     refuse_arrays(op, names, streams, query, chosen)
     if check is None:  # reading times back from a GPU would stop the queue of work there
@@ -391,14 +390,14 @@ def _run(
         refuse_outputs(op, out, kind, chosen)
     queue = work_queue(kind, streams[0].values) if streams else None
     if chosen == "torch":
-        outputs = None if out is None else [(native(x), None, None, None) for x in out]
+        outputs = None if out is None else [(x, None, None, None) for x in out]
         shapes = _core.check_align(names, specs, targets, outputs, check, queue)
         return [_Output(*fields) for fields in run_torch(op, streams, query, [name for _, name in shapes], out)]
     made: list[_Output] = []
 
     def allocate_once(shapes: Shapes) -> list[tuple[Any, ...]]:
         made.extend(allocate(shapes, kind, streams[0].values))
-        return [(*(None if x is None else native(x) for x in o[:3]), o.column) for o in made]
+        return [tuple(o) for o in made]
 
     _core.align(names, specs, targets, allocate_once, check, queue)
     if out is not None:

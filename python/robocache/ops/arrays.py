@@ -60,16 +60,6 @@ def work_queue(kind: Kind, array: Array) -> tuple[int, type | None] | None:
     return None
 
 
-def native(array: Array) -> Any:
-    """What ``_core`` reads: the array itself, or a view of it where NumPy's dtype is one DLPack cannot name."""
-    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
-        if array.dtype.name == "bfloat16":
-            return array.view(np.uint16), "bfloat16"
-        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
-            return array.view(np.int64)
-    return array
-
-
 def dtype_name(dtype: Any) -> str | None:
     """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``. What is no dtype is named as
     it is, for the contract to refuse."""
@@ -134,16 +124,18 @@ def as_torch(array: Array) -> Array:
 
     if isinstance(array, torch.Tensor):
         return array
-    view = native(array)
-    if isinstance(view, tuple):
-        return as_torch(view[0]).view(torch.bfloat16)
-    if isinstance(view, np.ma.MaskedArray):
+    if isinstance(array, np.ma.MaskedArray):
         raise TypeError("a masked array")
-    if isinstance(view, np.ndarray):
+    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
+        if array.dtype.name == "bfloat16":
+            return as_torch(array.view(np.uint16)).view(torch.bfloat16)
+        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
+            return as_torch(array.view(np.int64))
+    if isinstance(array, np.ndarray):
         # torch takes neither read-only arrays nor negative strides.
-        plain = view.flags.writeable and all(stride >= 0 for stride in view.strides)
-        return torch.from_numpy(view if plain else view.copy())
-    return torch.utils.dlpack.from_dlpack(view)
+        plain = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if plain else array.copy())
+    return torch.utils.dlpack.from_dlpack(array)
 
 
 def from_torch(kind: Kind, tensor: Array) -> Array:

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from ... import _core
 from ..backend import refuse_unseen
 from ..torch_op import DTYPES, detached, is_traced, raise_refusal, refuse_second_order, register
-from ..voxel_call import DEPTH, POINTS, Dense, Grid, Named, Source, _allocator, refusal_of, sizes
+from ..voxel_call import Box, Cloud, Dense, Images, Limits, Named, Settings, refusal_of, sizes
 
 OF_FEATURES = ("sum", "mean", "min", "max")
 EXTREMES = ("min", "max")
@@ -25,44 +25,41 @@ EXTREMES = ("min", "max")
 # ---- the face: from a call to an operator ----------------------------------------------------------------------------
 
 
-def run_points(source: Source, grid: Grid, options: Source, info: bool, where: str) -> Dense:
+def run_points(cloud: Cloud, box: Box, settings: Settings, info: bool, where: str) -> Dense:
     op = "voxelize_pointcloud"
-    points, offsets, features = source
-    named = [(name, x) for name, x in zip(POINTS, source, strict=True) if x is not None]
+    named = cloud.named()
     if is_traced([x for _, x in named]):
         refusal = refusal_of(op, named, differentiable=True)
-        packed = (*box_of(grid), *settings_of(options), bool(info), refusal)
-        return padded_with_none(torch.ops.robocache.voxelize(*source, *packed))
+        packed = (*plain_box(box), *plain_settings(settings), bool(info), refusal)
+        return padded_with_none(torch.ops.robocache.voxelize(*cloud, *packed))
     refuse(op, named, where)
-    return padded_with_none(DenseGradient.apply(features, points, offsets, grid, options, bool(info)))  # type: ignore[no-untyped-call]
+    made = DenseGradient.apply(cloud.features, cloud.points, cloud.offsets, box, settings, bool(info))  # type: ignore[no-untyped-call]
+    return padded_with_none(made)
 
 
-def run_depth(source: Source, grid: Grid, options: Source, info: bool, where: str) -> Dense:
-    op = "voxelize_depth"
-    depth, intrinsics, pose, features, views, depth_scale, max_depth = source
-    named = [(name, x) for name, x in zip(DEPTH, source, strict=False) if x is not None]
-    refusal = refusal_of(op, named, differentiable=False)
+def run_depth(images: Images, box: Box, settings: Settings, info: bool, where: str) -> Dense:
+    named = images.named()
+    refusal = refusal_of("voxelize_depth", named, differentiable=False)
     if not is_traced([x for _, x in named]):
         raise NotImplementedError(refusal)
-    scale, deepest = (None if x is None else float(x) for x in (depth_scale, max_depth))
-    images = Images(depth, intrinsics, pose, features, bool(views), scale, deepest)
-    packed = (*box_of(grid), *settings_of(options), bool(info), refusal)
+    scale, deepest = (None if x is None else float(x) for x in (images.depth_scale, images.max_depth))
+    images = Images(*images[:4], bool(images.views), scale, deepest)
+    packed = (*plain_box(box), *plain_settings(settings), bool(info), refusal)
     return padded_with_none(torch.ops.robocache.voxelize_depth(*images, *packed))
 
 
-def run_sparse(source: Source, grid: Grid, options: Source, limits: Source, where: str) -> tuple[Any, Tensor]:
+def run_sparse(cloud: Cloud, box: Box, settings: Settings, limits: Limits, where: str) -> tuple[Any, Tensor]:
     """(coordinates, features, counts, voxel, first_points), found."""
     op = "voxelize_sparse"
-    points, offsets, features = source
-    named = [(name, x) for name, x in zip(POINTS, source, strict=True) if x is not None]
+    named = cloud.named()
     if is_traced([x for _, x in named]):
         refusal = refusal_of(op, named, differentiable=True)
-        packed = (*box_of(grid), *settings_of(options), *limits[:3], refusal)
-        made = torch.ops.robocache.voxelize_sparse(*source, *packed)
+        packed = (*plain_box(box), *plain_settings(settings), *limits, refusal)
+        made = torch.ops.robocache.voxelize_sparse(*cloud, *packed)
     else:
         refuse(op, named, where)
-        made = SparseGradient.apply(features, points, offsets, grid, options, limits)  # type: ignore[no-untyped-call]
-    reduced, rest = (None, made) if features is None else (made[0], made[1:])
+        made = SparseGradient.apply(cloud.features, cloud.points, cloud.offsets, box, settings, limits)  # type: ignore[no-untyped-call]
+    reduced, rest = (None, made) if cloud.features is None else (made[0], made[1:])
     coordinates, counts, voxel, found, *first = rest
     return (coordinates, reduced, counts, voxel, first[0] if first else None), found
 
@@ -73,13 +70,14 @@ def refuse(op: str, named: Named, where: Any) -> None:
     refuse_unseen(op, named, where)
 
 
-def box_of(grid: Grid) -> Box:
+def plain_box(box: Box) -> Box:
     """Compilers trace this: what is wrong is said when the operator runs."""
-    return Box([float(x) for x in grid[0]], sizes(grid[1]), None if grid[2] is None else list(grid[2]))
+    shape = None if box.grid_size is None else list(box.grid_size)
+    return Box([float(x) for x in box.grid_min], sizes(box.voxel_size), shape)
 
 
-def settings_of(options: Source) -> Settings:
-    mode, dtype, fill, deterministic, check = options
+def plain_settings(settings: Settings) -> Settings:
+    mode, dtype, fill, deterministic, check = settings
     return Settings(mode, dtype, float(fill), bool(deterministic), bool(check))
 
 
@@ -90,47 +88,12 @@ def padded_with_none(made: Sequence[Tensor]) -> Dense:
 # ---- arguments of the operators --------------------------------------------------------------------------------------
 
 
-class Cloud(NamedTuple):
-    points: Tensor
-    offsets: Tensor | None
-    features: Tensor | None
-
-
-class Images(NamedTuple):
-    depth: Tensor
-    intrinsics: Tensor
-    pose: Tensor | None
-    features: Tensor | None
-    views: bool
-    depth_scale: float | None
-    max_depth: float | None
-
-
-class Box(NamedTuple):
-    """The grid; without a shape it has no bounds."""
-
-    origin: list[float]
-    size: list[float]
-    shape: list[int] | None
-
-
-class Settings(NamedTuple):
-    mode: str
-    dtype: str | None
-    fill: float
-    deterministic: bool
-    check: bool
-
-
 class DenseOutputs(NamedTuple):
     info: bool
     refusal: str | None  # what the call raises when it runs
 
 
-class Limits(NamedTuple):
-    max_voxels: int | None
-    max_points: int | None
-    padded: bool
+class Refusal(NamedTuple):
     refusal: str | None
 
 
@@ -148,7 +111,7 @@ class GradientOf(NamedTuple):
 
 
 CLOUD = "Tensor points, Tensor? offsets, Tensor? features"
-BOX = "float[] origin, float[] size, SymInt[]? shape"
+BOX = "float[] grid_min, float[] voxel_size, SymInt[]? grid_size"
 SETTINGS = "str mode, str? dtype, float fill, bool deterministic, bool check"
 IMAGES = (
     "Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, bool views, float? depth_scale, float? max_depth"
@@ -157,34 +120,30 @@ IMAGES = (
 # ---- computing -------------------------------------------------------------------------------------------------------
 
 
-def compute(source: Source, grid: Grid, options: Source, info: bool) -> list[Tensor]:
+def without_graph(cloud: Cloud) -> Cloud:
+    return Cloud(detached(cloud.points), detached(cloud.offsets), detached(cloud.features))
+
+
+def compute(cloud: Cloud, box: Box, settings: Settings, info: bool) -> list[Tensor]:
     """The grid, and with info counts and dropped."""
-    op = "voxelize_pointcloud"
-    made, allocate = _allocator(op, source[0])
-    _core.voxelize(op, tuple(detached(x) for x in source), grid, options, info, allocate)
-    return [made["a grid"], made["counts"], made["dropped"]] if info else [made["a grid"]]
+    made = _core.voxelize(*without_graph(cloud), *box, *settings, info)
+    return [x for x in made if x is not None]
 
 
-def compute_backward(
-    grad: Tensor, values: Tensor | None, source: Source, grid: Grid, options: Source, dtype: torch.dtype
-) -> Tensor:
-    """The gradient of the features in their ``dtype``. sum and mean read none: none are kept for them."""
-    op = "voxelize_pointcloud"
-    points = source[0]
+def compute_backward(grad: Tensor, values: Tensor | None, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    """The gradient of the features in their dtype. sum and mean read none: none are kept for them."""
+    points = cloud.points
     total = torch.empty((points.shape[0], grad.shape[-1]), dtype=torch.float32, device=points.device)
-    _, allocate = _allocator(op, points)
-    given = (grad.resolve_neg().contiguous(), values, total)
-    _core.voxelize_backward(op, tuple(detached(x) for x in source), grid, options, given, allocate)
-    return total.to(dtype)
+    grad = grad.resolve_neg().contiguous()
+    _core.voxelize_backward(grad, values, total, *without_graph(cloud), *box, asked.mode)
+    return total.to(asked.dtype)
 
 
-def compute_sparse(source: Source, grid: Grid, options: Source, limits: Source) -> list[Tensor]:
+def compute_sparse(cloud: Cloud, box: Box, settings: Settings, limits: Limits, filled: bool) -> list[Tensor]:
     """features if there are any, coordinates, counts, voxel, found, and first_points if they are asked for."""
-    op = "voxelize_sparse"
-    made, allocate = _allocator(op, source[0])
-    _core.voxelize_sparse(op, tuple(detached(x) for x in source), grid, options, limits, allocate)
-    names = ["features", "coordinates", "counts", "voxel", "found", "first_points"]
-    return [made[name] for name in names if name in made]
+    made = _core.voxelize_sparse(*without_graph(cloud), *box, *settings, *limits, filled)
+    coordinates, features, counts, voxel, first, found = made
+    return [x for x in (features, coordinates, counts, voxel, found, first) if x is not None]
 
 
 def sparse_backward(
@@ -213,11 +172,11 @@ class DenseGradient(torch.autograd.Function):
     """voxelize_pointcloud where nothing is traced."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, grid: Grid, options: Source,
+    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, box: Box, settings: Settings,
                 info: bool) -> tuple[Tensor, ...]:  # fmt: skip
-        made = compute((points, offsets, features), grid, options, info)
-        remember(ctx, points, offsets, features, options[0], made)
-        ctx.call = grid, options
+        cloud = Cloud(points, offsets, features)
+        made = compute(cloud, box, settings, info)
+        remember(ctx, cloud, box, settings.mode, made)
         return tuple(made)
 
     @staticmethod
@@ -225,17 +184,19 @@ class DenseGradient(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 6
-        points, offsets, features, values = ctx.saved_tensors
-        grid, options = ctx.call
-        result = compute_backward(grads[0], values, (points, offsets, features), grid, options, ctx.dtype)
-        return (result, *(None,) * 5)
+        *cloud, values = ctx.saved_tensors
+        return (compute_backward(grads[0], values, Cloud(*cloud), ctx.box, ctx.asked), *(None,) * 5)
 
 
-def remember(ctx: Any, points: Tensor, offsets: Any, features: Any, mode: str, made: Sequence[Tensor]) -> None:
+def remember(ctx: Any, cloud: Cloud, box: Box, mode: str, made: Sequence[Tensor]) -> None:
     """What a gradient needs: min and max look for the point that has the value."""
     extreme = mode in EXTREMES
-    ctx.save_for_backward(points, offsets, features if extreme else None, made[0] if extreme else None)
-    ctx.dtype = None if features is None else features.dtype
+    features = cloud.features
+    ctx.save_for_backward(*cloud[:2], features if extreme else None, made[0] if extreme else None)
+    ctx.box = box
+    # as many rows as features, not points: where they differ, the operator says so when it runs
+    num_rows, dtype = (0, torch.float32) if features is None else (features.shape[0], features.dtype)
+    ctx.asked = GradientOf(mode, num_rows, dtype)
     ctx.set_materialize_grads(False)
 
 
@@ -243,10 +204,10 @@ class SparseGradient(torch.autograd.Function):
     """voxelize_sparse where nothing is traced."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, grid: Grid, options: Source,
-                limits: Source) -> tuple[Tensor, ...]:  # fmt: skip
-        made = compute_sparse((points, offsets, features), grid, options, limits)
-        remember_sparse(ctx, features, options[0], made)
+    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, box: Box, settings: Settings,
+                limits: Limits) -> tuple[Tensor, ...]:  # fmt: skip
+        made = compute_sparse(Cloud(points, offsets, features), box, settings, limits, limits.padded)
+        remember_sparse(ctx, features, settings.mode, made)
         ctx.mark_non_differentiable(*made[1:])
         return tuple(made)
 
@@ -291,7 +252,7 @@ def empty_dense(
 ) -> list[Tensor]:
     of_features = settings.mode in OF_FEATURES and features is not None
     channels = [features.shape[-1]] if of_features and features is not None else []
-    cells = [*batch, *(box.shape or (0, 0, 0))]
+    cells = [*batch, *(box.grid_size or (0, 0, 0))]
     dtype = grid_dtype(features, settings.mode, settings.dtype)
     made = [torch.empty([*cells, *channels], dtype=dtype, device=device)]
     if info:
@@ -308,22 +269,16 @@ def grid_dtype(features: Tensor | None, mode: str, dtype: str | None = None) -> 
     return torch.float32 if features is None or features.dtype == torch.uint8 else features.dtype
 
 
-def remember_operator(
-    ctx: Any, parts: tuple[Cloud, Box, Settings, DenseOutputs], output: list[Tensor]
-) -> None:  # fmt: skip
-    cloud, ctx.box, settings, _ = parts
-    remember(ctx, *cloud, settings.mode, output)
-    ctx.mode = settings.mode
-    # not those of points: where they differ, the operator says so when it runs
-    ctx.num_rows = 0 if cloud.features is None else cloud.features.shape[0]
+def remember_dense(ctx: Any, parts: tuple[Cloud, Box, Settings, DenseOutputs], output: list[Tensor]) -> None:
+    cloud, box, settings, _ = parts
+    remember(ctx, cloud, box, settings.mode, output)
 
 
 def dense_gradient(ctx: Any, grads: list[Tensor | None]) -> dict[str, Any]:
     if grads[0] is None or not ctx.needs_input_grad[2]:
         return {}
     *cloud, values = ctx.saved_tensors
-    asked = GradientOf(ctx.mode, ctx.num_rows, ctx.dtype)
-    return {"features": torch.ops.robocache.voxelize_backward(grads[0], values, *cloud, *ctx.box, *asked)}
+    return {"features": torch.ops.robocache.voxelize_backward(grads[0], values, *cloud, *ctx.box, *ctx.asked)}
 
 
 register(
@@ -331,7 +286,7 @@ register(
     (Cloud, Box, Settings, DenseOutputs),
     compute=run_dense,
     fake=fake_dense,
-    remember=remember_operator,
+    remember=remember_dense,
     gradient=dense_gradient,
 )
 
@@ -339,13 +294,12 @@ register(
 # ---- robocache::voxelize_backward ------------------------------------------------------------------------------------
 
 
-def run_backward(grads: DenseGrads, cloud: Cloud, box: Box, of: GradientOf) -> Tensor:
-    settings = Settings(of.mode, None, 0.0, False, False)
-    return compute_backward(grads.grad, grads.values, cloud, box, settings, of.dtype)
+def run_backward(grads: DenseGrads, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    return compute_backward(grads.grad, grads.values, cloud, box, asked)
 
 
-def fake_backward(grads: DenseGrads, cloud: Cloud, box: Box, of: GradientOf) -> Tensor:
-    return torch.empty((of.num_rows, grads.grad.shape[-1]), dtype=of.dtype, device=cloud.points.device)
+def fake_backward(grads: DenseGrads, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    return torch.empty((asked.num_rows, grads.grad.shape[-1]), dtype=asked.dtype, device=cloud.points.device)
 
 
 register(
@@ -361,20 +315,21 @@ register(
 # ---- robocache::voxelize_sparse --------------------------------------------------------------------------------------
 
 
-def run_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits) -> list[Tensor]:
-    raise_refusal(limits.refusal)
-    return compute_sparse(cloud, box, settings, (*limits[:3], True))
+def run_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits, refusal: Refusal) -> list[Tensor]:
+    raise_refusal(refusal.refusal)
+    return compute_sparse(cloud, box, settings, limits, filled=True)
 
 
-def fake_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits) -> list[Tensor]:
+def fake_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits, refusal: Refusal) -> list[Tensor]:
     points, offsets, features = cloud
-    max_voxels, max_points, padded, _ = limits
+    max_voxels, max_points, padded = limits
     num_points = points.shape[0]
     smaller: Any = torch.sym_min
     capacity = max_voxels if padded and max_voxels is not None else num_points
     if not padded:
-        if box.shape is not None:
-            cells = (1 if offsets is None else offsets.shape[0] - 1) * box.shape[0] * box.shape[1] * box.shape[2]
+        if box.grid_size is not None:
+            x, y, z = box.grid_size
+            cells = (1 if offsets is None else offsets.shape[0] - 1) * x * y * z
             capacity = smaller(capacity, cells)
         capacity = capacity if max_voxels is None else smaller(capacity, max_voxels)
 
@@ -389,7 +344,7 @@ def fake_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits) -> l
     return made
 
 
-def remember_voxels(ctx: Any, parts: tuple[Cloud, Box, Settings, Limits], output: list[Tensor]) -> None:
+def remember_voxels(ctx: Any, parts: tuple[Cloud, Box, Settings, Limits, Refusal], output: list[Tensor]) -> None:
     remember_sparse(ctx, parts[0].features, parts[2].mode, output)
 
 
@@ -400,7 +355,7 @@ def voxels_gradient(ctx: Any, grads: list[Tensor | None]) -> dict[str, Any]:
 register(
     f"voxelize_sparse({CLOUD}, {BOX}, {SETTINGS}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
     "-> Tensor[]",
-    (Cloud, Box, Settings, Limits),
+    (Cloud, Box, Settings, Limits, Refusal),
     compute=run_voxels,
     fake=fake_voxels,
     remember=remember_voxels,
@@ -413,11 +368,9 @@ register(
 
 def run_images(images: Images, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
     raise_refusal(outputs.refusal)
-    op = "voxelize_depth"
-    made, allocate = _allocator(op, images.depth)
     source = images._replace(features=detached(images.features))
-    _core.voxelize_depth(op, source, box, settings, outputs.info, allocate)
-    return [made["a grid"], made["counts"], made["dropped"]] if outputs.info else [made["a grid"]]
+    made = _core.voxelize_depth(*source, *box, *settings, outputs.info)
+    return [x for x in made if x is not None]
 
 
 def fake_images(images: Images, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
