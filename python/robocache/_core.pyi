@@ -99,52 +99,90 @@ def local_ranks() -> int: ...
 def num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
 def empty(shape: Sequence[int], dtype: str, gpu: int | None = None) -> Any: ...
-def are_plain_tensors(arrays: tuple[Any, ...], streams: Sequence[tuple[Any, ...]] = ...) -> bool: ...
-def prefer_huge_pages(address: int, bytes: int) -> None: ...
+def are_plain_tensors(a: Any, b: Any, c: Any, d: Any = None, streams: list[Stream] | None = None) -> bool: ...
+
+class AlignNames:
+    def __init__(self, op: str, query_times: str, values: Sequence[str] = ..., times: Sequence[str] = ...) -> None: ...
+
+class Stream:
+    def __init__(
+        self,
+        values: Any,
+        times: Any,
+        offsets: Any,
+        method: Any,
+        latency: Any,
+        max_gap: Any,
+        outside: Any,
+        outside_valid: Any,
+        period: Any,
+        dtype: Any,
+        tolerance: Any,
+    ) -> None: ...
+
 def align(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    allocate: Callable[[Any], Any],
-    check: bool | None,
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def check_align(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    outputs: Sequence[tuple[Any, ...]] | None,
-    check: bool | None,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
-def align_backward(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    gradients: Sequence[tuple[Any, Any] | None],
-) -> None: ...
-def require_align_gradient(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    wanted: Sequence[bool],
-) -> None: ...
-def align_tensors(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
     valid: bool,
     index: bool,
-    batched: bool,
-    check: bool | None,
+    check: Any,
+    out: Sequence[Any] | None = None,
+    gradient: Sequence[bool] | None = None,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> list[tuple[Any, Any, Any]]: ...
-def fuse_tensors(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
+def resample(
+    names: AlignNames,
+    values: Any,
+    times: Any,
+    target_times: Any,
+    method: Any,
+    latency: Any,
+    max_gap: Any,
+    outside: Any,
+    outside_valid: Any,
+    period: Any,
+    dtype: Any,
+    tolerance: Any,
     valid: bool,
-    check: bool | None,
+    check: Any,
+) -> tuple[Any, Any, Any]: ...
+def fuse(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    valid: bool,
+    batched: bool,
+    check: Any,
+    gradient: Sequence[bool] | None = None,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any]: ...
+def check_align(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
+    check: Any,
+    out: Sequence[Any] | None = None,
+    queue: Queue | None = None,
+) -> list[str]: ...
+def align_backward(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
+    grads: list[Any],
+    sums: list[Any],
+) -> None: ...
 def voxelize(
     points: Any,
     offsets: Any,
@@ -280,7 +318,7 @@ class BatchReader:
         part: Any,
         local: Any,
         columns: list[tuple[list[int], str, bool, Any, Any]],
-        rows: list[tuple[tuple[Any, ...], Any, Any]],
+        rows: list[tuple[Stream, Any, Any]],
         episodes: tuple[Any, Any, Any] | None = None,
     ) -> None: ...
     def read(self, order: tuple[int, int, int, bool], first_position: int, batch_size: int) -> list[Any]: ...

@@ -65,8 +65,8 @@ loader = make()
 made = loader._reader
 tables, rows = list(made.tables), []
 for part in made.store.parts:
-    from robocache.loader.batches.reader import fields_of, stream_of
-    rows += [(fields_of(stream_of(part, c)), None, None) for c in made.columns]
+    from robocache.loader.batches.reader import native_stream, stream_of
+    rows += [(native_stream(stream_of(part, c)), None, None) for c in made.columns]
 like = made.torch.empty(0)
 columns = [([0], "float32", False, like, like.new_empty(0, dtype=made.torch.bool))]
 reader = robocache._core.BatchReader(tables, made.store.part, made.store.local, columns, rows)

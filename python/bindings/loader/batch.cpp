@@ -29,10 +29,6 @@ constexpr std::string_view op = "BatchReader";
 /// (deltas, dtype, scaled, an empty tensor like the values, one like the padding) of each column.
 using ColumnFields = std::tuple<std::vector<std::int64_t>, std::string, bool, nb::object, nb::object>;
 
-nb::tuple stream_names() {
-    return nb::make_tuple("Loader", "times", nb::tuple());
-}
-
 /// A batch that is being read. Its tensors are kept alive.
 class Pending {
 public:
@@ -151,13 +147,14 @@ public:
     /// an empty tensor like the index), or None where no batch has an index. Everything is kept alive.
     Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows,
             nb::handle episodes)
-        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_(stream_names()) {
+        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_("Loader", "times", {}, {}) {
         TensorReader reader;
         const std::vector<AnchorTable> table_views = read_tables(reader, nb::borrow<nb::sequence>(tables), op);
-        nb::list streams;
-        for (nb::handle item : rows) streams.append(nb::borrow<nb::tuple>(item)[0]);
-        arguments_.emplace(names_, nb::borrow<nb::sequence>(streams),
-                           nb::make_tuple(nb::none(), nb::none(), nb::none(), nb::none()), nb::none());
+        std::vector<GivenStream> streams;
+        for (nb::handle item : rows) {
+            streams.push_back(nb::cast<const StreamObject&>(nb::borrow<nb::tuple>(item)[0]).given());
+        }
+        arguments_.emplace(names_.view(), streams, GivenQuery{}, nb::none());
         std::vector<BatchRows> row_views;
         for (std::size_t i = 0; i < nb::len(rows); ++i) {
             const auto fields = nb::borrow<nb::tuple>(rows[i]);
@@ -284,7 +281,7 @@ private:
     }
 
     nb::object kept_;
-    nb::tuple names_;  // what messages call the streams: views of these strings are kept
+    Names names_;  // what messages call the streams
     std::optional<AlignArguments> arguments_;
     std::vector<std::pair<nb::object, nb::object>> likes_;
     IndexTensors index_;

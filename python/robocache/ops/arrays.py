@@ -10,9 +10,6 @@ import numpy as np
 from .. import _core
 from .types import Array
 
-HUGE = 4 << 20
-"""Bytes from which large memory pages are worth asking for; NumPy does so by itself."""
-
 LEGACY_DEFAULT_STREAM = 1
 """As DLPack and CUDA number it."""
 
@@ -92,13 +89,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
     """Uninitialized memory in the framework of ``like`` and on its device, written by ``_core``."""
-    if kind == "torch":
-        import torch
-
-        made = torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
-        if made.nbytes >= HUGE and made.device.type == "cpu":
-            _core.prefer_huge_pages(made.data_ptr(), made.nbytes)
-        return made
     if kind == "jax":
         return _core.empty(shape, dtype, like.__dlpack_device__()[1] if device_type(like) == "cuda" else None)
     if kind == "cupy":
@@ -107,6 +97,21 @@ def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         with like.device:
             return cupy.empty(shape, numpy_dtype(dtype))
     return np.empty(shape, numpy_dtype(dtype))
+
+
+def allocator(like: Array) -> _core.Allocate | None:
+    """What ``_core`` calls to have an array made in the framework of ``like``. None: it makes torch tensors itself."""
+    kind = kind_of(like)
+    if kind == "torch":
+        return None
+
+    def allocate(what: str, shape: tuple[int, ...], dtype: str, fill: int | None) -> Array:
+        array = empty(kind, shape, dtype, like)
+        if fill is not None and kind != "jax":  # JAX has no memory that may be written twice
+            array.fill(fill)
+        return array
+
+    return allocate
 
 
 def finish(array: Array | None) -> Array | None:

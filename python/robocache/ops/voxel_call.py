@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
-from .arrays import as_torch, empty, finish, from_torch, kind_of, work_queue
+from .arrays import allocator, as_torch, finish, from_torch, kind_of, work_queue
 from .backend import move_to, refuse_unseen, select_backend
 from .types import Array, SparseVoxels
 
@@ -105,7 +105,7 @@ def run_points(
             return made if info else made[:1]
 
         return _dense(_run_reference(cloud, reference))
-    made = _core.voxelize(*cloud, *box, *settings, bool(info), _allocator(cloud.points), queue)
+    made = _core.voxelize(*cloud, *box, *settings, bool(info), allocator(cloud.points), queue)
     return finish(made[0]), finish(made[1]), finish(made[2])
 
 
@@ -130,7 +130,7 @@ def run_depth(
             return made if info else made[:1]
 
         return _dense(_run_reference(images[:4], reference))
-    made = _core.voxelize_depth(*images, *box, *settings, bool(info), _allocator(images.depth), queue)
+    made = _core.voxelize_depth(*images, *box, *settings, bool(info), allocator(images.depth), queue)
     return finish(made[0]), finish(made[1]), finish(made[2])
 
 
@@ -164,7 +164,7 @@ def run_sparse(
 
         *rows, found = _run_reference(cloud, reference)
     else:
-        made = _core.voxelize_sparse(*cloud, *box, *settings, *limits, padded, _allocator(cloud.points), queue)
+        made = _core.voxelize_sparse(*cloud, *box, *settings, *limits, padded, allocator(cloud.points), queue)
         *rows, found = (finish(array) for array in made)
         if padded and kind == "jax":
             rows = _padded_for_jax(rows, found)
@@ -267,21 +267,6 @@ def _begin(op: str, named: Named, backend: str | None, differentiable: bool) -> 
         raise NotImplementedError(refusal)
     refuse_unseen(op, named, chosen)
     return chosen
-
-
-def _allocator(like: Array) -> Callable[..., Array] | None:
-    """What ``_core`` calls to have an array made. None: it makes torch tensors itself."""
-    kind = kind_of(like)
-    if kind == "torch":
-        return None
-
-    def allocate(what: str, shape: tuple[int, ...], dtype: str, fill: int | None) -> Array:
-        array = empty(kind, shape, dtype, like)
-        if fill is not None and kind != "jax":  # JAX has no memory that may be written twice
-            array.fill(fill)
-        return array
-
-    return allocate
 
 
 # ---- the torch backend -----------------------------------------------------------------------------------------------

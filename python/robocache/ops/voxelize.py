@@ -51,7 +51,7 @@ def voxelize_pointcloud(
         dtype = dtype_name(dtype)
     same_bits = _deterministic(deterministic)
     made: tuple[Any, Any, Any]
-    if _is_direct((points, offsets, features), backend, device):
+    if backend is None and device is None and not wants_op() and _core.are_plain_tensors(points, offsets, features):
         made = _core.voxelize(
             points, offsets, features, grid_min, voxel_size, grid_size, mode, dtype, fill, same_bits, check,
             bool(return_info),
@@ -107,7 +107,10 @@ def voxelize_depth(
         dtype = dtype_name(dtype)
     same_bits = _deterministic(deterministic)
     made: tuple[Any, Any, Any]
-    if _is_direct((depth, intrinsics, pose, features), backend, device):
+    if (
+        backend is None and device is None and not wants_op()
+        and _core.are_plain_tensors(depth, intrinsics, pose, features)
+    ):  # fmt: skip
         made = _core.voxelize_depth(
             depth, intrinsics, pose, features, views, depth_scale, max_depth, grid_min, voxel_size, grid_size,
             mode, dtype, fill, same_bits, False, bool(return_info),
@@ -160,7 +163,7 @@ def voxelize_sparse(
     """
     padded = bool(padded)
     same_bits = _deterministic(deterministic)
-    if _is_direct((points, offsets, features), backend, device):
+    if backend is None and device is None and not wants_op() and _core.are_plain_tensors(points, offsets, features):
         made = _core.voxelize_sparse(
             points, offsets, features, grid_min, voxel_size, grid_size, mode, None, 0.0, same_bits, check,
             max_voxels, max_points, padded, padded,
@@ -187,11 +190,6 @@ def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVo
         coordinates[:n], None if features is None else features[:n], counts[:n], voxel,
         None if first is None else first[:n], n, dropped, num_found - n,
     )  # fmt: skip
-
-
-def _is_direct(arrays: tuple[Any, ...], backend: str | None, device: Any) -> bool:
-    """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
-    return backend is None and device is None and not wants_op() and _core.are_plain_tensors(arrays)
 
 
 def _deterministic(asked: bool | None) -> bool:

@@ -125,8 +125,8 @@ class Case:
             like = torch.empty(0, dtype=getattr(torch, c.dtype), device=self.device)
             columns.append((c.deltas, c.dtype, c.scaled, like, like.new_empty(0, dtype=torch.bool)))
         rows = [
-            ((s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period,
-              s.dtype, s.tolerance), *scale)
+            (_core.Stream(s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid,
+                          s.period, s.dtype, s.tolerance), *scale)
             for s, scale in zip(self.streams, self.scales, strict=True)
         ]  # fmt: skip
         return _core.BatchReader(self.tables, self.part, self.local, columns, rows)

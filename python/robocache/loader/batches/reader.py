@@ -10,6 +10,7 @@ from ... import _core
 from ...cache.cache import Cache
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
+from ...ops.align import native_stream
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
@@ -17,7 +18,7 @@ from .scale import scale_of
 from .store import Part, Store, as_tensor
 from .verify import MappedRows
 
-NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
+NAMES = _core.AlignNames("Loader", "times")
 NOTHING = nullcontext()
 OrderKey = tuple[int, int, int, bool]
 """What the order of an epoch is computed from: seed, epoch, samples of an epoch, shuffle."""
@@ -125,7 +126,7 @@ class BatchReader:
         for part in self.store.parts:
             for c in self.columns:
                 scales = self.scales[part.source].get(c.key.name, (None, None))
-                rows.append((fields_of(stream_of(part, c)), *scales))
+                rows.append((native_stream(stream_of(part, c)), *scales))
         episodes = None
         if self.episodes is not None:
             episodes = (*self.episodes, torch.empty(0, dtype=torch.int64, device=self.place))
@@ -186,8 +187,8 @@ class StepByStep:
             Group(same, self.torch.tensor(deltas, dtype=self.torch.int64, device=reader.place))
             for deltas, same in by_deltas.items()
         ]
-        self.fields = [
-            [[fields_of(stream_of(part, c)) for c in group.columns] for group in self.groups]
+        self.streams = [
+            [[native_stream(stream_of(part, c)) for c in group.columns] for group in self.groups]
             for part in self.store.parts
         ]
         self.names = None
@@ -217,9 +218,9 @@ class StepByStep:
         made: dict[str, tuple[Any, Any]] = {}
         part = self.store.parts[number]
         for i, group in enumerate(self.groups):
-            query = (None, episode, anchor, group.deltas)
             # The times were looked at when the loader was made.
-            results = _core.align_tensors(NAMES, self.fields[number][i], query, True, False, True, False)
+            streams = self.streams[number][i]
+            results = _core.align(NAMES, streams, None, episode, anchor, group.deltas, True, False, False)
             for column, (values, valid, _) in zip(group.columns, results, strict=True):
                 if column.way is not None:
                     values = self.scaled(values, column, part.source)
@@ -270,8 +271,3 @@ def stream_of(part: Part, column: Column) -> Stream:
         *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
         window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip
-
-
-def fields_of(s: Stream) -> tuple[Any, ...]:
-    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype, s.tolerance)
-    return (s.values, s.times, s.offsets, *rules)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..align import FORMS, Names
+from ..align import FORMS, Names, Result, Wants
 from ..arrays import as_torch, dtype_name
 from ..backend import gradient_refusal, output_refusal, refuse_arrays, select_backend
 from ..torch_op import DTYPE_NAMES, DTYPES, is_traced, refuse_second_order, register
@@ -24,7 +24,6 @@ from .gradient import (
     Call,
     Gradient,
     Others,
-    Wants,
     compute,
     compute_backward,
     empty_outputs,
@@ -43,12 +42,12 @@ def run(
     names: Names,
     streams: Sequence[Stream],
     query: Query,
-    wants: tuple[bool, bool, bool],
+    wants: Wants,
     check: bool | None,
     backend: str | None,
     out: Sequence[Tensor] | None,
-) -> list[tuple[Any, ...]]:
-    """(values, valid, index, column) of each stream; one for all if fused.
+) -> list[Result]:
+    """The outputs of each stream, or of all if fused.
 
     Compilers trace this. A call that breaks the contract raises when the operator runs.
     """
@@ -66,7 +65,7 @@ def run(
         refusal = output_refusal(names.op, out)
     if check is None:
         check = where == "cpu" and not traced
-    call = Call(names, [rules_of(s) for s in streams], Wants(*wants), check, wanted, refusal)
+    call = Call(names, [rules_of(s) for s in streams], wants, check, wanted, refusal)
     values = [s.values for s in streams]
     others = Others(
         [as_tensor(s.times) for s in streams], [as_tensor(s.offsets) for s in streams], *[as_tensor(x) for x in query]

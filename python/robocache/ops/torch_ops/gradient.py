@@ -16,20 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ... import _core
-from ..align import Names, require_fusible
-from ..arrays import HUGE
-from ..torch_op import DTYPE_NAMES, DTYPES, detached, raise_refusal
-from ..types import Rules
+from ..align import Names, Result, Wants, require_fusible
+from ..torch_op import DTYPE_NAMES, detached, raise_refusal
+from ..types import Query, Rules
 
 Shapes = Sequence[tuple[Sequence[Any], torch.dtype]]
-
-
-class Wants(NamedTuple):
-    """What a call returns besides the values, and whether the values are columns of one tensor."""
-
-    valid: bool = False
-    indices: bool = False
-    fused: bool = False
 
 
 class Call(NamedTuple):
@@ -54,8 +45,8 @@ class Others(NamedTuple):
     deltas: Tensor | None
 
     @property
-    def query(self) -> tuple[Tensor | None, ...]:
-        return self.target_times, self.episode, self.anchor, self.deltas
+    def query(self) -> Query:
+        return Query(self.target_times, self.episode, self.anchor, self.deltas)
 
 
 class Asked(NamedTuple):
@@ -68,7 +59,7 @@ class Asked(NamedTuple):
 
 def unflatten(
     results: Sequence[Tensor], num_streams: int, wants: Wants, out: Sequence[Tensor] | None = None
-) -> list[tuple[Any, ...]]:
+) -> list[Result]:
     """The flat list of outputs, stream by stream; where ``out`` was given, it takes the values."""
     n = 1 if wants.fused else num_streams
     values, rest = list(results[:n]), list(results[n:])
@@ -78,8 +69,7 @@ def unflatten(
         for target, result in zip(out, values, strict=True):
             target.copy_(result)
         values = list(out)
-    column = 0 if wants.fused else None
-    return [(v, m, i, column) for v, m, i in zip(values, valid, index, strict=True)]
+    return list(zip(values, valid, index, strict=True))
 
 
 # ---- computing -------------------------------------------------------------------------------------------------------
@@ -89,24 +79,17 @@ def compute(call: Call, values: Sequence[Tensor], others: Others) -> list[Tensor
     """The outputs, flat: the values of each stream, then each valid, then each index; one of each if fused."""
     raise_refusal(call.refusal)
     fields = zip(values, others.times, others.offsets, call.rules, strict=True)
-    specs = [(detached(v), detached(t), cut, *rules) for v, t, cut, rules in fields]
-    query = tuple(detached(x) for x in others.query)
-    if True in call.wanted:
-        _core.require_align_gradient(call.names, specs, query, call.wanted)
-    made: list[Tensor] = []
+    streams = [_core.Stream(detached(v), detached(t), cut, *rules) for v, t, cut, rules in fields]
+    names, query, gradient = call.names.native, without_graph(others.query), list(call.wanted)
+    valid, indices, fused = call.wants
+    if fused:
+        return [x for x in _core.fuse(names, streams, query.times, valid, True, call.check, gradient) if x is not None]
+    made = _core.align(names, streams, *query, valid, indices, call.check, None, gradient)
+    return [x for outputs in zip(*made, strict=True) for x in outputs if x is not None]
 
-    def allocate(shapes: Sequence[tuple[tuple[int, ...], str]]) -> list[tuple[Any, ...]]:
-        made.extend(empty_outputs(call, [(shape, DTYPES[name]) for shape, name in shapes], values[0].device))
-        for x in made:
-            if x.nbytes >= HUGE and not x.is_cuda:
-                _core.prefer_huge_pages(x.data_ptr(), x.nbytes)
-        if call.wants.fused:
-            columns = accumulate((shape[2] for shape, _ in shapes[:-1]), initial=0)
-            return [(made[0], made[1] if call.wants.valid else None, None, column) for column in columns]
-        return unflatten(made, len(shapes), call.wants)
 
-    _core.align(call.names, specs, query, allocate, call.check)
-    return made
+def without_graph(query: Query) -> Query:
+    return Query(*(detached(x) for x in query))
 
 
 def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tensor]:
@@ -132,16 +115,15 @@ def compute_backward(call: Call, others: Others, asked: Asked, grads: Sequence[T
     if grads[0].is_cuda:
         alert_not_deterministic()
     sums = [total.zero_() for total in empty_sums(asked, grads[0].device)]
-    gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(others.times)
-    for i, total, grad in zip(asked.streams, sums, grads, strict=True):
-        gradients[i] = (grad.resolve_neg(), total)
-    specs = []
-    for times, cut, rules, pair in zip(others.times, others.offsets, call.rules, gradients, strict=True):
+    num_streams = len(others.times)
+    ups, totals = placed(asked, [grad.resolve_neg() for grad in grads], num_streams), placed(asked, sums, num_streams)
+    streams = []
+    for times, cut, rules, total in zip(others.times, others.offsets, call.rules, totals, strict=True):
         t = detached(times)
         # A stream without a gradient still counts for the number of query rows; its times serve as its values.
-        specs.append((t, t, cut, *NO_RULES) if pair is None else (pair[1], t, cut, *rules._replace(dtype=None)))
-    query = tuple(detached(x) for x in others.query)
-    _core.align_backward(call.names, specs, query, gradients)
+        fields = (t, t, cut, *NO_RULES) if total is None else (total, t, cut, *rules._replace(dtype=None))
+        streams.append(_core.Stream(*fields))
+    _core.align_backward(call.names.native, streams, *without_graph(others.query), ups, totals)
     return [total.to(dtype) for total, dtype in zip(sums, asked.dtypes, strict=True)]
 
 
