@@ -30,18 +30,18 @@ namespace {
 using Array = nb::ndarray<nb::numpy, nb::ro>;
 
 /// The rows of one stream as Python gives them.
-struct GivenRows {
+struct GivenCacheRows {
     nb::object values, times, splits;  // splits: or None
     bool is_bfloat16 = false;          // values are the bits of bfloat16, in uint16: NumPy has no name for it
 };
 
 /// `rows[s]` is None where the episode has no rows of the stream.
-void add(CacheWriter& writer, std::int64_t index, const std::vector<std::optional<GivenRows>>& rows,
+void add(CacheWriter& writer, std::int64_t index, const std::vector<std::optional<GivenCacheRows>>& rows,
          std::string_view json) {
     constexpr const char* op = "CacheWriter::add";
     TensorReader reader;
     std::vector<CacheRows> views;
-    for (const std::optional<GivenRows>& given : rows) {
+    for (const std::optional<GivenCacheRows>& given : rows) {
         CacheRows& view = views.emplace_back();
         if (!given) continue;
         view.values = reader.read(given->values, {op, "values"});
@@ -69,11 +69,11 @@ void bind_structs(nb::module_& m) {
         .def_ro("kind", &CacheStream::kind)
         .def_ro("ragged", &CacheStream::ragged)
         .def_ro("details", &CacheStream::details);
-    nb::class_<GivenRows>(m, "CacheRows")
+    nb::class_<GivenCacheRows>(m, "CacheRows")
         .def(
             "__init__",
-            [](GivenRows* self, nb::object values, nb::object times, nb::object splits, bool is_bfloat16) {
-                new (self) GivenRows{std::move(values), std::move(times), std::move(splits), is_bfloat16};
+            [](GivenCacheRows* self, nb::object values, nb::object times, nb::object splits, bool is_bfloat16) {
+                new (self) GivenCacheRows{std::move(values), std::move(times), std::move(splits), is_bfloat16};
             },
             nb::arg("values"), nb::arg("times"), nb::arg("splits").none() = nb::none(), nb::arg("is_bfloat16") = false);
 }

@@ -299,14 +299,42 @@ def voxelize_backward(
     grid_size: Any,
     mode: Any,
 ) -> None: ...
+
+class SampleOrder:
+    def __init__(self, seed: int, epoch: int, epoch_size: int, shuffle: bool) -> None: ...
+
+class AnchorTable:
+    def __init__(self, prefix: Any, times: Any, num_anchors: int, period_ns: float, quota: int) -> None: ...
+    @property
+    def prefix(self) -> Any: ...
+    @property
+    def times(self) -> Any: ...
+    @property
+    def num_anchors(self) -> int: ...
+    @property
+    def period_ns(self) -> float: ...
+    @property
+    def quota(self) -> int: ...
+
 def sample_anchors(
-    tables: Sequence[tuple[Any, Any, int, float, int]],
-    order: tuple[int, int, int, bool],
+    tables: list[AnchorTable],
+    order: SampleOrder,
     first_position: int,
     episode: Any,
     anchor: Any,
 ) -> None: ...
 def normalize(values: Any, offset: Any, scale: Any, out: Any) -> None: ...
+
+class BatchColumn:
+    def __init__(
+        self, deltas: Sequence[int], dtype: str, scaled: bool, values_like: Any, padding_like: Any
+    ) -> None: ...
+
+class BatchRows:
+    def __init__(self, stream: Stream, offset: Any = None, scale: Any = None) -> None: ...
+
+class EpisodeNames:
+    def __init__(self, source: Any, episode: Any, index_like: Any) -> None: ...
 
 class PendingBatch:
     def result(self) -> None: ...
@@ -314,17 +342,15 @@ class PendingBatch:
 class BatchReader:
     def __init__(
         self,
-        tables: list[tuple[Any, Any, int, float, int]],
+        tables: list[AnchorTable],
         part: Any,
         local: Any,
-        columns: list[tuple[list[int], str, bool, Any, Any]],
-        rows: list[tuple[Stream, Any, Any]],
-        episodes: tuple[Any, Any, Any] | None = None,
+        columns: list[BatchColumn],
+        rows: list[BatchRows],
+        episodes: EpisodeNames | None = None,
     ) -> None: ...
-    def read(self, order: tuple[int, int, int, bool], first_position: int, batch_size: int) -> list[Any]: ...
-    def read_ahead(
-        self, order: tuple[int, int, int, bool], first_position: int, outputs: list[Any]
-    ) -> PendingBatch: ...
+    def read(self, order: SampleOrder, first_position: int, batch_size: int) -> list[Any]: ...
+    def read_ahead(self, order: SampleOrder, first_position: int, outputs: list[Any]) -> PendingBatch: ...
     def read_step(
-        self, order: tuple[int, int, int, bool], steps: tuple[Any, int, int, int], batch_size: int
+        self, order: SampleOrder, step: Any, num_steps: int, stride: int, first: int, batch_size: int
     ) -> list[Any]: ...
