@@ -7,6 +7,7 @@ a call of however many streams is one node, ``robocache::align``, and its gradie
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -179,7 +180,7 @@ def read_method(names: Names, i: int, method: Any) -> tuple[str, list[tuple[Any,
 
 
 def as_int(x: Any) -> Any:
-    return x if isinstance(x, int) else x.__index__()  # a number of NumPy
+    return x if isinstance(x, int) else operator.index(x)  # a number of NumPy
 
 
 def read_duration(names: Names, i: int, field: str, duration: Any, times: Tensor) -> tuple[str, Any, Any]:
