@@ -82,7 +82,7 @@ def test_the_operators_pass_opcheck(layout, options, backend, rng):
         if function.name() == "robocache::align":
             args = ([values], *args[1:])
         else:
-            args = (args[0], [x.detach() for x in args[1]], *args[2:])  # there is no second derivative
+            args = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, args)  # no second derivative
         torch.library.opcheck(function, args)
 
 
