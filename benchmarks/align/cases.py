@@ -10,7 +10,8 @@ from typing import Any
 import robocache
 import torch
 from align import rivals, stamps
-from robocache.cli.workload import READS, WINDOWS, moved_bytes, size_of, touched_rows
+from robocache.cli.workload import READS, moved_bytes, size_of, touched_rows
+from robocache.ops.methods import WINDOW
 from torch import Tensor
 
 CLEAN_KINDS = ("ramp", "random")
@@ -108,7 +109,7 @@ def other_method(method: str, kind: str, shape: tuple[int, int, int, int] = (256
     elif method == "angle":
         values = stamps.repeat_values(rivals.wrap(values.clamp_(-2.5, 2.5).cumsum(1)), times, kind)
         compare = lambda x: torch.stack([x.sin(), x.cos()])  # noqa: E731  -π and π are the same
-    rows = B * S if method in WINDOWS else touched_rows(times, targets, *READS.get(method, (0, 1)))
+    rows = B * S if method in WINDOW else touched_rows(times, targets, *READS.get(method, (0, 1)))
     call, way, kinds = METHODS[method]
     return Case(
         method,
