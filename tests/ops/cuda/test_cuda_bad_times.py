@@ -131,6 +131,27 @@ def test_a_latency_of_the_whole_range_of_times_stays_inside_the_memory(tdtype, r
     guarded.assert_untouched(num_outputs=3 * len(streams))
 
 
+@pytest.mark.sanitize
+@pytest.mark.parametrize("width", [3, 8, 64])
+def test_rows_at_the_latest_time_there_is_are_the_last_ones(tdtype, width):
+    """A window of times is filled up with that time: rows beyond the episode must not be taken for its own."""
+    times = torch.from_numpy(np.array([0, 1, 2, extremes(tdtype)[1], extremes(tdtype)[1]], tdtype))
+    values = torch.arange(5.0 * width).view(5, width)
+    targets = torch.from_numpy(
+        np.array([0.5, 1.5, 2.5, 3, 4] if tdtype != np.int64 else [0, 1, 2, 3, 4]).astype(tdtype)
+    )
+    stream = robocache.Stream(values, times)
+    want = robocache.align(stream, targets, return_index=True, check=False)
+    on_gpu = robocache.Stream(copy_of(values, DEVICE), copy_of(times, DEVICE))
+    got = robocache.align(on_gpu, copy_of(targets, DEVICE), return_index=True, check=False)
+    for mine, cpu in zip(got, want, strict=True):
+        torch.testing.assert_close(mine.cpu(), cpu, rtol=0, atol=0, equal_nan=True)
+    for method in ("previous", "next", "nearest"):
+        want = robocache.align(robocache.Stream(values, times, method=method), targets, check=False).values
+        on_gpu = robocache.Stream(copy_of(values, DEVICE), copy_of(times, DEVICE), method=method)
+        assert torch.equal(robocache.align(on_gpu, copy_of(targets, DEVICE), check=False).values.cpu(), want)
+
+
 def test_a_write_outside_an_output_is_noticed(monkeypatch):
     """The control of the guards: one element too far, on either side."""
     for place in (GUARD - 1, -GUARD):

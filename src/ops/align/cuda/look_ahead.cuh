@@ -172,7 +172,7 @@ __device__ __forceinline__ RowsAhead rows_early(const RowsEpisode<Time>& episode
     std::int64_t left = span.begin + static_cast<std::int64_t>(low) * span.stride;
     if (span.stride == 1) {
         const std::int32_t next = low + 1 < staged_times ? low + 1 : low;
-        return {left, span.begin + last_of_time(window, staged_times, next)};
+        return {left, span.begin + last_of_time(window, staged_times, staged_times, next)};
     }
     constexpr int near = 8;
     std::int32_t stride = span.stride;

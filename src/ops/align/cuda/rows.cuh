@@ -49,13 +49,15 @@ __device__ __noinline__ Found find_far(const RowsStream<Time>& s, const Time* da
     return {sample_at(times, t, neighbors_of(times, t, left), s.method, s.rules), left};
 }
 
-/// The last place of a window that has the time of this one. `power`: places of the window.
+/// The last of the first `count` places of a window that has the time of this one. `power`: all places of the window;
+/// those after `count` may have the same time, if that is the latest there is.
 template <class Time>
-__device__ __forceinline__ std::int32_t last_of_time(const Time* window, std::int32_t power, std::int32_t place) {
+__device__ __forceinline__ std::int32_t last_of_time(const Time* window, std::int32_t power, std::int32_t count,
+                                                     std::int32_t place) {
     const Time t = window[place];
-    if (place + 1 >= power || window[place + 1] != t) return place;
+    if (place + 1 >= count || window[place + 1] != t) return place;
     for (std::int32_t step = power / 2; step > 0; step /= 2) {
-        if (place + step < power && window[place + step] <= t) place += step;
+        if (place + step < count && window[place + step] <= t) place += step;
     }
     return place;
 }
@@ -69,7 +71,7 @@ __device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEp
         for (std::int32_t step = power / 2; step > 0; step /= 2) {
             if (window[low + step] <= t) low += step;
         }
-        const std::int32_t right = last_of_time(window, power, low + 1);
+        const std::int32_t right = last_of_time(window, power, span.count, low + 1);
         if (right + 1 < span.count || span.begin + span.count == episode.count) {  // else the time may repeat beyond
             const Time t_left = window[low];
             const std::int64_t left = span.begin + low;
@@ -82,7 +84,7 @@ __device__ __forceinline__ Found find_in(const RowsStream<Time>& s, const RowsEp
     const bool before = span.count > 0 && span.begin == 0 && t < window[0];
     const bool after = span.count > 0 && at_end && window[span.count - 1] <= t;
     if ((before && s.rules.before == Outside::hold) || (after && s.rules.after == Outside::hold)) {  // sample_outside
-        const std::int32_t place = before ? last_of_time(window, power, 0) : span.count - 1;
+        const std::int32_t place = before ? last_of_time(window, power, span.count, 0) : span.count - 1;
         const Time edge = window[place];
         const Gap<Time> away = before ? distance(t, edge) : distance(edge, t);
         const bool valid = (after && edge == t) || (s.rules.outside_valid && s.rules.allows(away));
