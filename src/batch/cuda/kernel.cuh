@@ -4,7 +4,7 @@
 #pragma once
 
 #include "batch/cuda/move.cuh"
-#include "batch/cuda/samples.cuh"
+#include "batch/cuda/sample_index.cuh"
 
 namespace robocache::loader_detail {
 

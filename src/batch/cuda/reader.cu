@@ -43,7 +43,7 @@ bool has_wide_windows(const DeviceColumn& column) {
            bytes <= most_window_bytes;
 }
 
-/// Blocks after those of the columns, that write the index where it is asked for: how many there are in all.
+/// Adds blocks that write the index, if the call has one, to the `blocks` of the columns. Returns their sum.
 std::int64_t add_index_blocks(BatchTable& table, std::int64_t blocks, std::int64_t threads) {
     table.first_index_block = static_cast<std::uint32_t>(blocks);
     if (table.index.source != nullptr) blocks += (table.count + threads - 1) / threads;

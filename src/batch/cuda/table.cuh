@@ -103,7 +103,7 @@ struct BatchTable {
     std::uint64_t first_position;
     std::int64_t count;
     StepPlan steps;
-    IndexPlan index;                  // where it is asked for
+    IndexPlan index;                  // source is null if the call has no index
     std::uint32_t first_index_block;  // blocks from here on write it
     std::int32_t num_columns;
     DeviceColumn columns[max_batch_columns];

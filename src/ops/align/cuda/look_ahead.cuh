@@ -71,8 +71,9 @@ __device__ __forceinline__ std::int64_t even_row(Time first, Time last, std::int
     return row < 0 ? 0 : (row > count - 1 ? count - 1 : row);
 }
 
-/// The row of one half of a warp among `count` rows: the last probe at or before `end`, or (last_half) the first one
-/// after it. Each round cuts the rows that are left into sixteen parts, until they are at most `enough`.
+/// A search by each half of a warp for its own `end`. Each round divides the remaining rows into sixteen parts, until
+/// at most `enough` rows remain. Returns the first of them in the first half of the warp, the last of them in the
+/// second.
 template <class Time>
 __device__ __forceinline__ std::int64_t bracket_early(const RowsEpisode<Time>& episode, Time end, int lane,
                                                       std::int64_t enough) {
@@ -95,7 +96,7 @@ __device__ __forceinline__ std::int64_t bracket_early(const RowsEpisode<Time>& e
 
 /// For an episode with too many rows for a window: four times where the target of each lane would be if they were
 /// even, and 16 around each end of the tile, in one wait. `rows` is set where the first ones show it. Returns the rows
-/// that the others leave; where the times are so uneven that these missed an end of the tile, it is searched for.
+/// between the others; if the times are so uneven that these miss an end of the tile, bracket_early finds it.
 template <class Time>
 __device__ __forceinline__ SparseSpan probe_early(const RowsStream<Time>& s, const RowsTile& tile,
                                                   const RowsEpisode<Time>& episode, Time t, int lane, RowsAhead& rows) {

@@ -1,4 +1,4 @@
-// Launch shapes of align on CUDA (docs/decisions/0006), measured by benchmarks/bench_align.py on the honest inputs.
+// Launch shapes of align on CUDA. The measurements behind them are in docs/decisions/0006.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct RowsTuning {
     static constexpr std::int64_t words_per_warp_of_many = 384;  // with more warps than there is work for at once
     static constexpr std::int64_t least_words_per_warp = 128;
     std::int64_t enough_warps;                            // of a call
-    std::int64_t enough_blocks;                           // of a call: fewer are split into smaller ones
+    std::int64_t enough_blocks;                           // of a call: with fewer tiles, blocks have fewer warps
     std::int64_t one_wave;                                // warps that fit at once
     static constexpr std::int64_t ahead_block_warps = 2;  // blocks of the next call fit beside those that run
     static constexpr std::int64_t few_targets = 16;       // query rows with at most this many share a warp

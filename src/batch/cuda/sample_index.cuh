@@ -1,4 +1,4 @@
-// The index of a batch: which episode each sample is of, and its moment. Blocks after those of the columns write it.
+// The index of a batch: the episode and the anchor of each sample. The last blocks of the batch's launch write it.
 #pragma once
 
 #include "batch/cuda/table.cuh"
@@ -7,7 +7,7 @@
 
 namespace robocache::loader_detail {
 
-/// True where this block is one of those: it has written the index of a sample with each of its threads.
+/// Returns false in blocks that belong to a column. In the others every thread writes the index of one sample.
 __device__ inline bool write_index(const BatchTable& table) {
     if (blockIdx.x < table.first_index_block) return false;
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x - table.first_index_block) * blockDim.x + threadIdx.x;
