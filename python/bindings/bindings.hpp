@@ -6,7 +6,6 @@
 namespace robocache::python {
 
 void bind_align(nanobind::module_& m);
-void bind_align_backward(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);
 void bind_batch(nanobind::module_& m);
 void bind_loader(nanobind::module_& m);

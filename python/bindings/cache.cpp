@@ -6,13 +6,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "arrays/memory.hpp"
@@ -29,42 +28,54 @@ namespace robocache::python {
 namespace {
 
 using Array = nb::ndarray<nb::numpy, nb::ro>;
-/// (name, dtype, shape, kind, ragged, details)
-using StreamTuple = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::string, bool, std::string>;
 
-std::vector<CacheStream> read_streams(const std::vector<StreamTuple>& given) {
-    std::vector<CacheStream> streams;
-    for (const auto& [name, dtype, shape, kind, ragged, details] : given) {
-        streams.push_back({name, dtype_from_name(dtype, {"CacheWriter", "dtype"}), shape, kind, ragged, details});
-    }
-    return streams;
-}
+/// The rows of one stream as Python gives them.
+struct GivenCacheRows {
+    nb::object values, times, splits;  // splits: or None
+    bool is_bfloat16 = false;          // values are the bits of bfloat16, in uint16: NumPy has no name for it
+};
 
-nb::list stream_tuples(const CacheReader& reader) {
-    nb::list result;
-    for (const CacheStream& stream : reader.streams()) {
-        result.append(
-            StreamTuple{stream.name, name(stream.dtype), stream.shape, stream.kind, stream.ragged, stream.details});
-    }
-    return result;
-}
-
-/// `rows[s]`: (values, times, splits or None), or None where the episode has no rows of the stream.
-void add(CacheWriter& writer, std::int64_t index, const nb::list& rows, std::string_view json) {
+/// `rows[s]` is None where the episode has no rows of the stream.
+void add(CacheWriter& writer, std::int64_t index, const std::vector<std::optional<GivenCacheRows>>& rows,
+         std::string_view json) {
+    constexpr const char* op = "CacheWriter::add";
     TensorReader reader;
     std::vector<CacheRows> views;
-    for (const nb::handle item : rows) {
-        CacheRows view;
-        if (!item.is_none()) {
-            const auto [values, times, splits] = nb::cast<std::tuple<nb::object, nb::object, nb::object>>(item);
-            view.values = reader.read(values, {"CacheWriter::add", "values"});
-            view.times = reader.read(times, {"CacheWriter::add", "times"});
-            if (!splits.is_none()) view.splits = reader.read(splits, {"CacheWriter::add", "splits"});
-        }
-        views.push_back(view);
+    for (const std::optional<GivenCacheRows>& given : rows) {
+        CacheRows& view = views.emplace_back();
+        if (!given) continue;
+        view.values = reader.read(given->values, {op, "values"});
+        if (given->is_bfloat16 && view.values.dtype == DType::u16) view.values.dtype = DType::bf16;
+        view.times = reader.read(given->times, {op, "times"});
+        if (!given->splits.is_none()) view.splits = reader.read(given->splits, {op, "splits"});
     }
     const Unlocked unlocked;
     writer.add(index, views, json);
+}
+
+void bind_structs(nb::module_& m) {
+    nb::class_<CacheStream>(m, "CacheStream")
+        .def(
+            "__init__",
+            [](CacheStream* self, const std::string& name, std::string_view dtype, std::vector<std::int64_t> shape,
+               const std::string& kind, bool ragged, const std::string& details) {
+                const DType read = dtype_from_name(dtype, {"CacheWriter", "dtype"});
+                new (self) CacheStream{name, read, std::move(shape), kind, ragged, details};
+            },
+            nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("kind"), nb::arg("ragged"), nb::arg("details"))
+        .def_ro("name", &CacheStream::name)
+        .def_prop_ro("dtype", [](const CacheStream& self) { return name(self.dtype); })
+        .def_ro("shape", &CacheStream::shape)
+        .def_ro("kind", &CacheStream::kind)
+        .def_ro("ragged", &CacheStream::ragged)
+        .def_ro("details", &CacheStream::details);
+    nb::class_<GivenCacheRows>(m, "CacheRows")
+        .def(
+            "__init__",
+            [](GivenCacheRows* self, nb::object values, nb::object times, nb::object splits, bool is_bfloat16) {
+                new (self) GivenCacheRows{std::move(values), std::move(times), std::move(splits), is_bfloat16};
+            },
+            nb::arg("values"), nb::arg("times"), nb::arg("splits").none() = nb::none(), nb::arg("is_bfloat16") = false);
 }
 
 /// Keeps a mapping for the arrays over it.
@@ -103,7 +114,11 @@ void bind_reader(nb::module_& m) {
         .def_prop_ro("fingerprint", &CacheReader::fingerprint)
         .def_prop_ro("checksum", &CacheReader::checksum)
         .def_prop_ro("metadata", &CacheReader::metadata)
-        .def_prop_ro("streams", &stream_tuples)
+        .def_prop_ro("streams",
+                     [](const CacheReader& self) {
+                         const auto& streams = self.streams();
+                         return std::vector<CacheStream>(streams.begin(), streams.end());
+                     })
         .def_prop_ro("num_episodes", &CacheReader::num_episodes)
         .def_prop_ro("num_shards", &CacheReader::num_shards)
         .def_prop_ro("size_bytes", &CacheReader::size_bytes)
@@ -154,6 +169,7 @@ void bind_reader(nb::module_& m) {
 }  // namespace
 
 void bind_cache(nb::module_& m) {
+    bind_structs(m);
     bind_reader(m);
     nb::class_<cache_detail::MappingGuard>(m, "MappingGuard",
                                            "While it lives, reading a mapped page that is gone is no signal.")
@@ -168,11 +184,10 @@ void bind_cache(nb::module_& m) {
     nb::class_<CacheWriter>(m, "CacheWriter")
         .def(
             "__init__",
-            [](CacheWriter* self, const std::string& folder, const std::vector<StreamTuple>& streams,
-               std::int64_t shard_bytes, const std::string& fingerprint, bool resume) {
-                std::vector<CacheStream> read = read_streams(streams);
+            [](CacheWriter* self, const std::string& folder, std::vector<CacheStream> streams, std::int64_t shard_bytes,
+               const std::string& fingerprint, bool resume) {
                 const Unlocked unlocked;
-                new (self) CacheWriter(folder, std::move(read), {shard_bytes, fingerprint, resume, nullptr});
+                new (self) CacheWriter(folder, std::move(streams), {shard_bytes, fingerprint, resume, nullptr});
             },
             nb::arg("folder"), nb::arg("streams"), nb::arg("shard_bytes"), nb::arg("fingerprint"), nb::arg("resume"))
         .def_prop_ro("generation", &CacheWriter::generation)

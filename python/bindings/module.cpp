@@ -82,7 +82,6 @@ NB_MODULE(_core, m) {
     python::bind_memory(m);
     python::bind_cache(m);
     python::bind_align(m);
-    python::bind_align_backward(m);
     python::bind_loader(m);
     python::bind_batch(m);
     python::bind_voxelize(m);

@@ -3,9 +3,33 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+Queue = tuple[int, type | None]
+"""A CUDA stream, and the type of the arrays whose memory is reused in its order."""
+
+Allocate = Callable[[str, tuple[int, ...], str, int | None], Any]
+"""Makes an array: what it is for, its shape, its dtype, and what it is filled with or None."""
+
 class FormatError(RuntimeError): ...
 
 def crc32c(data: bytes) -> int: ...
+
+class CacheStream:
+    def __init__(self, name: str, dtype: str, shape: list[int], kind: str, ragged: bool, details: str) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def ragged(self) -> bool: ...
+    @property
+    def details(self) -> str: ...
+
+class CacheRows:
+    def __init__(self, values: Any, times: Any, splits: Any = None, is_bfloat16: bool = False) -> None: ...
 
 class CacheReader:
     def __init__(self, folder: str) -> None: ...
@@ -18,7 +42,7 @@ class CacheReader:
     @property
     def metadata(self) -> str: ...
     @property
-    def streams(self) -> list[tuple[str, str, list[int], str, bool, str]]: ...
+    def streams(self) -> list[CacheStream]: ...
     @property
     def num_episodes(self) -> int: ...
     @property
@@ -50,7 +74,7 @@ class CacheWriter:
     def __init__(
         self,
         folder: str,
-        streams: Sequence[tuple[str, str, list[int], str, bool, str]],
+        streams: Sequence[CacheStream],
         shard_bytes: int,
         fingerprint: str,
         resume: bool,
@@ -62,7 +86,7 @@ class CacheWriter:
     @property
     def notes(self) -> list[str]: ...
     def finished(self) -> CacheReader | None: ...
-    def add(self, index: int, rows: list[tuple[Any, Any, Any] | None], json: str) -> None: ...
+    def add(self, index: int, rows: Sequence[CacheRows | None], json: str) -> None: ...
     def attach(self, stem: str, extension: str, bytes: bytes) -> None: ...
     def set_details(self, stream: int, json: str) -> None: ...
     def commit(self, metadata: str) -> None: ...
@@ -75,142 +99,244 @@ def local_ranks() -> int: ...
 def num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
 def empty(shape: Sequence[int], dtype: str, gpu: int | None = None) -> Any: ...
-def are_plain_tensors(arrays: tuple[Any, ...], streams: Sequence[tuple[Any, ...]] = ...) -> bool: ...
-def prefer_huge_pages(address: int, bytes: int) -> None: ...
+def are_plain_tensors(a: Any, b: Any, c: Any, d: Any = None, streams: list[Stream] | None = None) -> bool: ...
+
+class AlignNames:
+    def __init__(self, op: str, query_times: str, values: Sequence[str] = ..., times: Sequence[str] = ...) -> None: ...
+
+class Stream:
+    def __init__(
+        self,
+        values: Any,
+        times: Any,
+        offsets: Any,
+        method: Any,
+        latency: Any,
+        max_gap: Any,
+        outside: Any,
+        outside_valid: Any,
+        period: Any,
+        dtype: Any,
+        tolerance: Any,
+    ) -> None: ...
+
 def align_methods() -> list[tuple[str, str, bool, str]]: ...
 def align(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    allocate: Callable[[Any], Any],
-    check: bool | None,
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def check_align(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    outputs: Sequence[tuple[Any, ...]] | None,
-    check: bool | None,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
-def align_backward(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    gradients: Sequence[tuple[Any, Any] | None],
-) -> None: ...
-def require_align_gradient(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
-    wanted: Sequence[bool],
-) -> None: ...
-def align_tensors(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
     valid: bool,
     index: bool,
-    batched: bool,
-    check: bool | None,
+    check: Any,
+    out: Sequence[Any] | None = None,
+    gradient: Sequence[bool] | None = None,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> list[tuple[Any, Any, Any]]: ...
-def fuse_tensors(
-    names: tuple[Any, ...],
-    streams: Sequence[tuple[Any, ...]],
-    query: tuple[Any, ...],
+def resample(
+    names: AlignNames,
+    values: Any,
+    times: Any,
+    target_times: Any,
+    method: Any,
+    latency: Any,
+    max_gap: Any,
+    outside: Any,
+    outside_valid: Any,
+    period: Any,
+    dtype: Any,
+    tolerance: Any,
     valid: bool,
-    check: bool | None,
+    check: Any,
+) -> tuple[Any, Any, Any]: ...
+def fuse(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    valid: bool,
+    batched: bool,
+    check: Any,
+    gradient: Sequence[bool] | None = None,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any]: ...
+def check_align(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
+    check: Any,
+    out: Sequence[Any] | None = None,
+    queue: Queue | None = None,
+) -> list[str]: ...
+def align_backward(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
+    grads: list[Any],
+    sums: list[Any],
+) -> None: ...
 def voxel_reductions() -> list[tuple[str, bool, bool, str]]: ...
 def voxelize(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    info: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def check_voxelize(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    queue: Queue | None = None,
+) -> str: ...
 def voxelize_depth(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_depth_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
+    depth: Any,
+    intrinsics: Any,
+    pose: Any,
+    features: Any,
+    views: Any,
+    depth_scale: Any,
+    max_depth: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    info: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def check_voxelize_depth(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    info: bool,
-    queue: tuple[int, type | None] | None = None,
-) -> list[tuple[tuple[int, ...], str]]: ...
+    depth: Any,
+    intrinsics: Any,
+    pose: Any,
+    features: Any,
+    views: Any,
+    depth_scale: Any,
+    max_depth: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    queue: Queue | None = None,
+) -> str: ...
 def voxelize_sparse(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-    allocate: Callable[..., Any],
-    queue: tuple[int, type | None] | None = None,
-) -> None: ...
-def voxelize_sparse_tensors(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-) -> tuple[Any, ...]: ...
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    max_voxels: Any,
+    max_points: Any,
+    padded: Any,
+    filled: Any,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
+) -> tuple[Any, Any, Any, Any, Any, Any]: ...
 def check_voxelize_sparse(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    limits: tuple[Any, Any, bool, bool],
-    queue: tuple[int, type | None] | None = None,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
+    dtype: Any,
+    fill: Any,
+    deterministic: Any,
+    check: Any,
+    max_voxels: Any,
+    max_points: Any,
+    padded: Any,
+    queue: Queue | None = None,
 ) -> None: ...
 def voxelize_backward(
-    op: str,
-    source: tuple[Any, ...],
-    grid: tuple[Any, Any, Any],
-    options: tuple[Any, ...],
-    gradient: tuple[Any, Any, Any],
-    allocate: Callable[..., Any],
+    grad: Any,
+    values: Any,
+    total: Any,
+    points: Any,
+    offsets: Any,
+    features: Any,
+    grid_min: Any,
+    voxel_size: Any,
+    grid_size: Any,
+    mode: Any,
 ) -> None: ...
+
+class SampleOrder:
+    def __init__(self, seed: int, epoch: int, epoch_size: int, shuffle: bool) -> None: ...
+
+class AnchorTable:
+    def __init__(self, prefix: Any, times: Any, num_anchors: int, period_ns: float, quota: int) -> None: ...
+    @property
+    def prefix(self) -> Any: ...
+    @property
+    def times(self) -> Any: ...
+    @property
+    def num_anchors(self) -> int: ...
+    @property
+    def period_ns(self) -> float: ...
+    @property
+    def quota(self) -> int: ...
+
 def sample_anchors(
-    tables: Sequence[tuple[Any, Any, int, float, int]],
-    order: tuple[int, int, int, bool],
+    tables: list[AnchorTable],
+    order: SampleOrder,
     first_position: int,
     episode: Any,
     anchor: Any,
 ) -> None: ...
 def normalize(values: Any, offset: Any, scale: Any, out: Any) -> None: ...
+
+class BatchColumn:
+    def __init__(
+        self, deltas: Sequence[int], dtype: str, scaled: bool, values_like: Any, padding_like: Any
+    ) -> None: ...
+
+class BatchRows:
+    def __init__(self, stream: Stream, offset: Any = None, scale: Any = None) -> None: ...
+
+class EpisodeNames:
+    def __init__(self, source: Any, episode: Any, index_like: Any) -> None: ...
 
 class PendingBatch:
     def result(self) -> None: ...
@@ -218,17 +344,15 @@ class PendingBatch:
 class BatchReader:
     def __init__(
         self,
-        tables: list[tuple[Any, Any, int, float, int]],
+        tables: list[AnchorTable],
         part: Any,
         local: Any,
-        columns: list[tuple[list[int], str, bool, Any, Any]],
-        rows: list[tuple[tuple[Any, ...], Any, Any]],
-        episodes: tuple[Any, Any, Any] | None = None,
+        columns: list[BatchColumn],
+        rows: list[BatchRows],
+        episodes: EpisodeNames | None = None,
     ) -> None: ...
-    def read(self, order: tuple[int, int, int, bool], first_position: int, batch_size: int) -> list[Any]: ...
-    def read_ahead(
-        self, order: tuple[int, int, int, bool], first_position: int, outputs: list[Any]
-    ) -> PendingBatch: ...
+    def read(self, order: SampleOrder, first_position: int, batch_size: int) -> list[Any]: ...
+    def read_ahead(self, order: SampleOrder, first_position: int, outputs: list[Any]) -> PendingBatch: ...
     def read_step(
-        self, order: tuple[int, int, int, bool], steps: tuple[Any, int, int, int], batch_size: int
+        self, order: SampleOrder, step: Any, num_steps: int, stride: int, first: int, batch_size: int
     ) -> list[Any]: ...

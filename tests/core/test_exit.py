@@ -65,12 +65,13 @@ loader = make()
 made = loader._reader
 tables, rows = list(made.tables), []
 for part in made.store.parts:
-    from robocache.loader.batches.reader import fields_of, stream_of
-    rows += [(fields_of(stream_of(part, c)), None, None) for c in made.columns]
+    from robocache.loader.batches.reader import native_stream, stream_of
+    rows += [robocache._core.BatchRows(native_stream(stream_of(part, c))) for c in made.columns]
 like = made.torch.empty(0)
-columns = [([0], "float32", False, like, like.new_empty(0, dtype=made.torch.bool))]
+padding = like.new_empty(0, dtype=made.torch.bool)
+columns = [robocache._core.BatchColumn([0], "float32", False, like, padding)]
 reader = robocache._core.BatchReader(tables, made.store.part, made.store.local, columns, rows)
-assert len(reader.read((0, 0, 4, False), 0, 2)) == 2
+assert len(reader.read(robocache._core.SampleOrder(0, 0, 4, False), 0, 2)) == 2
 class Mark: pass
 mark = Mark()
 tables += [reader, mark]  # the reader keeps the list alive

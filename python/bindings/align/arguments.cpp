@@ -3,23 +3,15 @@
 
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace nb = nanobind;
 
 namespace robocache::python {
 namespace {
-
-/// The strings live as long as the Python objects.
-std::vector<StreamNames> read_stream_names(const nb::tuple& names) {
-    std::vector<StreamNames> result;
-    for (nb::handle item : nb::borrow<nb::tuple>(names[2])) {
-        const auto stream = nb::borrow<nb::tuple>(item);
-        result.push_back({text(stream[0]), text(stream[1]), nb::cast<bool>(stream[2])});
-    }
-    return result;
-}
 
 /// A number in the unit of the times: whole nanoseconds for int64, seconds for floating.
 Duration read_duration(nb::handle number, DType times, const Argument& argument) {
@@ -46,42 +38,76 @@ Duration read_duration(nb::handle number, DType times, const Argument& argument)
     return {ns, static_cast<double>(ns) / 1e9};
 }
 
-}  // namespace
-
-AlignArguments::AlignArguments(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query,
-                               nb::handle queue)
-    : stream_names_(read_stream_names(names)), reader_(queue) {
-    names_ = {text(names[0]), text(names[1]), text(names[1]) == "times", stream_names_};
-    const std::size_t num_streams = nb::len(streams);
-    streams_.reserve(num_streams);
-    for (std::size_t i = 0; i < num_streams; ++i) add_stream(nb::borrow<nb::tuple>(streams[i]));
-    query_.times = optional_tensor(query[0], names_.query_times);
-    query_.episode = optional_tensor(query[1], "episode");
-    query_.anchor = optional_tensor(query[2], "anchor");
-    query_.deltas = optional_tensor(query[3], "deltas");
+std::array<nb::handle, 11> fields_of(const GivenStream& s) {
+    return {s.values,  s.times,         s.offsets, s.method, s.latency,  s.max_gap,
+            s.outside, s.outside_valid, s.period,  s.dtype,  s.tolerance};
 }
 
-void AlignArguments::add_stream(const nb::tuple& fields) {
+}  // namespace
+
+Names::Names(std::string op, std::string query_times, std::vector<std::string> values, std::vector<std::string> times)
+    : op_(std::move(op)), query_times_(std::move(query_times)), values_(std::move(values)), times_(std::move(times)) {
+    for (std::size_t i = 0; i < values_.size(); ++i) streams_.push_back({values_[i], times_.at(i), true});
+    // Only a query called "times" may be an anchor and deltas instead.
+    view_ = {op_, query_times_, query_times_ == "times", streams_};
+}
+
+StreamObject::StreamObject(const GivenStream& given) : given_(given) {
+    for (nb::handle field : fields_of(given_)) field.inc_ref();
+}
+
+int StreamObject::traverse(visitproc visit, void* arg) const {
+    if (is_cleared_) return 0;
+    for (nb::handle field : fields_of(given_)) Py_VISIT(field.ptr());
+    return 0;
+}
+
+void StreamObject::clear() {
+    if (is_cleared_) return;
+    is_cleared_ = true;
+    for (nb::handle field : fields_of(given_)) field.dec_ref();
+}
+
+std::vector<GivenStream> given_streams(const nb::list& streams) {
+    std::vector<GivenStream> given;
+    given.reserve(nb::len(streams));
+    for (nb::handle stream : streams) given.push_back(nb::cast<const StreamObject&>(stream).given());
+    return given;
+}
+
+AlignArguments::AlignArguments(const AlignNames& names, std::span<const GivenStream> streams, const GivenQuery& query,
+                               nb::handle queue)
+    : names_(names), reader_(queue) {
+    streams_.reserve(streams.size());
+    for (const GivenStream& stream : streams) add_stream(stream);
+    query_.times = optional_tensor(query.times, names_.query_times);
+    query_.episode = optional_tensor(query.episode, "episode");
+    query_.anchor = optional_tensor(query.anchor, "anchor");
+    query_.deltas = optional_tensor(query.deltas, "deltas");
+}
+
+void AlignArguments::add_stream(const GivenStream& given) {
     const std::size_t i = streams_.size();
     const auto field = [&](std::string_view name) { return names_.field(i, name); };
     StreamView& view = streams_.emplace_back();
-    view.values = tensor(fields[0], names_.values(i));
-    view.times = tensor(fields[1], names_.times(i));
-    view.offsets = optional_tensor(fields[2], field("offsets"));
-    read_method(view, fields[3], field("method"));
-    view.latency = read_duration(fields[4], view.times.dtype, {names_.op, field("latency")});
-    if (!fields[5].is_none()) {
-        view.max_gap = read_duration(fields[5], view.times.dtype, {names_.op, field("max_gap")});
+    view.values = tensor(given.values, names_.values(i));
+    view.times = tensor(given.times, names_.times(i));
+    view.offsets = optional_tensor(given.offsets, field("offsets"));
+    const auto duration = [&](nb::handle number, std::string_view name) {
+        return read_duration(number, view.times.dtype, {names_.op, field(name)});
+    };
+    read_method(view, given.method, field("method"));
+    view.latency = duration(given.latency, "latency");
+    if (!given.max_gap.is_none()) view.max_gap = duration(given.max_gap, "max_gap");
+    read_outside(view, given.outside, field("outside"));
+    if (!nb::try_cast(given.outside_valid, view.outside_valid)) {
+        fail(names_.op, field("outside_valid"), "be True or False", repr_of(given.outside_valid));
     }
-    read_outside(view, fields[6], field("outside"));
-    if (!nb::try_cast(fields[7], view.outside_valid)) {
-        fail(names_.op, field("outside_valid"), "be True or False", repr_of(fields[7]));
+    if (!nb::try_cast(given.period, view.period)) {
+        fail(names_.op, field("period"), "be a number", repr_of(given.period));
     }
-    if (!nb::try_cast(fields[8], view.period)) fail(names_.op, field("period"), "be a number", repr_of(fields[8]));
-    if (nb::len(fields) > 10) {
-        view.tolerance = read_duration(fields[10], view.times.dtype, {names_.op, field("tolerance")});
-    }
-    if (!fields[9].is_none()) view.dtype = dtype_from_name(text(fields[9]), {names_.op, field("dtype")});
+    view.tolerance = duration(given.tolerance, "tolerance");
+    if (!given.dtype.is_none()) view.dtype = dtype_from_name(text(given.dtype), {names_.op, field("dtype")});
 }
 
 /// A name for both sides, or (before, after).

@@ -18,111 +18,107 @@ namespace nb = nanobind;
 
 namespace robocache::python {
 
-/// Reads the arguments and plans; then computes into outputs given or made, without the GIL.
+/// Which outputs a call has besides the values, and whether they keep a batch dimension that the inputs do not have.
+struct Wanted {
+    bool valid = false;
+    bool index = false;
+    bool batched = true;
+};
+
+/// Reads the arguments and plans; then computes without the GIL, into new outputs or given ones.
 class AlignCall {
 public:
     /// check: None: as the device has it.
-    AlignCall(const nb::tuple& names, const nb::sequence& streams, const nb::tuple& query, nb::handle check,
-              nb::handle queue = nb::none())
+    AlignCall(const AlignNames& names, std::span<const GivenStream> streams, const GivenQuery& query, nb::handle check,
+              nb::handle queue)
         : arguments_(names, streams, query, queue),
+          like_(streams.empty() ? nb::none() : streams[0].values),
           plan_(plan_align(arguments_.streams(), arguments_.query(), {read_check(check), arguments_.names()})) {}
 
-    /// ((shape, dtype name), ...) of the outputs.
-    nb::list shapes() const {
-        nb::list result;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            const TensorView out = expected(i);
-            result.append(nb::make_tuple(shape_of(out), name(out.dtype)));
-        }
-        return result;
-    }
-
-    /// Checks everything and computes nothing; `given` may be None where outputs are yet to be made. As shapes().
-    nb::list check(nb::handle given) {
+    /// Checks everything and computes nothing: the names of the outputs' dtypes. `out`: outputs for the values, or None
+    /// where they are yet to be made.
+    nb::list check(nb::handle out) {
         std::vector<AlignOutput> outputs;
-        if (given.is_none()) {
-            for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back({expected(i), {}, {}});
-        } else {
-            outputs = read_outputs(given);
-        }
+        for (const AlignOutput& output : new_outputs()) outputs.push_back({output.values, {}, {}});
+        if (!out.is_none()) read_values(out, outputs);
         {
             const CudaQueue queue = arguments_.reader().stream();
             const Unlocked unlocked;
             robocache::check(plan_, outputs, queue);
         }
         nb::list result;
-        for (const AlignOutput& out : outputs) {
-            result.append(nb::make_tuple(shape_of(out.values), name(out.values.dtype)));
-        }
+        for (const AlignOutput& output : outputs) result.append(name(output.values.dtype));
         return result;
     }
 
-    void run(const nb::sequence& given) { run(read_outputs(given)); }
+    /// (values, valid or None, index or None) of the only stream.
+    nb::object run_one(const Wanted& wanted, nb::handle allocate) {
+        AlignOutput output = plan_.output(0);
+        nb::object made = make_outputs(output, wanted, nb::none(), allocator(allocate));
+        run({&output, 1});
+        return made;
+    }
 
-    /// New outputs made by `new_empty` of the tensor `like`: [(values, valid, index), ...].
-    nb::list run_into_new(nb::handle like, bool valid, bool index, bool batched) {
-        const bool drop = !batched && is_unbatched();
-        std::vector<AlignOutput> outputs;
+    /// [(values, valid or None, index or None), ...]. `out`: outputs for the values, or None.
+    nb::list run_all(const Wanted& wanted, nb::handle out, nb::handle allocate) {
+        const Allocator made_by = allocator(allocate);
+        std::vector<AlignOutput> outputs = new_outputs();
+        if (!out.is_none()) read_values(out, outputs);
         nb::list made;
         for (std::size_t i = 0; i < num_streams(); ++i) {
-            AlignOutput& out = outputs.emplace_back(plan_.output(i));
-            if (!valid) out.valid.reset();
-            if (!index) out.index.reset();
-            nb::object values = new_tensor(like, out.values, drop);
-            nb::object planes[2] = {nb::none(), nb::none()};
-            if (valid) planes[0] = new_tensor(like, *out.valid, drop);
-            if (index) planes[1] = new_tensor(like, *out.index, drop);
-            made.append(nb::make_tuple(values, planes[0], planes[1]));
+            nb::object values = out.is_none() ? nb::none() : nb::object(out[nb::int_(i)]);
+            made.append(make_outputs(outputs[i], wanted, values, made_by));
         }
         run(outputs);
         return made;
     }
 
-    /// The same with all streams side by side in one output: (values, valid).
-    nb::object run_into_one(nb::handle like, bool valid) {
-        const bool drop = is_unbatched();
-        AlignOutput whole = plan_.output(0);
-        std::vector<std::int64_t> columns;
-        std::int64_t width = 0;
-        for (std::size_t i = 0; i < num_streams(); ++i) {
-            const TensorView part = expected(i);
-            require_fusible(part, whole.values.dtype, i);
-            columns.push_back(width);
-            width += part.shape[2];
+    /// All streams side by side in one output: (values, valid or None).
+    nb::object run_fused(const Wanted& wanted, nb::handle allocate) {
+        std::vector<AlignOutput> outputs = new_outputs();
+        AlignOutput whole = outputs[0];
+        whole.values.shape[2] = 0;
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+            require_fusible(outputs[i].values, whole.values.dtype, i);
+            whole.values.shape[2] += outputs[i].values.shape[2];
         }
-        whole.values.shape[2] = width;
-        whole.index.reset();
-        nb::object values = new_tensor(like, whole.values, drop);
-        nb::object planes = nb::none();
-        if (valid) {
-            whole.valid->rank = 3;
-            whole.valid->shape[2] = static_cast<std::int64_t>(num_streams());
-            planes = new_tensor(like, *whole.valid, drop);
-        } else {
-            whole.valid.reset();
+        whole.valid->rank = 3;
+        whole.valid->shape[2] = static_cast<std::int64_t>(outputs.size());
+        if (!wanted.valid) whole.valid.reset();
+        const Allocator made_by = allocator(allocate);
+        const bool drop = !wanted.batched && is_unbatched();
+        nb::object values = made_by.make(whole.values, "values", drop);
+        nb::object valid = made_by.make(whole.valid, "valid", drop);
+        std::int64_t column = 0;
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+            const std::int64_t end = column + outputs[i].values.shape[2];
+            outputs[i] = {whole.values.slice(2, column, end), {}, {}};
+            column = end;
+            if (!wanted.valid) continue;
+            const auto plane = static_cast<std::int64_t>(i);
+            outputs[i].valid = whole.valid->slice(2, plane, plane + 1);
+            outputs[i].valid->rank = 2;
         }
-        std::vector<AlignOutput> outputs;
-        for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back(part_of(whole, i, columns[i]));
         run(outputs);
-        return nb::make_tuple(values, planes);
+        return nb::make_tuple(values, valid);
     }
 
-    /// Throws if a stream whose entry of `wanted` is true has a method without a gradient.
-    void require_gradient(const nb::sequence& wanted) const {
+    /// Throws if a stream whose entry of `wanted` is true has a method without a gradient. None: no stream has.
+    void require_gradient(nb::handle wanted) const {
+        if (wanted.is_none()) return;
         for (std::size_t i = 0; i < num_streams(); ++i) {
-            if (nb::cast<bool>(wanted[i])) robocache::require_gradient(plan_, i);
+            if (nb::cast<bool>(wanted[nb::int_(i)])) robocache::require_gradient(plan_, i);
         }
     }
 
-    /// For each stream (gradient of the output, gradient of the values to add to), or None.
-    void run_backward(const nb::sequence& given) {
-        std::vector<std::optional<AlignGradient>> gradients;
-        for (nb::handle item : given) {
-            std::optional<AlignGradient>& gradient = gradients.emplace_back();
-            if (item.is_none()) continue;
-            const auto pair = nb::borrow<nb::tuple>(item);
-            gradient = {arguments_.tensor(pair[0], "gradients", Access::read),
-                        arguments_.tensor(pair[1], "gradients", Access::write)};
+    /// For each stream the gradient of its output, and the sum to which the gradient of its values is added; or None.
+    void run_backward(const nb::list& grads, const nb::list& sums) {
+        std::vector<std::optional<AlignGradient>> gradients(num_streams());
+        for (std::size_t i = 0; i < num_streams(); ++i) {
+            const nb::object grad = grads[i];
+            if (grad.is_none()) continue;
+            gradients[i] = {arguments_.tensor(grad, "gradients", Access::read),
+                            arguments_.tensor(nb::object(sums[i]), "gradients", Access::write)};
         }
         const CudaQueue queue = arguments_.reader().stream();
         const Unlocked unlocked;
@@ -148,34 +144,37 @@ private:
         if (reader.must_wait()) wait_for_stream(plan_.device().index, reader.stream());
     }
 
-    std::vector<AlignOutput> read_outputs(nb::handle given) {
+    /// The outputs for the values that the caller gave.
+    void read_values(nb::handle out, std::vector<AlignOutput>& outputs) {
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+            outputs[i].values = arguments_.tensor(nb::object(out[nb::int_(i)]), {"out", i, ""}, Access::write);
+        }
+    }
+
+    /// (values, valid or None, index or None) of one stream, of which `output` becomes a view. `values`: given, or
+    /// None.
+    nb::object make_outputs(AlignOutput& output, const Wanted& wanted, nb::object values, const Allocator& made_by) {
+        const bool drop = !wanted.batched && is_unbatched();
+        if (!wanted.valid) output.valid.reset();
+        if (!wanted.index) output.index.reset();
+        if (values.is_none()) values = made_by.make(output.values, "values", drop);
+        nb::object valid = made_by.make(output.valid, "valid", drop);
+        nb::object index = made_by.make(output.index, "index", drop);
+        return nb::make_tuple(values, valid, index);
+    }
+
+    [[nodiscard]] Allocator allocator(nb::handle allocate) {
+        const DType dtype = arguments_.streams()[0].values.dtype;
+        return {arguments_.names().op, arguments_.reader(), allocate, like_, dtype};
+    }
+
+    /// Without data.
+    [[nodiscard]] std::vector<AlignOutput> new_outputs() const {
         std::vector<AlignOutput> outputs;
-        for (nb::handle item : given) outputs.push_back(output(nb::borrow<nb::tuple>(item), outputs.size()));
+        outputs.reserve(num_streams());
+        for (std::size_t i = 0; i < num_streams(); ++i) outputs.push_back(plan_.output(i));
         return outputs;
     }
-
-    /// (values, valid, index, column); with a column, this stream's part of a fused output.
-    AlignOutput output(const nb::tuple& given, std::size_t i) {
-        const ArgumentName argument("out", i, "");
-        AlignOutput out{arguments_.tensor(given[0], argument, Access::write),
-                        arguments_.optional_tensor(given[1], {"out", i, "valid"}, Access::write),
-                        arguments_.optional_tensor(given[2], {"out", i, "index"}, Access::write)};
-        if (i >= num_streams()) return out;
-        return given[3].is_none() ? out : part_of(out, i, nb::cast<std::int64_t>(given[3]));
-    }
-
-    /// What stream i writes of a fused output: columns of values, a plane of valid.
-    AlignOutput part_of(AlignOutput whole, std::size_t i, std::int64_t column) const {
-        const TensorView part = expected(i);
-        whole.values = whole.values.slice(part.rank - 1, column, column + part.shape[part.rank - 1]);
-        if (whole.valid) {
-            whole.valid = whole.valid->slice(2, static_cast<std::int64_t>(i), static_cast<std::int64_t>(i) + 1);
-            whole.valid->rank = 2;
-        }
-        return whole;
-    }
-
-    TensorView expected(std::size_t i) const { return plan_.output(i).values; }
 
     /// Columns of one tensor: one channel dimension, and the dtype of the first stream.
     void require_fusible(const TensorView& part, DType first, std::size_t i) const {
@@ -198,11 +197,8 @@ private:
         return query.times && query.times->rank == 1 && !query.episode;
     }
 
-    nb::object new_tensor(nb::handle like, TensorView& view, bool drop) {
-        return python::new_tensor(like, arguments_.streams()[0].values.dtype, view, arguments_.reader(), drop);
-    }
-
     AlignArguments arguments_;
+    nb::handle like_;  // the values of the first stream
     AlignPlan plan_;
 };
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "align/arguments.hpp"
 #include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
@@ -114,22 +115,18 @@ void bind_memory(nb::module_& m) {
     m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
     m.def(
         "are_plain_tensors",
-        [](const nb::tuple& arrays, const nb::sequence& streams) {
+        [](nb::handle a, nb::handle b, nb::handle c, nb::handle d, nb::handle streams) {
             const auto is_plain = [](nb::handle array) { return array.is_none() || is_plain_tensor(array); };
-            for (nb::handle array : arrays) {
-                if (!is_plain(array)) return false;
-            }
-            for (std::size_t i = 0; i < nb::len(streams); ++i) {
-                const auto fields = nb::borrow<nb::tuple>(streams[i]);
-                if (!is_plain(fields[0]) || !is_plain(fields[1]) || !is_plain(fields[2])) return false;
+            if (!is_plain(a) || !is_plain(b) || !is_plain(c) || !is_plain(d)) return false;
+            if (streams.is_none()) return true;
+            for (nb::handle stream : nb::borrow<nb::list>(streams)) {
+                const GivenStream& s = nb::cast<const StreamObject&>(stream).given();
+                if (!is_plain(s.values) || !is_plain(s.times) || !is_plain(s.offsets)) return false;
             }
             return true;
         },
-        nb::arg("arrays"), nb::arg("streams") = nb::make_tuple());
-    m.def(
-        "prefer_huge_pages",
-        [](std::uintptr_t address, std::size_t bytes) { prefer_huge_pages(reinterpret_cast<void*>(address), bytes); },
-        nb::arg("address"), nb::arg("bytes"));
+        nb::arg("a").none(), nb::arg("b").none(), nb::arg("c").none(), nb::arg("d").none() = nb::none(),
+        nb::arg("streams").none() = nb::none());
 }
 
 }  // namespace robocache::python

@@ -1,6 +1,7 @@
 // Making outputs.
 #include "arrays/outputs.hpp"
 
+#include <array>
 #include <stdexcept>
 
 #include "arrays/memory.hpp"
@@ -8,6 +9,27 @@
 namespace nb = nanobind;
 
 namespace robocache::python {
+namespace {
+
+/// torch.float32 and the others, looked up once.
+PyObject* torch_dtype(DType dtype) {
+    static std::array<PyObject*, 16> known{};
+    PyObject*& found = known.at(static_cast<std::size_t>(dtype));
+    if (found == nullptr) found = nb::object(nb::module_::import_("torch").attr(name(dtype))).release().ptr();
+    return found;
+}
+
+/// like.new_empty(shape), or with another dtype.
+nb::object new_empty(nb::handle like, const nb::object& shape, PyObject* dtype) {
+    static PyObject* const method = PyUnicode_InternFromString("new_empty");
+    static PyObject* const keywords = nb::make_tuple("dtype").release().ptr();
+    PyObject* const arguments[] = {like.ptr(), shape.ptr(), dtype};
+    PyObject* made = PyObject_VectorcallMethod(method, arguments, 2, dtype == nullptr ? nullptr : keywords);
+    if (made == nullptr) throw nb::python_error();
+    return nb::steal(made);
+}
+
+}  // namespace
 
 void make_contiguous(TensorView& view) {
     std::int64_t stride = 1;
@@ -39,16 +61,13 @@ void take_memory(TensorView& view, const TensorView& made) {
 
 nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, TensorReader& reader, bool drop,
                       std::optional<int> fill) {
-    static const nb::handle torch = nb::module_::import_("torch").release();
     make_contiguous(view);
     const nb::object shape = shape_of(view, drop ? 1 : 0);
     nb::object tensor;
     if (fill) {
-        tensor = like.attr("new_full")(shape, *fill, nb::arg("dtype") = torch.attr(name(view.dtype)));
-    } else if (view.dtype == like_dtype) {
-        tensor = like.attr("new_empty")(shape);
+        tensor = like.attr("new_full")(shape, *fill, nb::arg("dtype") = nb::handle(torch_dtype(view.dtype)));
     } else {
-        tensor = like.attr("new_empty")(shape, nb::arg("dtype") = torch.attr(name(view.dtype)));
+        tensor = new_empty(like, shape, view.dtype == like_dtype ? nullptr : torch_dtype(view.dtype));
     }
     const TensorView made = reader.read(tensor, {"new_tensor", "out"}, Access::write);
     take_memory(view, made);
@@ -56,6 +75,24 @@ nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, Tenso
         prefer_huge_pages(view.data, static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
     }
     return tensor;
+}
+
+nb::object Allocator::make(TensorView& view, const char* what, bool drop, std::optional<int> fill) const {
+    require_memory(op_, what, view);
+    try {
+        if (allocate_.is_none()) return new_tensor(like_, like_dtype_, view, reader_, drop, fill);
+        make_contiguous(view);
+        const nb::object filled = fill ? nb::object(nb::int_(*fill)) : nb::none();
+        nb::object made = allocate_(what, shape_of(view, drop ? 1 : 0), name(view.dtype), filled);
+        take_memory(view, reader_.read(made, {op_, what}, Access::write));
+        return made;
+    } catch (nb::python_error& error) {
+        const bool is_memory = error.matches(PyExc_MemoryError) ||
+                               (error.matches(PyExc_RuntimeError) &&
+                                std::string_view(error.what()).find("memory") != std::string_view::npos);
+        if (!is_memory) throw;
+        fail_memory(op_, what, view);
+    }
 }
 
 }  // namespace robocache::python

@@ -25,4 +25,31 @@ void take_memory(TensorView& view, const TensorView& made);
 [[nodiscard]] nanobind::object new_tensor(nanobind::handle like, DType like_dtype, TensorView& view,
                                           TensorReader& reader, bool drop = false, std::optional<int> fill = {});
 
+/// Makes the outputs and the workspace of one call of `op`.
+class Allocator {
+public:
+    /// allocate: `allocate(what, shape, dtype, fill or None)` of Python returns an array. None: torch tensors on the
+    /// device of the tensor `like`, which has dtype `like_dtype`.
+    Allocator(std::string_view op, TensorReader& reader, nanobind::handle allocate, nanobind::handle like,
+              DType like_dtype)
+        : op_(op), reader_(reader), allocate_(allocate), like_(like), like_dtype_(like_dtype) {}
+
+    /// An array of the shape and dtype of `view`, which becomes a view of it. `what` it is, for messages. `drop` and
+    /// `fill` as in new_tensor. Throws OutOfMemory, which names the bytes.
+    [[nodiscard]] nanobind::object make(TensorView& view, const char* what, bool drop = false,
+                                        std::optional<int> fill = {}) const;
+    /// None where there is no view.
+    [[nodiscard]] nanobind::object make(std::optional<TensorView>& view, const char* what, bool drop = false,
+                                        std::optional<int> fill = {}) const {
+        return view ? make(*view, what, drop, fill) : nanobind::none();
+    }
+
+private:
+    std::string_view op_;
+    TensorReader& reader_;
+    nanobind::handle allocate_;
+    nanobind::handle like_;
+    DType like_dtype_;
+};
+
 }  // namespace robocache::python

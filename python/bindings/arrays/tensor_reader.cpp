@@ -129,6 +129,28 @@ void refuse_mask(nb::handle object, const Argument& argument) {
          text_of(object.type()));
 }
 
+/// An array of integers with the bits of another array.
+struct SameBits {
+    nb::object array;
+    DType dtype;
+};
+
+/// For NumPy and CuPy arrays of a dtype that DLPack has no name for: bfloat16, and times in nanoseconds. Keeps a
+/// pending Python error where there is no such array.
+std::optional<SameBits> same_bits(nb::handle object) {
+    std::optional<nb::python_error> pending;
+    if (PyErr_Occurred() != nullptr) pending.emplace();
+    if (nb::hasattr(object, "dtype") && nb::hasattr(object, "view")) {
+        const std::string dtype = text_of(nb::object(object.attr("dtype")));
+        if (dtype == "bfloat16") return SameBits{object.attr("view")("uint16"), DType::bf16};
+        if (dtype == "datetime64[ns]" || dtype == "timedelta64[ns]") {
+            return SameBits{object.attr("view")("int64"), DType::i64};
+        }
+    }
+    if (pending) pending->restore();
+    return std::nullopt;
+}
+
 bool is_on_cuda(nb::handle object) {
     if (!nb::hasattr(object, "__dlpack_device__")) return false;
     const nb::object device = object.attr("__dlpack_device__")();
@@ -156,31 +178,34 @@ TensorView TensorReader::read(nb::handle object, const Argument& argument, Acces
             return view;
         }
     }
-    if (nb::isinstance<nb::tuple>(object)) {
-        const auto pair = nb::borrow<nb::tuple>(object);
-        TensorView view = read(pair[0], argument, access);
-        view.dtype = dtype_from_name(nb::cast<std::string>(pair[1]), argument);
-        return view;
-    }
     return read_through_export(object, argument, access);
 }
 
-TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
-    refuse_mask(object, argument);
+/// False, with a Python error pending in most cases, where the array cannot be exported.
+bool TensorReader::try_export(nb::handle object, Access access, nb::ndarray<nb::ro>& array) const {
     nb::object source = nb::borrow(object);
     try {
         if (stream_ && is_on_cuda(object)) source = ready_on_stream(object);
     } catch (nb::python_error& error) {
         error.restore();
-        fail_unreadable(object, argument, access);
+        return false;
     }
+    if (access == Access::read) return nb::try_cast(source, array, false);
+    nb::ndarray<> writable;
+    if (!nb::try_cast(source, writable, false)) return false;
+    array = nb::ndarray<nb::ro>(writable.handle());
+    return true;
+}
+
+TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
+    refuse_mask(object, argument);
     nb::ndarray<nb::ro> array;
-    if (access == Access::write) {
-        nb::ndarray<> writable;
-        if (!nb::try_cast(source, writable, false)) fail_unreadable(object, argument, access);
-        array = nb::ndarray<nb::ro>(writable.handle());
-    } else if (!nb::try_cast(source, array, false)) {
-        fail_unreadable(object, argument, access);
+    if (!try_export(object, access, array)) {
+        const std::optional<SameBits> same = same_bits(object);
+        if (!same) fail_unreadable(object, argument, access);
+        TensorView view = read_through_export(same->array, argument, access);
+        view.dtype = same->dtype;
+        return view;
     }
     TensorView view;
     set_shape(view, static_cast<int>(array.ndim()), array.shape_ptr(), array.stride_ptr(), argument);

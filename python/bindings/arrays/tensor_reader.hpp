@@ -32,8 +32,8 @@ class TensorReader {
 public:
     explicit TensorReader(nanobind::handle queue = nanobind::none());
 
-    /// Torch tensors through the exchange table, everything else through `__dlpack__` or the buffer protocol. A tuple
-    /// (array, "bfloat16") is a 16-bit array whose bits mean bfloat16: NumPy cannot say so itself.
+    /// Torch tensors through the exchange table, everything else through `__dlpack__` or the buffer protocol. NumPy and
+    /// CuPy arrays of bfloat16, and of times in nanoseconds, which DLPack cannot express, are read as integers.
     TensorView read(nanobind::handle object, const Argument& argument, Access access = Access::read);
 
     /// Where to compute; nothing on the CPU.
@@ -42,6 +42,7 @@ public:
     [[nodiscard]] bool must_wait() const { return must_wait_; }
 
 private:
+    bool try_export(nanobind::handle object, Access access, nanobind::ndarray<nanobind::ro>& array) const;
     TensorView read_through_export(nanobind::handle object, const Argument& argument, Access access);
     nanobind::object ready_on_stream(nanobind::handle object) const;
 

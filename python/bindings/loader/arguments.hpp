@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "arrays/tensor_reader.hpp"
@@ -15,23 +14,22 @@ namespace nb = nanobind;
 
 namespace robocache::python {
 
-/// (seed, epoch, epoch_size, shuffle).
-using Order = std::tuple<std::uint64_t, std::int64_t, std::int64_t, bool>;
+/// The anchors of one source as Python gives them: AnchorTable of loader.hpp, with arrays in place of views.
+struct GivenTable {
+    nb::object prefix, times;
+    std::int64_t num_anchors = 0;
+    double period_ns = 0;
+    std::int64_t quota = 1;
+};
 
-inline SampleOrder order_of(const Order& order) {
-    const auto& [seed, epoch, epoch_size, shuffle] = order;
-    return {seed, epoch, epoch_size, shuffle};
-}
-
-/// tables: (prefix, times, num_anchors, period_ns, quota).
-inline std::vector<AnchorTable> read_tables(TensorReader& reader, const nb::sequence& tables, std::string_view op) {
+inline std::vector<AnchorTable> read_tables(TensorReader& reader, const nb::list& tables, std::string_view op) {
     std::vector<AnchorTable> views;
     for (const nb::handle item : tables) {
-        const auto fields = nb::cast<std::tuple<nb::object, nb::object, std::int64_t, double, std::int64_t>>(item);
-        const auto& [prefix, times, num_anchors, period_ns, quota] = fields;
+        const auto& given = nb::cast<const GivenTable&>(item);
         const std::size_t i = views.size();
-        views.push_back({reader.read(prefix, {op, {"tables", i, "prefix"}}),
-                         reader.read(times, {op, {"tables", i, "times"}}), num_anchors, period_ns, quota});
+        views.push_back({reader.read(given.prefix, {op, {"tables", i, "prefix"}}),
+                         reader.read(given.times, {op, {"tables", i, "times"}}), given.num_anchors, given.period_ns,
+                         given.quota});
     }
     return views;
 }

@@ -2,14 +2,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,12 +24,24 @@ namespace {
 
 constexpr std::string_view op = "BatchReader";
 
-/// (deltas, dtype, scaled, an empty tensor like the values, one like the padding) of each column.
-using ColumnFields = std::tuple<std::vector<std::int64_t>, std::string, bool, nb::object, nb::object>;
+// What Python gives a reader: the structs of loader.hpp, with arrays in place of views.
 
-nb::tuple stream_names() {
-    return nb::make_tuple("Loader", "times", nb::tuple());
-}
+struct GivenColumn {
+    std::vector<std::int64_t> deltas;
+    std::string dtype;
+    bool scaled = false;
+    nb::object values_like, padding_like;  // empty tensors where outputs are made
+};
+
+struct GivenBatchRows {
+    nb::object stream;         // a Stream
+    nb::object offset, scale;  // or None
+};
+
+struct GivenEpisodes {
+    nb::object source, episode;  // of each episode
+    nb::object index_like;       // an empty tensor where indices are made
+};
 
 /// A batch that is being read. Its tensors are kept alive.
 class Pending {
@@ -147,42 +157,42 @@ struct Outputs {
 
 class Batches {
 public:
-    /// rows: ((fields of a Stream), offset, scale) for each part and column. episodes: (source of each, number of each,
-    /// an empty tensor like the index), or None where no batch has an index. Everything is kept alive.
+    /// tables: AnchorTables. columns: BatchColumns. rows: BatchRows for each part and column. episodes: EpisodeNames,
+    /// or None where no batch has an index. Everything is kept alive.
     Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows,
             nb::handle episodes)
-        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_(stream_names()) {
+        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_("Loader", "times", {}, {}) {
         TensorReader reader;
-        const std::vector<AnchorTable> table_views = read_tables(reader, nb::borrow<nb::sequence>(tables), op);
-        nb::list streams;
-        for (nb::handle item : rows) streams.append(nb::borrow<nb::tuple>(item)[0]);
-        arguments_.emplace(names_, nb::borrow<nb::sequence>(streams),
-                           nb::make_tuple(nb::none(), nb::none(), nb::none(), nb::none()), nb::none());
+        const std::vector<AnchorTable> table_views = read_tables(reader, tables, op);
+        std::vector<GivenStream> streams;
+        for (nb::handle item : rows) {
+            streams.push_back(nb::cast<const StreamObject&>(nb::cast<const GivenBatchRows&>(item).stream).given());
+        }
+        arguments_.emplace(names_.view(), streams, GivenQuery{}, nb::none());
         std::vector<BatchRows> row_views;
         for (std::size_t i = 0; i < nb::len(rows); ++i) {
-            const auto fields = nb::borrow<nb::tuple>(rows[i]);
+            const auto& given = nb::cast<const GivenBatchRows&>(rows[i]);
             row_views.push_back({arguments_->streams()[i],
-                                 arguments_->optional_tensor(fields[1], {"rows", i, "offset"}),
-                                 arguments_->optional_tensor(fields[2], {"rows", i, "scale"})});
+                                 arguments_->optional_tensor(given.offset, {"rows", i, "offset"}),
+                                 arguments_->optional_tensor(given.scale, {"rows", i, "scale"})});
         }
         std::vector<std::vector<std::int64_t>> deltas;
         std::vector<BatchColumn> column_views;
         for (nb::handle item : columns) {
-            auto [moments, dtype, scaled, values, padding] = nb::cast<ColumnFields>(item);
+            const auto& given = nb::cast<const GivenColumn&>(item);
             const Argument argument{op, {"columns", column_views.size(), "dtype"}};
-            column_views.push_back({{}, dtype_from_name(dtype, argument), scaled});
-            deltas.push_back(std::move(moments));
-            likes_.emplace_back(std::move(values), std::move(padding));
+            column_views.push_back({{}, dtype_from_name(given.dtype, argument), given.scaled});
+            deltas.push_back(given.deltas);
+            likes_.emplace_back(given.values_like, given.padding_like);
         }
         for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
         BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
                            column_views, row_views};
         if (!episodes.is_none()) {
-            const auto [of_source, of_episode, like] =
-                nb::cast<std::tuple<nb::object, nb::object, nb::object>>(episodes);
-            source.names = EpisodeNames{arguments_->tensor(of_source, "names.source"),
-                                        arguments_->tensor(of_episode, "names.episode")};
-            index_ = IndexTensors(like);
+            const auto& given = nb::cast<const GivenEpisodes&>(episodes);
+            source.names = EpisodeNames{arguments_->tensor(given.source, "names.source"),
+                                        arguments_->tensor(given.episode, "names.episode")};
+            index_ = IndexTensors(given.index_like);
         }
         const Unlocked unlocked;
         reader_.emplace(source, reader.stream());
@@ -205,37 +215,36 @@ public:
     }
 
     /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
-    nb::list read(const Order& order, std::int64_t first_position, std::int64_t batch_size) {
+    nb::list read(const SampleOrder& order, std::int64_t first_position, std::int64_t batch_size) {
         TensorReader reader;
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, false, made);
         {
             const BatchReader& batches = reader_of();
             const Unlocked unlocked;
-            batches.read(order_of(order), first_position, outputs.columns, reader.stream(), outputs.index);
+            batches.read(order, first_position, outputs.columns, reader.stream(), outputs.index);
         }
         return made;
     }
 
     /// Into given tensors, while the caller goes on.
-    [[nodiscard]] Pending read_ahead(const Order& order, std::int64_t first_position, const nb::list& given) const {
+    [[nodiscard]] Pending read_ahead(const SampleOrder& order, std::int64_t first_position,
+                                     const nb::list& given) const {
         TensorReader reader;
         const Outputs outputs = read_outputs(reader, given);
-        return {reader_of().read_ahead(order_of(order), first_position, outputs.columns, outputs.index), given};
+        return {reader_of().read_ahead(order, first_position, outputs.columns, outputs.index), given};
     }
 
-    /// steps: (step, num_steps, stride, first).
-    nb::list read_step(const Order& order,
-                       const std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t>& steps,
-                       std::int64_t batch_size) {
+    /// New tensors, for the step that the tensor `step` has: BatchSteps of loader.hpp.
+    nb::list read_step(const SampleOrder& order, nb::handle step, std::int64_t num_steps, std::int64_t stride,
+                       std::int64_t first, std::int64_t batch_size) {
         TensorReader reader;
-        const auto& [step, num_steps, stride, first] = steps;
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, true, made);
         const BatchReader& batches = reader_of();
         const Unlocked unlocked;
-        batches.read(order_of(order), views, outputs.columns, reader.stream(), outputs.index);
+        batches.read(order, views, outputs.columns, reader.stream(), outputs.index);
         return made;
     }
 
@@ -284,7 +293,7 @@ private:
     }
 
     nb::object kept_;
-    nb::tuple names_;  // what messages call the streams: views of these strings are kept
+    Names names_;  // what messages call the streams
     std::optional<AlignArguments> arguments_;
     std::vector<std::pair<nb::object, nb::object>> likes_;
     IndexTensors index_;
@@ -305,6 +314,29 @@ PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObje
 }  // namespace
 
 void bind_batch(nb::module_& m) {
+    nb::class_<GivenColumn>(m, "BatchColumn")
+        .def(
+            "__init__",
+            [](GivenColumn* self, std::vector<std::int64_t> deltas, std::string dtype, bool scaled,
+               nb::object values_like, nb::object padding_like) {
+                new (self) GivenColumn{std::move(deltas), std::move(dtype), scaled, std::move(values_like),
+                                       std::move(padding_like)};
+            },
+            nb::arg("deltas"), nb::arg("dtype"), nb::arg("scaled"), nb::arg("values_like"), nb::arg("padding_like"));
+    nb::class_<GivenBatchRows>(m, "BatchRows")
+        .def(
+            "__init__",
+            [](GivenBatchRows* self, nb::object stream, nb::object offset, nb::object scale) {
+                new (self) GivenBatchRows{std::move(stream), std::move(offset), std::move(scale)};
+            },
+            nb::arg("stream"), nb::arg("offset").none() = nb::none(), nb::arg("scale").none() = nb::none());
+    nb::class_<GivenEpisodes>(m, "EpisodeNames")
+        .def(
+            "__init__",
+            [](GivenEpisodes* self, nb::object source, nb::object episode, nb::object index_like) {
+                new (self) GivenEpisodes{std::move(source), std::move(episode), std::move(index_like)};
+            },
+            nb::arg("source"), nb::arg("episode"), nb::arg("index_like"));
     nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
     nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
@@ -313,7 +345,8 @@ void bind_batch(nb::module_& m) {
         .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
         .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
              nb::keep_alive<0, 1>())
-        .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("steps"), nb::arg("batch_size"));
+        .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("step"), nb::arg("num_steps"),
+             nb::arg("stride"), nb::arg("first"), nb::arg("batch_size"));
 }
 
 }  // namespace robocache::python

@@ -2,8 +2,8 @@
 #include "robocache/loader.hpp"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/tuple.h>
 
+#include <utility>
 #include <vector>
 
 #include "bindings.hpp"
@@ -14,14 +14,14 @@
 namespace robocache::python {
 namespace {
 
-void sample(const nb::sequence& tables, const Order& order, std::int64_t first_position, nb::handle episode,
+void sample(const nb::list& tables, const SampleOrder& order, std::int64_t first_position, nb::handle episode,
             nb::handle anchor) {
     TensorReader reader;
     const TensorView episode_view = reader.read(episode, {"sample_anchors", "episode"}, Access::write);
     const TensorView anchor_view = reader.read(anchor, {"sample_anchors", "anchor"}, Access::write);
     const std::vector<AnchorTable> views = read_tables(reader, tables, "sample_anchors");
     const Unlocked unlocked;
-    sample_anchors(views, order_of(order), first_position, episode_view, anchor_view, reader.stream());
+    sample_anchors(views, order, first_position, episode_view, anchor_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(episode_view.device.index, reader.stream());
 }
 
@@ -39,6 +39,26 @@ void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::
 }  // namespace
 
 void bind_loader(nb::module_& m) {
+    nb::class_<SampleOrder>(m, "SampleOrder")
+        .def(
+            "__init__",
+            [](SampleOrder* self, std::uint64_t seed, std::int64_t epoch, std::int64_t epoch_size, bool shuffle) {
+                new (self) SampleOrder{seed, epoch, epoch_size, shuffle};
+            },
+            nb::arg("seed"), nb::arg("epoch"), nb::arg("epoch_size"), nb::arg("shuffle"));
+    nb::class_<GivenTable>(m, "AnchorTable")
+        .def(
+            "__init__",
+            [](GivenTable* self, nb::object prefix, nb::object times, std::int64_t num_anchors, double period_ns,
+               std::int64_t quota) {
+                new (self) GivenTable{std::move(prefix), std::move(times), num_anchors, period_ns, quota};
+            },
+            nb::arg("prefix"), nb::arg("times"), nb::arg("num_anchors"), nb::arg("period_ns"), nb::arg("quota"))
+        .def_ro("prefix", &GivenTable::prefix)
+        .def_ro("times", &GivenTable::times)
+        .def_ro("num_anchors", &GivenTable::num_anchors)
+        .def_ro("period_ns", &GivenTable::period_ns)
+        .def_ro("quota", &GivenTable::quota);
     m.def("sample_anchors", &sample, nb::arg("tables"), nb::arg("order"), nb::arg("first_position"), nb::arg("episode"),
           nb::arg("anchor"));
     m.def("normalize", &scale_channels, nb::arg("values"), nb::arg("offset"), nb::arg("scale"), nb::arg("out"));

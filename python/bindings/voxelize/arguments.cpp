@@ -59,56 +59,57 @@ VoxelNames names_of(std::string_view op) {
 
 }  // namespace
 
-VoxelArguments::VoxelArguments(nb::handle op, const nb::tuple& grid, const nb::tuple& options, nb::handle queue)
+VoxelArguments::VoxelArguments(std::string_view op, const GivenGrid& grid, const GivenOptions& options,
+                               nb::handle queue)
     : reader_(queue) {
-    options_.names = names_of(text(op));
+    options_.names = names_of(op);
     read_grid(grid);
-    if (!PyUnicode_Check(options[0].ptr())) fail(this->op(), "mode", "be a name", repr_of(options[0]));
-    options_.reduction = reduction_from_name(text(options[0]), this->op(), "mode");
-    if (!options[1].is_none()) options_.dtype = dtype_from_name(text(options[1]), {this->op(), "dtype"});
-    const std::optional<double> fill = number(options[2]);
-    if (!fill) fail(this->op(), "fill", "be a number", repr_of(options[2]));
+    if (!PyUnicode_Check(options.mode.ptr())) fail(op, "mode", "be a name", repr_of(options.mode));
+    options_.reduction = reduction_from_name(text(options.mode), op, "mode");
+    if (!options.dtype.is_none()) options_.dtype = dtype_from_name(text(options.dtype), {op, "dtype"});
+    const std::optional<double> fill = number(options.fill);
+    if (!fill) fail(op, "fill", "be a number", repr_of(options.fill));
     options_.fill = *fill;
-    options_.deterministic = flag(options[3], "deterministic");
-    if (!options[4].is_none()) check_ = flag(options[4], "check");
+    options_.deterministic = flag(options.deterministic, "deterministic");
+    if (!options.check.is_none()) check_ = flag(options.check, "check");
 }
 
-void VoxelArguments::read_grid(const nb::tuple& grid) {
-    const auto origin = three<double>(grid[0], number);
-    if (!origin) fail(op(), "grid_min", "be three numbers", repr_of(grid[0]));
+void VoxelArguments::read_grid(const GivenGrid& given) {
+    const auto origin = three<double>(given.grid_min, number);
+    if (!origin) fail(op(), "grid_min", "be three numbers", repr_of(given.grid_min));
     grid_.origin = *origin;
-    if (const auto size = three<double>(grid[1], number)) {
+    if (const auto size = three<double>(given.voxel_size, number)) {
         grid_.size = *size;
-    } else if (const auto same = number(grid[1])) {
+    } else if (const auto same = number(given.voxel_size)) {
         grid_.size = {*same, *same, *same};
     } else {
-        fail(op(), "voxel_size", "be a number or three numbers", repr_of(grid[1]));
+        fail(op(), "voxel_size", "be a number or three numbers", repr_of(given.voxel_size));
     }
-    if (grid[2].is_none()) return;
-    const auto shape = three<std::int64_t>(grid[2], whole_number);
-    if (!shape) fail(op(), "grid_size", "be three whole numbers", repr_of(grid[2]));
+    if (given.grid_size.is_none()) return;
+    const auto shape = three<std::int64_t>(given.grid_size, whole_number);
+    if (!shape) fail(op(), "grid_size", "be three whole numbers", repr_of(given.grid_size));
     // Zeros mean "no bounds" in C++; Python says None.
     if (*shape == std::array<std::int64_t, 3>{}) fail(op(), "grid_size", "be positive", "(0, 0, 0)");
     grid_.shape = *shape;
 }
 
-PointsView VoxelArguments::read_points(const nb::tuple& source) {
+PointsView VoxelArguments::read(const GivenPoints& given) {
     PointsView view;
-    view.points = tensor(source[0], "points");
-    view.offsets = optional_tensor(source[1], "offsets");
-    view.features = optional_tensor(source[2], "features");
+    view.points = tensor(given.points, "points");
+    view.offsets = optional_tensor(given.offsets, "offsets");
+    view.features = optional_tensor(given.features, "features");
     return view;
 }
 
-DepthView VoxelArguments::read_depth(const nb::tuple& source) {
+DepthView VoxelArguments::read(const GivenImages& given) {
     DepthView view;
-    view.depth = tensor(source[0], "depth");
-    view.intrinsics = tensor(source[1], "intrinsics");
-    view.pose = optional_tensor(source[2], "pose");
-    view.features = optional_tensor(source[3], "features");
-    view.views = flag(source[4], "views");
-    if (!source[5].is_none()) view.unit = positive(source[5], "depth_scale");
-    if (!source[6].is_none()) view.max_depth = positive(source[6], "max_depth");
+    view.depth = tensor(given.depth, "depth");
+    view.intrinsics = tensor(given.intrinsics, "intrinsics");
+    view.pose = optional_tensor(given.pose, "pose");
+    view.features = optional_tensor(given.features, "features");
+    view.views = flag(given.views, "views");
+    if (!given.depth_scale.is_none()) view.unit = positive(given.depth_scale, "depth_scale");
+    if (!given.max_depth.is_none()) view.max_depth = positive(given.max_depth, "max_depth");
     return view;
 }
 

@@ -11,18 +11,33 @@
 
 namespace robocache::python {
 
+// The arguments of Python, by their names there.
+
+struct GivenPoints {
+    nanobind::handle points, offsets, features;  // offsets, features: or None
+};
+
+struct GivenImages {
+    nanobind::handle depth, intrinsics, pose, features;  // pose, features: or None
+    nanobind::handle views, depth_scale, max_depth;      // depth_scale, max_depth: or None
+};
+
+struct GivenGrid {
+    nanobind::handle grid_min, voxel_size, grid_size;  // grid_size: or None
+};
+
+struct GivenOptions {
+    nanobind::handle mode, dtype, fill, deterministic, check;  // dtype, check: or None
+};
+
 /// The arguments of one call, with everything that keeps them alive.
 class VoxelArguments {
 public:
-    /// op: what messages call the function. grid: (grid_min, voxel_size, grid_size or None).
-    /// options: (mode, dtype or None, fill, deterministic, check or None). queue: see TensorReader.
-    VoxelArguments(nanobind::handle op, const nanobind::tuple& grid, const nanobind::tuple& options,
-                   nanobind::handle queue);
+    /// op: what messages call the function. queue: see TensorReader.
+    VoxelArguments(std::string_view op, const GivenGrid& grid, const GivenOptions& options, nanobind::handle queue);
 
-    /// (points, offsets or None, features or None)
-    PointsView read_points(const nanobind::tuple& source);
-    /// (depth, intrinsics, pose or None, features or None, views, depth_scale or None, max_depth or None)
-    DepthView read_depth(const nanobind::tuple& source);
+    PointsView read(const GivenPoints& given);
+    DepthView read(const GivenImages& given);
 
     TensorView tensor(nanobind::handle object, const ArgumentName& name, Access access = Access::read) {
         return reader_.read(object, {op(), name}, access);
@@ -45,7 +60,7 @@ public:
     [[nodiscard]] TensorReader& reader() { return reader_; }
 
 private:
-    void read_grid(const nanobind::tuple& grid);
+    void read_grid(const GivenGrid& given);
     double positive(nanobind::handle number, const char* name) const;
     bool flag(nanobind::handle object, const char* name) const;
 

@@ -5,18 +5,23 @@
 namespace robocache::python {
 namespace {
 
-/// A call that lists occupied cells. limits: (max_voxels or None, max_points or None, padded, filled): whether there
-/// are max_voxels rows, whether unused ones are defined.
+/// The arguments of Python: rows of the output. padded: there are max_voxels rows. filled: unused ones are defined.
+struct GivenLimits {
+    nb::handle max_voxels, max_points;  // or None
+    bool padded, filled;
+};
+
+/// A call that lists occupied cells.
 class SparseCall {
 public:
-    SparseCall(nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-               const nb::tuple& limits, nb::handle queue)
-        : arguments_(op, grid, options, queue),
-          points_(arguments_.read_points(source)),
-          plan_(plan_voxelize_sparse(points_, arguments_.grid(), read_limits(limits),
+    SparseCall(const GivenPoints& points, const GivenGrid& grid, const GivenOptions& options, const GivenLimits& limits,
+               nb::handle queue)
+        : arguments_("voxelize_sparse", grid, options, queue),
+          points_(arguments_.read(points)),
+          plan_(plan_voxelize_sparse(points_, arguments_.grid(), read(limits),
                                      arguments_.options(points_.points.device))),
           output_(plan_.output()),
-          filled_(nb::cast<bool>(limits[3])) {}
+          filled_(limits.filled) {}
 
     /// Checks everything and computes nothing.
     void check() {
@@ -30,26 +35,25 @@ public:
     }
 
     /// (coordinates, features or None, counts, voxel, first_points or None, found)
-    nb::object run(const Make& make) {
+    nb::object run(nb::handle allocate, nb::handle like) {
+        const Allocator allocator(arguments_.op(), arguments_.reader(), allocate, like, points_.points.dtype);
         const auto filled = [&](int value) { return filled_ ? std::optional<int>(value) : std::nullopt; };
-        nb::object coordinates = make(output_.coordinates, "coordinates", filled(-1));
-        nb::object features = output_.features ? make(*output_.features, "features", filled(0)) : nb::none();
-        nb::object counts = make(*output_.counts, "counts", filled(0));
-        nb::object voxel = make(*output_.voxel, "voxel", {});
-        nb::object first = output_.first_points ? make(*output_.first_points, "first_points", filled(-1)) : nb::none();
-        nb::object found = make(output_.found, "found", {});
-        run_unlocked(arguments_, plan_, output_, make);
+        nb::object coordinates = allocator.make(output_.coordinates, "coordinates", false, filled(-1));
+        nb::object features = allocator.make(output_.features, "features", false, filled(0));
+        nb::object counts = allocator.make(output_.counts, "counts", false, filled(0));
+        nb::object voxel = allocator.make(output_.voxel, "voxel");
+        nb::object first = allocator.make(output_.first_points, "first_points", false, filled(-1));
+        nb::object found = allocator.make(output_.found, "found");
+        run_unlocked(arguments_, plan_, output_, allocator);
         return nb::make_tuple(coordinates, features, counts, voxel, first, found);
     }
-    nb::object run_into_tensors(nb::handle like) { return run(make_tensors(arguments_, like, points_.points.dtype)); }
-    nb::object run_into_arrays(const nb::callable& allocate) { return run(make_arrays(arguments_, allocate)); }
 
 private:
-    [[nodiscard]] SparseLimits read_limits(const nb::tuple& limits) const {
+    [[nodiscard]] SparseLimits read(const GivenLimits& limits) const {
         SparseLimits result;
-        result.padded = nb::cast<bool>(limits[2]);
-        result.max_voxels = arguments_.optional_count(limits[0], "max_voxels");
-        result.max_points = arguments_.optional_count(limits[1], "max_points").value_or(0);
+        result.padded = limits.padded;
+        result.max_voxels = arguments_.optional_count(limits.max_voxels, "max_voxels");
+        result.max_points = arguments_.optional_count(limits.max_points, "max_points").value_or(0);
         if (result.padded && !result.max_voxels) {
             fail(arguments_.op(), "max_voxels", "be given with padded=True", "None");
         }
@@ -66,25 +70,33 @@ private:
 }  // namespace
 
 void bind_voxelize_sparse(nb::module_& m) {
-    m.def(
+    const auto define = [&](const char* name, auto function, auto... last) {
+        m.def(name, function, nb::arg("points").none(), nb::arg("offsets").none(), nb::arg("features").none(),
+              nb::arg("grid_min").none(), nb::arg("voxel_size").none(), nb::arg("grid_size").none(),
+              nb::arg("mode").none(), nb::arg("dtype").none(), nb::arg("fill").none(), nb::arg("deterministic").none(),
+              nb::arg("check").none(), nb::arg("max_voxels").none(), nb::arg("max_points").none(), nb::arg("padded"),
+              last...);
+    };
+    define(
         "voxelize_sparse",
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits, const nb::callable& allocate,
-           nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).run_into_arrays(allocate); },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"), nb::arg("allocate"),
-        nb::arg("queue") = nb::none());
-    m.def(
-        "voxelize_sparse_tensors",
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits) {
-            return SparseCall(op, source, grid, options, limits, nb::none()).run_into_tensors(source[0]);
+        [](nb::handle points, nb::handle offsets, nb::handle features, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, nb::handle max_voxels, nb::handle max_points, bool padded, bool filled,
+           nb::handle allocate, nb::handle queue) {
+            SparseCall call({points, offsets, features}, {grid_min, voxel_size, grid_size},
+                            {mode, dtype, fill, deterministic, check}, {max_voxels, max_points, padded, filled}, queue);
+            return call.run(allocate, points);
         },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"));
-    m.def(
+        nb::arg("filled"), nb::arg("allocate") = nb::none(), nb::arg("queue") = nb::none());
+    define(
         "check_voxelize_sparse",
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& limits, nb::handle queue) { SparseCall(op, source, grid, options, limits, queue).check(); },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("limits"),
+        [](nb::handle points, nb::handle offsets, nb::handle features, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, nb::handle max_voxels, nb::handle max_points, bool padded, nb::handle queue) {
+            SparseCall call({points, offsets, features}, {grid_min, voxel_size, grid_size},
+                            {mode, dtype, fill, deterministic, check}, {max_voxels, max_points, padded, false}, queue);
+            call.check();
+        },
         nb::arg("queue") = nb::none());
 }
 

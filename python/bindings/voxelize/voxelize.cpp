@@ -8,12 +8,6 @@ namespace robocache::python {
 namespace {
 
 // What differs between points and depth images.
-PointsView read(VoxelArguments& arguments, const nb::tuple& source, PointsView*) {
-    return arguments.read_points(source);
-}
-DepthView read(VoxelArguments& arguments, const nb::tuple& source, DepthView*) {
-    return arguments.read_depth(source);
-}
 const TensorView& main_tensor(const PointsView& view) {
     return view.points;
 }
@@ -21,47 +15,40 @@ const TensorView& main_tensor(const DepthView& view) {
     return view.depth;
 }
 
-/// A call that writes a dense grid.
+/// A call that writes a dense grid, from points or from depth images.
 template <class View>
 class DenseCall {
 public:
-    DenseCall(nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options, bool info,
+    template <class Given>
+    DenseCall(std::string_view op, const Given& source, const GivenGrid& grid, const GivenOptions& options, bool info,
               nb::handle queue)
         : arguments_(op, grid, options, queue),
-          view_(read(arguments_, source, static_cast<View*>(nullptr))),
+          view_(arguments_.read(source)),
           plan_(plan(grid, info)),
           output_(plan_.output()) {
         if (!info) output_.dropped.reset();
     }
 
-    /// Checks everything and computes nothing: ((shape, dtype name), ...) of the outputs: grid, and with info counts
-    /// and dropped.
-    nb::list check() {
+    /// Checks everything and computes nothing: the name of the grid's dtype.
+    const char* check() {
         require_memory(arguments_.op(), "a grid", output_.grid);
         check_unlocked(arguments_, plan_);
-        nb::list result;
-        result.append(nb::make_tuple(shape_of(output_.grid), name(output_.grid.dtype)));
-        if (output_.counts) result.append(nb::make_tuple(shape_of(*output_.counts), "int32"));
-        if (output_.dropped) result.append(nb::make_tuple(shape_of(*output_.dropped), "int64"));
-        return result;
+        return name(output_.grid.dtype);
     }
 
     /// (grid, counts or None, dropped or None)
-    nb::object run(const Make& make) {
-        nb::object grid = make(output_.grid, "a grid", {});
-        nb::object counts = output_.counts ? make(*output_.counts, "counts", {}) : nb::none();
-        nb::object dropped = output_.dropped ? make(*output_.dropped, "dropped", {}) : nb::none();
-        run_unlocked(arguments_, plan_, output_, make);
+    nb::object run(nb::handle allocate, nb::handle like) {
+        const Allocator allocator(arguments_.op(), arguments_.reader(), allocate, like, main_tensor(view_).dtype);
+        nb::object grid = allocator.make(output_.grid, "a grid");
+        nb::object counts = allocator.make(output_.counts, "counts");
+        nb::object dropped = allocator.make(output_.dropped, "dropped");
+        run_unlocked(arguments_, plan_, output_, allocator);
         return nb::make_tuple(grid, counts, dropped);
     }
-    nb::object run_into_tensors(nb::handle like) {
-        return run(make_tensors(arguments_, like, main_tensor(view_).dtype));
-    }
-    nb::object run_into_arrays(const nb::callable& allocate) { return run(make_arrays(arguments_, allocate)); }
 
 private:
-    [[nodiscard]] VoxelPlan plan(const nb::tuple& grid, bool info) const {
-        if (grid[2].is_none()) fail(arguments_.op(), "grid_size", "be three whole numbers", "None");
+    [[nodiscard]] VoxelPlan plan(const GivenGrid& grid, bool info) const {
+        if (grid.grid_size.is_none()) fail(arguments_.op(), "grid_size", "be three whole numbers", "None");
         VoxelOptions options = arguments_.options(main_tensor(view_).device);
         options.counts = info;
         return plan_voxelize(view_, arguments_.grid(), options);
@@ -73,27 +60,37 @@ private:
     VoxelOutput output_;
 };
 
-template <class View>
-void bind_dense(nb::module_& m, const char* any, const char* tensors, const char* check) {
-    using Call = DenseCall<View>;
-    m.def(
-        any,
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options, bool info,
-           const nb::callable& allocate,
-           nb::handle queue) { Call(op, source, grid, options, info, queue).run_into_arrays(allocate); },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("info"), nb::arg("allocate"),
-        nb::arg("queue") = nb::none());
-    m.def(
-        tensors,
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options, bool info) {
-            return Call(op, source, grid, options, info, nb::none()).run_into_tensors(source[0]);
+using PointsCall = DenseCall<PointsView>;
+using DepthCall = DenseCall<DepthView>;
+constexpr const char* points_op = "voxelize_pointcloud";
+constexpr const char* depth_op = "voxelize_depth";
+
+void bind_points(nb::module_& m) {
+    const auto define = [&](const char* name, auto function, auto... last) {
+        m.def(name, function, nb::arg("points").none(), nb::arg("offsets").none(), nb::arg("features").none(),
+              nb::arg("grid_min").none(), nb::arg("voxel_size").none(), nb::arg("grid_size").none(),
+              nb::arg("mode").none(), nb::arg("dtype").none(), nb::arg("fill").none(), nb::arg("deterministic").none(),
+              nb::arg("check").none(), last...);
+    };
+    define(
+        "voxelize",
+        [](nb::handle points, nb::handle offsets, nb::handle features, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, bool info, nb::handle allocate, nb::handle queue) {
+            PointsCall call(points_op, GivenPoints{points, offsets, features}, {grid_min, voxel_size, grid_size},
+                            {mode, dtype, fill, deterministic, check}, info, queue);
+            return call.run(allocate, points);
         },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("info"));
-    m.def(
-        check,
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options, bool info,
-           nb::handle queue) { return Call(op, source, grid, options, info, queue).check(); },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("info"),
+        nb::arg("info"), nb::arg("allocate") = nb::none(), nb::arg("queue") = nb::none());
+    define(
+        "check_voxelize",
+        [](nb::handle points, nb::handle offsets, nb::handle features, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, nb::handle queue) {
+            PointsCall call(points_op, GivenPoints{points, offsets, features}, {grid_min, voxel_size, grid_size},
+                            {mode, dtype, fill, deterministic, check}, false, queue);
+            return call.check();
+        },
         nb::arg("queue") = nb::none());
 }
 
@@ -109,29 +106,69 @@ nb::list reductions() {
     return result;
 }
 
+void bind_depth(nb::module_& m) {
+    const auto define = [&](const char* name, auto function, auto... last) {
+        m.def(name, function, nb::arg("depth").none(), nb::arg("intrinsics").none(), nb::arg("pose").none(),
+              nb::arg("features").none(), nb::arg("views").none(), nb::arg("depth_scale").none(),
+              nb::arg("max_depth").none(), nb::arg("grid_min").none(), nb::arg("voxel_size").none(),
+              nb::arg("grid_size").none(), nb::arg("mode").none(), nb::arg("dtype").none(), nb::arg("fill").none(),
+              nb::arg("deterministic").none(), nb::arg("check").none(), last...);
+    };
+    define(
+        "voxelize_depth",
+        [](nb::handle depth, nb::handle intrinsics, nb::handle pose, nb::handle features, nb::handle views,
+           nb::handle depth_scale, nb::handle max_depth, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, bool info, nb::handle allocate, nb::handle queue) {
+            DepthCall call(depth_op, GivenImages{depth, intrinsics, pose, features, views, depth_scale, max_depth},
+                           {grid_min, voxel_size, grid_size}, {mode, dtype, fill, deterministic, check}, info, queue);
+            return call.run(allocate, depth);
+        },
+        nb::arg("info"), nb::arg("allocate") = nb::none(), nb::arg("queue") = nb::none());
+    define(
+        "check_voxelize_depth",
+        [](nb::handle depth, nb::handle intrinsics, nb::handle pose, nb::handle features, nb::handle views,
+           nb::handle depth_scale, nb::handle max_depth, nb::handle grid_min, nb::handle voxel_size,
+           nb::handle grid_size, nb::handle mode, nb::handle dtype, nb::handle fill, nb::handle deterministic,
+           nb::handle check, nb::handle queue) {
+            DepthCall call(depth_op, GivenImages{depth, intrinsics, pose, features, views, depth_scale, max_depth},
+                           {grid_min, voxel_size, grid_size}, {mode, dtype, fill, deterministic, check}, false, queue);
+            return call.check();
+        },
+        nb::arg("queue") = nb::none());
+}
+
+/// The gradient of a grid of points, into the tensor `total`. `values`: the grid, for min and max.
+void bind_backward(nb::module_& m) {
+    m.def(
+        "voxelize_backward",
+        [](nb::handle grad, nb::handle values, nb::handle total, nb::handle points, nb::handle offsets,
+           nb::handle features, nb::handle grid_min, nb::handle voxel_size, nb::handle grid_size, nb::handle mode) {
+            const nb::float_ fill(0.0);
+            const nb::bool_ no(false);  // the call whose gradient this is has checked its arguments
+            VoxelArguments arguments(points_op, {grid_min, voxel_size, grid_size}, {mode, nb::none(), fill, no, no},
+                                     nb::none());
+            const PointsView view = arguments.read(GivenPoints{points, offsets, features});
+            const VoxelGradient gradient{arguments.tensor(grad, "gradient"),
+                                         arguments.optional_tensor(values, "values"),
+                                         arguments.tensor(total, "gradient of features", Access::write)};
+            const std::int64_t num_channels = gradient.features.rank == 2 ? gradient.features.shape[1] : 0;
+            const VoxelBackwardPlan plan =
+                plan_voxelize_backward(view, arguments.grid(), num_channels, arguments.options(view.points.device));
+            const Allocator allocator(points_op, arguments.reader(), nb::none(), points, view.points.dtype);
+            run_unlocked(arguments, plan, gradient, allocator);
+        },
+        nb::arg("grad"), nb::arg("values").none(), nb::arg("total"), nb::arg("points"), nb::arg("offsets").none(),
+        nb::arg("features").none(), nb::arg("grid_min"), nb::arg("voxel_size"), nb::arg("grid_size"), nb::arg("mode"));
+}
+
 }  // namespace
 
 void bind_voxelize(nb::module_& m) {
     m.def("voxel_reductions", &reductions);
-    bind_dense<PointsView>(m, "voxelize", "voxelize_tensors", "check_voxelize");
-    bind_dense<DepthView>(m, "voxelize_depth", "voxelize_depth_tensors", "check_voxelize_depth");
-    m.def(
-        "voxelize_backward",
-        [](nb::handle op, const nb::tuple& source, const nb::tuple& grid, const nb::tuple& options,
-           const nb::tuple& given, const nb::callable& allocate) {
-            VoxelArguments arguments(op, grid, options, nb::none());
-            const PointsView points = arguments.read_points(source);
-            const VoxelGradient gradient{arguments.tensor(given[0], "gradient"),
-                                         arguments.optional_tensor(given[1], "values"),
-                                         arguments.tensor(given[2], "gradient of features", Access::write)};
-            VoxelOptions chosen = arguments.options(points.points.device);
-            chosen.check = false;  // the call whose gradient this is has done that
-            const std::int64_t num_channels = gradient.features.rank == 2 ? gradient.features.shape[1] : 0;
-            const VoxelBackwardPlan plan = plan_voxelize_backward(points, arguments.grid(), num_channels, chosen);
-            run_unlocked(arguments, plan, gradient, make_arrays(arguments, allocate));
-        },
-        nb::arg("op"), nb::arg("source"), nb::arg("grid"), nb::arg("options"), nb::arg("gradient"),
-        nb::arg("allocate"));
+    bind_points(m);
+    bind_depth(m);
+    bind_backward(m);
 }
 
 }  // namespace robocache::python

@@ -101,12 +101,12 @@ class Cache:
         self.specs: dict[str, StreamSpec] = {}
         self.statistics: dict[str, dict[str, JSON]] = {}
         """``min``, ``max``, ``mean``, ``std``, ``q01``, ``q99`` of each channel, of the values as they are stored."""
-        for name, dtype, shape, kind, _, text in self._reader.streams:
-            details = json.loads(text)
+        for stream in self._reader.streams:
+            name, details = stream.name, json.loads(stream.details)
             check_details(f"{self.path}: stream {name!r} of the manifest", details)
             try:
                 self.specs[name] = StreamSpec(
-                    name, dtype, tuple(shape), kind, details.get("rate_hz"), details.get("unit"),
+                    name, stream.dtype, tuple(stream.shape), stream.kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
                     details.get("method"), details.get("period"),
                 )  # fmt: skip
@@ -241,7 +241,14 @@ class CacheWriter:
         if not self.specs:
             raise ValueError("CacheWriter: specs must have at least one stream, got none")
         streams = [
-            (name, spec.dtype, list(spec.shape), spec.kind, spec.kind == "points", details_of(spec, None))
+            _core.CacheStream(
+                name,
+                spec.dtype,
+                list(spec.shape),
+                spec.kind,
+                ragged=spec.kind == "points",
+                details=details_of(spec, None),
+            )
             for name, spec in self.specs.items()
         ]
         folder = utf8("CacheWriter: path", self.path)
@@ -270,10 +277,10 @@ class CacheWriter:
         unknown = [name for name in episode.streams if name not in self.specs]
         if unknown:
             raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
-        rows: list[Any] = []
+        rows: list[_core.CacheRows | None] = []
         for name, spec in self.specs.items():
             stream = episode.streams.get(name)
-            rows.append(None if stream is None else self._arrays(spec, stream))
+            rows.append(None if stream is None else self._rows(spec, stream))
         position = len(self) if position is None else position
         info = to_json({"task": episode.task, "position": position, "meta": episode.meta})
         self._writer.add(episode.index, rows, info)
@@ -285,12 +292,10 @@ class CacheWriter:
         del self._writer
 
     @staticmethod
-    def _arrays(spec: StreamSpec, stream: EpisodeStream) -> tuple[Any, Any, Any]:
-        values: Any = np.ascontiguousarray(stream.values)
-        if spec.dtype == "bfloat16":
-            values = (values, "bfloat16")
-        offsets = None if stream.offsets is None else np.ascontiguousarray(stream.offsets)
-        return values, np.ascontiguousarray(stream.times), offsets
+    def _rows(spec: StreamSpec, stream: EpisodeStream) -> _core.CacheRows:
+        splits = None if stream.offsets is None else np.ascontiguousarray(stream.offsets)
+        values, times = np.ascontiguousarray(stream.values), np.ascontiguousarray(stream.times)
+        return _core.CacheRows(values, times, splits, is_bfloat16=spec.dtype == "bfloat16")
 
     def _count(self, episode: Episode) -> None:
         for name, stream in episode.streams.items():

@@ -119,9 +119,10 @@ def _check_reading(spec: StreamSpec, method: Method, period: float | None) -> No
         )
     nothing = np.empty(0, np.int64)
     values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
-    fields = (values, nothing, None, method, 0, None, "hold", False, 1.0 if period is None else period, None)
-    names = ("StreamSpec", "times", (("values", "times", True),))
-    _core.check_align(names, [fields], (nothing, None, None, None), None, False, None)
+    length = 1.0 if period is None else period
+    stream = _core.Stream(values, nothing, None, method, 0, None, "hold", False, length, None, 0)
+    names = _core.AlignNames("StreamSpec", "times", values=["values"], times=["times"])
+    _core.check_align(names, [stream], nothing, None, None, None, check=False)
 
 
 def _marked(spec: StreamSpec) -> tuple[Method, float | None]:

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .._core import MappingGuard
+from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
 from ..text import did_you_mean
 from .arguments import device_of, import_torch, steps_of
-from .batches.reader import OrderKey
 from .batches.ring import Ring
 from .mixture import Mixture
 from .numbers import whole
@@ -231,16 +230,17 @@ class Loader:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
         self._settle(group_only=True)
         rank, world_size = self._ranks.share
-        steps = (step, self._num_steps, world_size * self.batch_size, rank * self.batch_size)
+        stride, first = world_size * self.batch_size, rank * self.batch_size
         if self._reader.is_unchecked:
             number = int(step)
             begin, end = self.positions(number % self._num_steps)
             self._reader.touch(self._order(number // self._num_steps), begin, end - begin)
         with self._reader.watched():
-            return self._reader.batch_of(fused.read_step(self._order(0), steps, self.batch_size))
+            made = fused.read_step(self._order(0), step, self._num_steps, stride, first, self.batch_size)
+            return self._reader.batch_of(made)
 
-    def _order(self, epoch: int) -> OrderKey:
-        return self.order.seed, epoch, self.num_samples, self.order.shuffle
+    def _order(self, epoch: int) -> SampleOrder:
+        return SampleOrder(self.order.seed, epoch, self.num_samples, self.order.shuffle)
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self._positions(step)

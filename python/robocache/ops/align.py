@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from .. import _core
-from .arrays import Kind, as_torch, device_type, dtype_name, empty, finish, from_torch, kind_of, native, work_queue
+from .arrays import allocator, as_torch, dtype_name, finish, from_torch, kind_of, work_queue
 from .backend import (
     mark_written,
     needs_torch,
@@ -22,26 +21,46 @@ from .backend import (
 )
 from .types import Aligned, Array, Method, Outside, Query, Stream
 
-Fields = tuple[Any, ...]
-"""A ``Stream`` as the tuple of its fields, in their order."""
-
-Names = tuple[str, str, tuple[tuple[str, str, bool], ...]]
-"""What error messages call things: the function, its target times, and (values, times, bare fields) per stream."""
-_ALIGN: Names = ("align", "times", ())
-_RESAMPLE: Names = ("resample_trajectories", "target_times", (("source_data", "source_times", True),))
-_FUSE: Names = ("fuse_multimodal", "target_times", ())
-_FUSE_THREE: Names = (*_FUSE[:2], tuple((f"data{i}", f"times{i}", True) for i in (1, 2, 3)))
+Result = tuple[Array, Array | None, Array | None]
+"""Values, valid and index."""
 
 
-class _Output(NamedTuple):
-    values: Array
-    valid: Array | None = None
-    index: Any = None
-    column: int | None = None  # write columns [column, column + width) of values, and plane i of valid
+class Names:
+    """What error messages call a function and its arguments."""
+
+    def __init__(self, op: str, times: str, streams: tuple[tuple[str, str], ...] = (), form: str = "") -> None:
+        """``streams``: the values and times of each where they are arguments of their own, else ``streams[i].values``.
+        ``form``: the key in ``FORMS``."""
+        self.op, self.times, self.streams, self.form = op, times, streams, form
+        self.native = _core.AlignNames(op, times, [values for values, _ in streams], [t for _, t in streams])
+
+    def values_of(self, i: int) -> str:
+        return self.streams[i][0] if self.streams else f"streams[{i}].values"
+
+    def times_of(self, i: int) -> str:
+        return self.streams[i][1] if self.streams else f"streams[{i}].times"
+
+    def field(self, i: int, name: str) -> str:
+        """A field of stream ``i`` other than its values and times."""
+        return name if self.streams else f"streams[{i}].{name}"
 
 
-Shapes = Sequence[tuple[tuple[int, ...], str]]
-Allocate = Callable[[Shapes, Kind, Array], list[_Output]]
+_ALIGN = Names("align", "times", form="align")
+_RESAMPLE = Names("resample_trajectories", "target_times", (("source_data", "source_times"),), "resample")
+_FUSE = Names("fuse_multimodal", "target_times", form="fuse")
+_FUSE_THREE = Names(
+    "fuse_multimodal", "target_times", tuple((f"data{i}", f"times{i}") for i in (1, 2, 3)), "fuse_three"
+)  # fmt: skip
+FORMS = {names.form: names for names in (_ALIGN, _RESAMPLE, _FUSE, _FUSE_THREE)}
+_NATIVE_RESAMPLE = _RESAMPLE.native
+
+
+class Wants(NamedTuple):
+    """What a call returns besides the values, and whether the values are columns of one array."""
+
+    valid: bool = False
+    indices: bool = False
+    fused: bool = False
 
 
 def align(
@@ -80,28 +99,16 @@ def align(
     (array([[False,  True,  True]]), array([[ True,  True, False]]))
     """
     rebuild, items = _flatten(streams)
-    results: Sequence[tuple[Any, ...]]
-    given = (times, episode, anchor, deltas)
-    fields = [_fields(s) for s in items if isinstance(s, Stream)]
-    if out is None and len(fields) == len(items) and _is_direct(fields, given, backend, device):
-        results = _core.align_tensors(_ALIGN, fields, given, True, bool(return_index), True, check)
-    else:
+    results: Sequence[Result] | None = None
+    if out is None and backend is None and device is None and not wants_op():
+        native = [remade(s, _core.Stream) for s in items if isinstance(s, Stream)]
+        if len(native) == len(items) and _core.are_plain_tensors(times, episode, anchor, deltas, native):
+            index = bool(return_index)
+            results = _core.align(_ALIGN.native, native, times, episode, anchor, deltas, True, index, check)
+    if results is None:
         outs = None if out is None else _outputs(streams, out)
-
-        def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-            made = [
-                _Output(
-                    empty(kind, shape, dtype, like) if outs is None else None,
-                    empty(kind, shape[:2], "bool", like),
-                    empty(kind, shape[:2], "int64", like) if return_index else None,
-                )
-                for shape, dtype in shapes
-            ]
-            return made if outs is None else [o._replace(values=x) for o, x in zip(made, outs, strict=True)]
-
-        query = Query(*given)
-        wants = (True, return_index, False)
-        results = _run(_ALIGN, items, query, allocate, wants, check, backend, device, outs)
+        query = Query(times, episode, anchor, deltas)
+        results = _run(_ALIGN, items, query, Wants(True, bool(return_index)), check, backend, device, outs)
     return Aligned(
         rebuild([r[0] for r in results]),
         rebuild([r[1] for r in results]),
@@ -140,23 +147,22 @@ def resample_trajectories(
     array([[0.5],
            [1. ]])
     """
-    name = None if dtype is None else dtype_name(dtype)
-    rules = (method, latency, max_gap, outside, outside_valid, period, name, tolerance)
-    fields = (source_data, source_times, None, *rules)
-    query = (target_times, None, None, None)
-    if _is_direct([fields], query, backend, device):
-        made = _core.align_tensors(_RESAMPLE, [fields], query, bool(return_valid), False, False, check)
-        values, valid, _ = made[0]
+    if dtype is not None:
+        dtype = dtype_name(dtype)
+    if (
+        backend is None and device is None and not wants_op()
+        and _core.are_plain_tensors(source_data, source_times, target_times)
+    ):  # fmt: skip
+        values, valid, _ = _core.resample(
+            _NATIVE_RESAMPLE, source_data, source_times, target_times, method, latency, max_gap, outside, outside_valid,
+            period, dtype, tolerance, bool(return_valid), check,
+        )  # fmt: skip
         return (values, valid) if return_valid else values
-
-    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        shape, out_dtype = shapes[0]
-        valid = empty(kind, shape[:2], "bool", like) if return_valid else None
-        return [_Output(empty(kind, shape, out_dtype, like), valid)]
-
-    wants = (return_valid, False, False)
-    stream = Stream(*fields)
-    values, valid, *_ = _run(_RESAMPLE, [stream], Query(target_times), allocate, wants, check, backend, device)[0]
+    stream = Stream(
+        source_data, source_times, None, method, latency, max_gap, outside, outside_valid, period, dtype, tolerance
+    )  # fmt: skip
+    wants = Wants(bool(return_valid))
+    values, valid, _ = _run(_RESAMPLE, [stream], Query(target_times), wants, check, backend, device)[0]
     if getattr(source_times, "ndim", 2) == 1 and getattr(target_times, "ndim", 2) == 1:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
@@ -199,39 +205,25 @@ def fuse_multimodal(
            [ 1. , 15. ]])
     """
     options = (None, method, latency, max_gap, outside, outside_valid, period, None, tolerance)
-    fields, target_times, names = _fuse_arguments(args, arrays, options)
+    items, target_times, names = _fuse_arguments(args, arrays)
     if dtype is not None:
-        fields = [(*f[:_DTYPE], dtype_name(dtype), *f[_DTYPE + 1 :]) for f in fields]
-    query = (target_times, None, None, None)
-    if _is_direct(fields, query, backend, device):
-        made = _core.fuse_tensors(names, fields, query, bool(return_valid), check)
-        return made if return_valid else made[0]
-    streams = [Stream(*f) for f in fields]
-
-    def allocate(shapes: Shapes, kind: Kind, like: Array) -> list[_Output]:
-        require_fusible(names, shapes)
-        (num_rows, num_targets, _), name = shapes[0]
-        columns = list(accumulate((shape[2] for shape, _ in shapes), initial=0))
-        values = empty(kind, (num_rows, num_targets, columns[-1]), name, like)
-        valid = empty(kind, (num_rows, num_targets, len(shapes)), "bool", like) if return_valid else None
-        return [_Output(values, valid, None, column) for column in columns[:-1]]
-
-    wants = (return_valid, False, True)
-    results = _run(names, streams, Query(target_times), allocate, wants, check, backend, device)
-    if results[0].column is None:  # the torch backend makes outputs of its own
-        values, valid = _concatenated(names, results)
-    else:
-        values, valid, *_ = results[0]
+        dtype = dtype_name(dtype)
+    if backend is None and device is None and not wants_op():
+        native = _fuse_streams(items, options, dtype, _core.Stream)
+        if _core.are_plain_tensors(target_times, None, None, None, native):
+            made = _core.fuse(names.native, native, target_times, bool(return_valid), False, check)
+            return made if return_valid else made[0]
+    streams = _fuse_streams(items, options, dtype, Stream)
+    wants = Wants(bool(return_valid), fused=True)
+    values, valid, _ = _run(names, streams, Query(target_times), wants, check, backend, device)[0]
     unbatched = all(s.offsets is None and getattr(s.times, "ndim", 2) == 1 for s in streams)
     if unbatched and getattr(target_times, "ndim", 2) == 1:
         values, valid = values[0], None if valid is None else valid[0]
     return (values, valid) if return_valid else values
 
 
-def _fuse_arguments(
-    args: tuple[Any, ...], arrays: dict[str, Any], options: Fields
-) -> tuple[list[Fields], Array, Names]:
-    """Sorts out the two ways to call fuse_multimodal. ``options``: the fields of a Stream after values and times."""
+def _fuse_arguments(args: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Sequence[Any], Array, Names]:
+    """The streams and the target times, in both ways to call fuse_multimodal."""
     op = "fuse_multimodal"
     three = ("data1", "times1", "data2", "times2", "data3", "times3", "target_times")
     form = three if len(args) > 2 or "data1" in arrays else ("streams", "target_times")
@@ -246,65 +238,81 @@ def _fuse_arguments(
     if missing:
         raise TypeError(f"{op}: missing {', '.join(missing)}")
     if form is three:
-        fields = [(given[f"data{i}"], given[f"times{i}"], *options) for i in (1, 2, 3)]
-        return fields, given["target_times"], _FUSE_THREE
-    return [_as_fields(op, i, x, options) for i, x in enumerate(given["streams"])], given["target_times"], _FUSE
+        pairs = [(given[f"data{i}"], given[f"times{i}"]) for i in (1, 2, 3)]
+        return pairs, given["target_times"], _FUSE_THREE
+    return given["streams"], given["target_times"], _FUSE
 
 
 _STREAM_FIELDS = tuple(f.name for f in dataclasses.fields(Stream))
-_DTYPE = _STREAM_FIELDS.index("dtype")
 
 
-def _as_fields(op: str, i: int, item: Any, options: Fields) -> Fields:
-    if isinstance(item, (tuple, list)) and len(item) == 2:
-        return (item[0], item[1], *options)
-    if isinstance(item, Stream):
-        return _fields(item)
-    if isinstance(item, Mapping):
-        fields = dict(zip(_STREAM_FIELDS[2:], options, strict=True))
-        fields |= {("values" if k == "data" else k): v for k, v in item.items()}
-        if not {"values", "times"} <= set(fields) <= set(_STREAM_FIELDS):
+def _fuse_streams(items: Sequence[Any], options: tuple[Any, ...], dtype: str | None, make: Any) -> list[Any]:
+    """``make``: ``Stream`` or ``_core.Stream``. ``options``: its fields after values and times, for pairs and dicts."""
+    if dtype is not None:
+        options = (*options[:-2], dtype, options[-1])
+    made = []
+    for i, item in enumerate(items):
+        if isinstance(item, (tuple, list)) and len(item) == 2:
+            made.append(make(item[0], item[1], *options))
+        elif isinstance(item, Stream):
+            made.append(remade(item, make, dtype))
+        elif isinstance(item, Mapping):
+            made.append(make(*_dict_fields(i, item, options, dtype)))
+        elif isinstance(item, Sequence) and len(item) == 2:
+            made.append(make(item[0], item[1], *options))
+        else:
             raise ValueError(
-                f"{op}: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}"
+                f"fuse_multimodal: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}"
             )
-        return tuple(fields[name] for name in _STREAM_FIELDS)
-    if isinstance(item, Sequence) and len(item) == 2:
-        return (item[0], item[1], *options)
-    raise ValueError(f"{op}: streams[{i}] must be (data, times), a dict or a Stream, got {type(item).__name__}")
+    return made
 
 
-def _is_direct(streams: Sequence[Fields], query: Fields, backend: str | None, device: Any) -> bool:
-    """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
-    return backend is None and device is None and not wants_op() and _core.are_plain_tensors(query, streams)
+def _dict_fields(i: int, item: Mapping[str, Any], options: tuple[Any, ...], dtype: str | None) -> list[Any]:
+    fields = dict(zip(_STREAM_FIELDS[2:], options, strict=True))
+    fields |= {("values" if k == "data" else k): v for k, v in item.items()}
+    if not {"values", "times"} <= set(fields) <= set(_STREAM_FIELDS):
+        raise ValueError(
+            f"fuse_multimodal: streams[{i}] must have data and times and only fields of Stream, got {sorted(item)}"
+        )
+    fields["dtype"] = dtype_name(fields["dtype"]) if dtype is None else dtype
+    return [fields[name] for name in _STREAM_FIELDS]
 
 
-def _fields(s: Stream) -> Fields:
-    return (
+def remade(s: Stream, make: Any, dtype: str | None = None) -> Any:
+    """The stream as one of ``make``, ``Stream`` or ``_core.Stream``, with another dtype if one is given."""
+    if dtype is None and s.dtype is not None:
+        dtype = dtype_name(s.dtype)
+    return make(
         s.values, s.times, s.offsets, s.method, s.latency, s.max_gap,
-        s.outside, s.outside_valid, s.period, None if s.dtype is None else dtype_name(s.dtype), s.tolerance,
+        s.outside, s.outside_valid, s.period, dtype, s.tolerance,
     )  # fmt: skip
 
 
-def require_fusible(names: Names, shapes: Shapes) -> None:
+def native_stream(s: Stream) -> _core.Stream:
+    made: _core.Stream = remade(s, _core.Stream)
+    return made
+
+
+def require_fusible(names: Names, shapes: Sequence[tuple[tuple[int, ...], str]]) -> None:
     for i, (shape, dtype) in enumerate(shapes):
-        name = names[2][i][0] if names[2] else f"streams[{i}].values"
+        name = names.values_of(i)
         if len(shape) != 3:
             channels = "no channel dimension" if len(shape) < 3 else f"{len(shape) - 2} channel dimensions"
-            raise ValueError(f"{names[0]}: {name} must have shape (B, S, D) or (S, D), got {channels}")
+            raise ValueError(f"{names.op}: {name} must have shape (B, S, D) or (S, D), got {channels}")
         if dtype != shapes[0][1]:
             raise ValueError(
-                f"{names[0]}: {name} must have dtype {shapes[0][1]} like the first stream, or pass dtype=, got {dtype}"
+                f"{names.op}: {name} must have dtype {shapes[0][1]} like the first stream, or pass dtype=, got {dtype}"
             )
 
 
-def _concatenated(names: Names, results: list[_Output]) -> tuple[Array, Array]:
+def _concatenated(names: Names, results: Sequence[Result]) -> Result:
     """Separate outputs as one: what the native backends write in place."""
-    require_fusible(names, [(tuple(r.values.shape), dtype_name(r.values.dtype) or "") for r in results])
-    kind = kind_of(results[0].values)
-    values, valid = [as_torch(r.values) for r in results], [as_torch(r.valid) for r in results]
+    require_fusible(names, [(tuple(values.shape), dtype_name(values.dtype) or "") for values, _, _ in results])
+    kind = kind_of(results[0][0])
+    values, valid = [as_torch(v) for v, _, _ in results], [as_torch(m) for _, m, _ in results]
     import torch
 
-    return from_torch(kind, torch.cat(values, dim=-1)), from_torch(kind, torch.stack(valid, dim=-1))
+    return from_torch(kind, torch.cat(values, dim=-1)), from_torch(kind, torch.stack(valid, dim=-1)), None
 
 
 def _outputs(streams: Any, out: Any) -> list[Array]:
@@ -335,60 +343,47 @@ def _flatten(items: Any) -> tuple[Callable[[list[Any]], Any], list[Any]]:
     return lambda results: results[0], [items]
 
 
-def _spec(op: str, i: int, s: Any) -> tuple[Any, ...]:
-    """A Stream as the tuple ``_core`` reads."""
-    if not isinstance(s, Stream):
-        raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
-    values, times, offsets, *options = _fields(s)
-    return (native(values), native(times), None if offsets is None else native(offsets), *options)
-
-
 def _run(
     names: Names,
     streams: list[Stream],
     query: Query,
-    allocate: Allocate,
-    wants: tuple[bool, bool, bool],
+    wants: Wants,
     check: bool | None,
     backend: str | None,
     device: Any,
     out: list[Array] | None = None,
-) -> list[_Output]:
-    """One call: choose the backend, let C++ speak the contract, allocate, compute.
-
-    ``wants`` (valid, index, fused) says in advance what ``allocate`` will make.
-    """
-    op = names[0]
+) -> Sequence[Result]:
+    """A call on arrays of any framework and on every backend: the outputs of each stream, or of all if fused. They have
+    a batch dimension."""
+    op = names.op
     if device is not None:
         streams, query = on_device(op, streams, query, device)
     if needs_torch(streams, backend):
         from .torch_ops import align as operators
 
-        results = operators.run(names, streams, query, wants, check, backend, out)
-        return [_Output(*fields) for fields in results]
-    specs = [_spec(op, i, s) for i, s in enumerate(streams)]
-    kind = kind_of(streams[0].values) if streams else "numpy"
-    targets = tuple(None if x is None else native(x) for x in query)
-    chosen = select_backend(op, backend, streams[0].values if streams else None)
+        return operators.run(names, streams, query, wants, check, backend, out)
+    for i, s in enumerate(streams):
+        if not isinstance(s, Stream):
+            raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
+    native = [native_stream(s) for s in streams]
+    like = streams[0].values if streams else None
+    kind = kind_of(like)
+    chosen = select_backend(op, backend, like)
     refuse_arrays(op, names, streams, query, chosen)
-    if check is None:  # reading times back from a GPU would stop the queue of work there
-        check = not streams or device_type(streams[0].values) == "cpu"
     if out is not None:
         refuse_outputs(op, out, kind, chosen)
-    queue = work_queue(kind, streams[0].values) if streams else None
+    queue = work_queue(kind, like)
     if chosen == "torch":
-        outputs = None if out is None else [(native(x), None, None, None) for x in out]
-        shapes = _core.check_align(names, specs, targets, outputs, check, queue)
-        return [_Output(*fields) for fields in run_torch(op, streams, query, [name for _, name in shapes], out)]
-    made: list[_Output] = []
-
-    def allocate_once(shapes: Shapes) -> list[tuple[Any, ...]]:
-        made.extend(allocate(shapes, kind, streams[0].values))
-        return [(*(None if x is None else native(x) for x in o[:3]), o.column) for o in made]
-
-    _core.align(names, specs, targets, allocate_once, check, queue)
+        dtypes = _core.check_align(names.native, native, *query, check, out, queue)
+        found = run_torch(op, streams, query, dtypes, out)
+        return [_concatenated(names, found)] if wants.fused else found
+    results: Sequence[Result]
+    if wants.fused:
+        made = _core.fuse(names.native, native, query.times, wants.valid, True, check, None, allocator(like), queue)
+        results = [(*made, None)]
+    else:
+        flags = (wants.valid, wants.indices)
+        results = _core.align(names.native, native, *query, *flags, check, out, None, allocator(like), queue)
     if out is not None:
         mark_written(out)
-    if kind != "jax":
-        return made
-    return [o._replace(values=finish(o.values), valid=finish(o.valid), index=finish(o.index)) for o in made]
+    return results if kind != "jax" else [(finish(v), finish(m), finish(i)) for v, m, i in results]

@@ -10,9 +10,6 @@ import numpy as np
 from .. import _core
 from .types import Array
 
-HUGE = 4 << 20
-"""Bytes from which large memory pages are worth asking for; NumPy does so by itself."""
-
 LEGACY_DEFAULT_STREAM = 1
 """As DLPack and CUDA number it."""
 
@@ -60,16 +57,6 @@ def work_queue(kind: Kind, array: Array) -> tuple[int, type | None] | None:
     return None
 
 
-def native(array: Array) -> Any:
-    """What ``_core`` reads: the array itself, or a view of it where NumPy's dtype is one DLPack cannot name."""
-    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
-        if array.dtype.name == "bfloat16":
-            return array.view(np.uint16), "bfloat16"
-        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
-            return array.view(np.int64)
-    return array
-
-
 def dtype_name(dtype: Any) -> str | None:
     """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``. What is no dtype is named as
     it is, for the contract to refuse."""
@@ -102,13 +89,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
     """Uninitialized memory in the framework of ``like`` and on its device, written by ``_core``."""
-    if kind == "torch":
-        import torch
-
-        made = torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
-        if made.nbytes >= HUGE and made.device.type == "cpu":
-            _core.prefer_huge_pages(made.data_ptr(), made.nbytes)
-        return made
     if kind == "jax":
         return _core.empty(shape, dtype, like.__dlpack_device__()[1] if device_type(like) == "cuda" else None)
     if kind == "cupy":
@@ -117,6 +97,21 @@ def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         with like.device:
             return cupy.empty(shape, numpy_dtype(dtype))
     return np.empty(shape, numpy_dtype(dtype))
+
+
+def allocator(like: Array) -> _core.Allocate | None:
+    """What ``_core`` calls to have an array made in the framework of ``like``. None: it makes torch tensors itself."""
+    kind = kind_of(like)
+    if kind == "torch":
+        return None
+
+    def allocate(what: str, shape: tuple[int, ...], dtype: str, fill: int | None) -> Array:
+        array = empty(kind, shape, dtype, like)
+        if fill is not None and kind != "jax":  # JAX has no memory that may be written twice
+            array.fill(fill)
+        return array
+
+    return allocate
 
 
 def finish(array: Array | None) -> Array | None:
@@ -134,16 +129,18 @@ def as_torch(array: Array) -> Array:
 
     if isinstance(array, torch.Tensor):
         return array
-    view = native(array)
-    if isinstance(view, tuple):
-        return as_torch(view[0]).view(torch.bfloat16)
-    if isinstance(view, np.ma.MaskedArray):
+    if isinstance(array, np.ma.MaskedArray):
         raise TypeError("a masked array")
-    if isinstance(view, np.ndarray):
+    if isinstance(array, np.ndarray) or kind_of(array) == "cupy":
+        if array.dtype.name == "bfloat16":
+            return as_torch(array.view(np.uint16)).view(torch.bfloat16)
+        if array.dtype.kind in "mM" and np.datetime_data(array.dtype) == ("ns", 1) and array.dtype.isnative:
+            return as_torch(array.view(np.int64))
+    if isinstance(array, np.ndarray):
         # torch takes neither read-only arrays nor negative strides.
-        plain = view.flags.writeable and all(stride >= 0 for stride in view.strides)
-        return torch.from_numpy(view if plain else view.copy())
-    return torch.utils.dlpack.from_dlpack(view)
+        plain = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if plain else array.copy())
+    return torch.utils.dlpack.from_dlpack(array)
 
 
 def from_torch(kind: Kind, tensor: Array) -> Array:

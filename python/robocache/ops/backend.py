@@ -70,7 +70,7 @@ def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str
         if isinstance(array, torch.Tensor) and array.requires_grad:
             why = "only values have a gradient" if tensors else "not all values are torch tensors"
             return (
-                f"{names[0]}: {name} must not require grad, {why}: "
+                f"{names.op}: {name} must not require grad, {why}: "
                 "detach it, or call under torch.no_grad(); got requires_grad=True"
             )
     return None
@@ -146,14 +146,14 @@ def mark_written(out: Sequence[Array]) -> None:
 
 def _named_arrays(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
     for i, stream in enumerate(streams):
-        yield names[2][i][0] if names[2] else f"streams[{i}].values", stream.values
+        yield names.values_of(i), stream.values
     yield from _named_times(names, streams, query)
 
 
 def _named_times(names: Any, streams: Sequence[Stream], query: Query) -> Iterable[tuple[str, Array]]:
     for i, stream in enumerate(streams):
-        yield names[2][i][1] if names[2] else f"streams[{i}].times", stream.times
-    yield names[1], query.times
+        yield names.times_of(i), stream.times
+    yield names.times, query.times
     yield "anchor", query.anchor
     yield "deltas", query.deltas
 

@@ -57,6 +57,19 @@ def _array(x: Array) -> str:
     return f"{x.dtype} {tuple(shape)}" if shape is not None and hasattr(x, "dtype") else type(x).__name__
 
 
+class Rules(NamedTuple):
+    """How a stream is read at other times: the fields of ``Stream`` after its arrays, ``dtype`` by its name."""
+
+    method: Method
+    latency: float
+    max_gap: float | None
+    outside: Outside
+    outside_valid: bool
+    period: float
+    dtype: str | None
+    tolerance: float
+
+
 class Query(NamedTuple):
     """Target times ``times (B, T)`` or ``(T,)``, or ``anchor (B,)`` + ``deltas (T,)``; row b asks ``episode[b]``."""
 

@@ -2,116 +2,170 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _core
-from .arrays import as_torch, empty, finish, from_torch, kind_of, native, work_queue
+from .arrays import allocator, as_torch, finish, from_torch, kind_of, work_queue
 from .backend import move_to, refuse_unseen, select_backend
 from .types import Array, SparseVoxels
 
-Source = tuple[Any, ...]
-Grid = tuple[Any, Any, Any]
 Named = list[tuple[str, Array]]
 Dense = tuple[Array, Array | None, Array | None]
 
-POINTS = ("points", "offsets", "features")
-DEPTH = ("depth", "intrinsics", "pose", "features")
 ITEM_BYTES = {"bool": 1, "uint8": 1, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
-def run_points(source: Source, grid: Grid, options: Source, info: bool, backend: str | None, device: Any) -> Dense:
+# The arguments of a call, in the order in which ``_core`` and the operators of PyTorch take them.
+
+
+class Cloud(NamedTuple):
+    points: Array
+    offsets: Array | None
+    features: Array | None
+
+    def named(self) -> Named:
+        return _named(self._fields, self)
+
+    def moved(self, op: str, device: Any) -> Cloud:
+        return self if device is None else Cloud(*(move_to(op, x, device) for x in self))
+
+
+class Images(NamedTuple):
+    depth: Array
+    intrinsics: Array
+    pose: Array | None
+    features: Array | None
+    views: bool
+    depth_scale: float | None
+    max_depth: float | None
+
+    def named(self) -> Named:
+        return _named(self._fields[:4], self)
+
+    def moved(self, op: str, device: Any) -> Images:
+        """With matrices as arrays of the kind of ``depth``."""
+        depth, intrinsics, pose, features = self[:4]
+        if device is not None:
+            depth, intrinsics, pose, features = (move_to(op, x, device) for x in self[:4])
+        intrinsics = matrix(op, "intrinsics", intrinsics, depth)
+        if pose is not None:
+            pose = matrix(op, "pose", pose, depth)
+        return self._replace(depth=depth, intrinsics=intrinsics, pose=pose, features=features)
+
+
+class Box(NamedTuple):
+    """The grid; without ``grid_size`` it has no bounds."""
+
+    grid_min: Any
+    voxel_size: Any
+    grid_size: Any
+
+    def plain(self) -> tuple[list[float], list[float], list[int] | None]:
+        """Numbers, once C++ has validated them."""
+        shape = None if self.grid_size is None else [int(x) for x in self.grid_size]
+        return numbers(self.grid_min), sizes(self.voxel_size), shape
+
+
+class Settings(NamedTuple):
+    mode: str
+    dtype: str | None
+    fill: float
+    deterministic: bool
+    check: bool | None
+
+
+class Limits(NamedTuple):
+    max_voxels: int | None
+    max_points: int | None
+    padded: bool
+
+
+def run_points(
+    cloud: Cloud, box: Box, settings: Settings, info: bool, backend: str | None, device: Any
+) -> Dense:  # fmt: skip
     op = "voxelize_pointcloud"
-    source = _moved(op, source, 3, device)
-    named = _named(POINTS, source)
+    cloud = cloud.moved(op, device)
+    named = cloud.named()
     if needs_op(named, backend):
         from .torch_ops import voxelize as operators
 
-        return operators.run_points(source, grid, options, info, select_backend(op, backend, source[0]))
+        return operators.run_points(cloud, box, settings, info, select_backend(op, backend, cloud.points))
     chosen = _begin(op, named, backend, differentiable=True)
-    queue = work_queue(kind_of(source[0]), source[0])
+    queue = work_queue(kind_of(cloud.points), cloud.points)
     if chosen == "torch":
-        ((_, dtype), *_rest) = _core.check_voxelize(op, _native(source, 3), grid, options, info, queue)
+        dtype = _core.check_voxelize(*cloud, *box, *settings, queue)
 
         def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
-            mode, _, fill, deterministic, _ = options
-            where = (numbers(grid[0]), sizes(grid[1]), whole(grid[2]))
-            made = module.dense(points, features, offsets, *where, mode, getattr(torch, dtype), fill, deterministic)
+            reducing = (settings.mode, getattr(torch, dtype), settings.fill, settings.deterministic)
+            made = module.dense(points, features, offsets, *box.plain(), *reducing)
             return made if info else made[:1]
 
-        return _dense(_run_reference(source, 3, reference))
-    made, allocate = _allocator(op, source[0])
-    _core.voxelize(op, _native(source, 3), grid, options, info, allocate, queue)
-    return finish(made["a grid"]), finish(made.get("counts")), finish(made.get("dropped"))
+        return _dense(_run_reference(cloud, reference))
+    made = _core.voxelize(*cloud, *box, *settings, bool(info), allocator(cloud.points), queue)
+    return finish(made[0]), finish(made[1]), finish(made[2])
 
 
-def run_depth(source: Source, grid: Grid, options: Source, info: bool, backend: str | None, device: Any) -> Dense:
+def run_depth(
+    images: Images, box: Box, settings: Settings, info: bool, backend: str | None, device: Any
+) -> Dense:  # fmt: skip
     op = "voxelize_depth"
-    depth, intrinsics, pose, *rest = _moved(op, source, 4, device)
-    intrinsics = matrix(op, "intrinsics", intrinsics, depth)
-    source = (depth, intrinsics, None if pose is None else matrix(op, "pose", pose, depth), *rest)
-    named = _named(DEPTH, source)
+    images = images.moved(op, device)
+    named = images.named()
     if needs_op(named, backend):
         from .torch_ops import voxelize as operators
 
-        return operators.run_depth(source, grid, options, info, select_backend(op, backend, depth))
+        return operators.run_depth(images, box, settings, info, select_backend(op, backend, images.depth))
     chosen = _begin(op, named, backend, differentiable=False)
-    queue = work_queue(kind_of(depth), depth)
+    queue = work_queue(kind_of(images.depth), images.depth)
     if chosen == "torch":
-        ((_, dtype), *_rest) = _core.check_voxelize_depth(op, _native(source, 4), grid, options, info, queue)
+        dtype = _core.check_voxelize_depth(*images, *box, *settings, queue)
 
         def reference(torch: Any, module: Any, *arrays: Any) -> Any:
-            mode, _, fill, deterministic, _ = options
-            where = (numbers(grid[0]), sizes(grid[1]), whole(grid[2]))
-            made = module.depth(*arrays, *source[4:], *where, mode, getattr(torch, dtype), fill, deterministic)
+            reducing = (settings.mode, getattr(torch, dtype), settings.fill, settings.deterministic)
+            made = module.depth(*arrays, *images[4:], *box.plain(), *reducing)
             return made if info else made[:1]
 
-        return _dense(_run_reference(source, 4, reference))
-    made, allocate = _allocator(op, depth)
-    _core.voxelize_depth(op, _native(source, 4), grid, options, info, allocate, queue)
-    return finish(made["a grid"]), finish(made.get("counts")), finish(made.get("dropped"))
+        return _dense(_run_reference(images[:4], reference))
+    made = _core.voxelize_depth(*images, *box, *settings, bool(info), allocator(images.depth), queue)
+    return finish(made[0]), finish(made[1]), finish(made[2])
 
 
 def run_sparse(
-    source: Source, grid: Grid, options: Source, limits: Source, backend: str | None, device: Any
+    cloud: Cloud, box: Box, settings: Settings, limits: Limits, backend: str | None, device: Any
 ) -> SparseVoxels:
     from .voxelize import finish_sparse
 
     op = "voxelize_sparse"
-    max_voxels, max_points, padded, _ = limits
+    max_voxels, max_points, padded = limits
     rows: Any
     found: Any
-    source = _moved(op, source, 3, device)
-    named = _named(POINTS, source)
+    cloud = cloud.moved(op, device)
+    named = cloud.named()
     if needs_op(named, backend):
         from .torch_ops import voxelize as operators
 
-        where = select_backend(op, backend, source[0])
-        rows, found = operators.run_sparse(source, grid, options, limits, where)
+        where = select_backend(op, backend, cloud.points)
+        rows, found = operators.run_sparse(cloud, box, settings, limits, where)
         return finish_sparse(rows, found, padded)
-    kind = kind_of(source[0])
+    kind = kind_of(cloud.points)
     chosen = _begin(op, named, backend, differentiable=True)
-    queue = work_queue(kind, source[0])
+    queue = work_queue(kind, cloud.points)
     if chosen == "torch":
-        _core.check_voxelize_sparse(op, _native(source, 3), grid, options, limits, queue)
+        _core.check_voxelize_sparse(*cloud, *box, *settings, *limits, queue)
 
         def reference(torch: Any, module: Any, points: Any, offsets: Any, features: Any) -> Any:
-            mode, _, _, deterministic, _ = options
-            where = (numbers(grid[0]), sizes(grid[1]), None if grid[2] is None else whole(grid[2]))
-            made = module.sparse(points, features, offsets, *where, mode, max_points, deterministic)
+            reducing = (settings.mode, max_points, settings.deterministic)
+            made = module.sparse(points, features, offsets, *box.plain(), *reducing)
             return _fit(torch, made, max_voxels, padded)
 
-        *rows, found = _run_reference(source, 3, reference)
+        *rows, found = _run_reference(cloud, reference)
     else:
-        made, allocate = _allocator(op, source[0])
-        _core.voxelize_sparse(op, _native(source, 3), grid, options, limits, allocate, queue)
-        arrays = {name: finish(array) for name, array in made.items()}
-        rows = [arrays.get(name) for name in ("coordinates", "features", "counts", "voxel", "first_points")]
-        found = arrays["found"]
+        made = _core.voxelize_sparse(*cloud, *box, *settings, *limits, padded, allocator(cloud.points), queue)
+        *rows, found = (finish(array) for array in made)
         if padded and kind == "jax":
             rows = _padded_for_jax(rows, found)
     if kind == "jax" and not padded:
@@ -131,10 +185,6 @@ def sizes(x: Any) -> list[float]:
     """One number for all axes, or three. A number may be an array without dimensions."""
     one = isinstance(x, (int, float)) or not hasattr(x, "__len__") or getattr(x, "ndim", 1) == 0
     return [float(x)] * 3 if one else numbers(x)
-
-
-def whole(x: Any) -> list[int]:
-    return [int(item) for item in x]
 
 
 def matrix(op: str, name: str, given: Any, like: Array) -> Array:
@@ -206,19 +256,8 @@ def refusal_of(op: str, named: Named, differentiable: bool) -> str | None:
     return None
 
 
-def _named(names: Sequence[str], source: Source) -> Named:
-    return [(name, array) for name, array in zip(names, source, strict=False) if array is not None]
-
-
-def _moved(op: str, source: Source, num_arrays: int, device: Any) -> Source:
-    if device is None:
-        return source
-    return (*(move_to(op, x, device) for x in source[:num_arrays]), *source[num_arrays:])
-
-
-def _native(source: Source, num_arrays: int) -> Source:
-    """The source as C++ reads it."""
-    return (*(None if x is None else native(x) for x in source[:num_arrays]), *source[num_arrays:])
+def _named(names: Sequence[str], arrays: Sequence[Array]) -> Named:
+    return [(name, array) for name, array in zip(names, arrays, strict=False) if array is not None]
 
 
 def _begin(op: str, named: Named, backend: str | None, differentiable: bool) -> str:
@@ -230,50 +269,17 @@ def _begin(op: str, named: Named, backend: str | None, differentiable: bool) -> 
     return chosen
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------------
-
-
-def _allocator(op: str, like: Array) -> tuple[dict[str, Array], Callable[..., Any]]:
-    """What ``_core`` calls to have an array made, and the arrays it had made, by what they are."""
-    made: dict[str, Array] = {}
-    kind = kind_of(like)
-
-    def allocate(what: str, shape: tuple[int, ...], dtype: str, fill: int | None) -> Any:
-        try:
-            array = empty(kind, shape, dtype, like)
-        except (MemoryError, RuntimeError) as error:
-            raise no_memory(op, what, shape, dtype, error) from error
-        if fill is not None and kind != "jax":  # JAX has no memory that may be written twice
-            (array.fill_ if kind == "torch" else array.fill)(fill)
-        made[what] = array
-        return native(array)
-
-    return made, allocate
-
-
-def no_memory(op: str, what: str, shape: Iterable[int], dtype: str, error: Exception) -> Exception:
-    """The error to raise for one of an allocator: a MemoryError that names the bytes, unless it is about another thing.
-
-    >>> no_memory("f", "a grid", (2, 3), "int32", MemoryError())
-    MemoryError('f: no memory for a grid of (2, 3) int32, 24 bytes')
-    """
-    if not isinstance(error, MemoryError) and "memory" not in str(error):
-        return error
-    size = math.prod(shape) * ITEM_BYTES[dtype]
-    return MemoryError(f"{op}: no memory for {what} of {tuple(shape)} {dtype}, {size} bytes")
-
-
 # ---- the torch backend -----------------------------------------------------------------------------------------------
 
 
-def _run_reference(source: Source, num_arrays: int, reference: Callable[..., Any]) -> list[Any]:
+def _run_reference(arrays: Sequence[Array | None], reference: Callable[..., Any]) -> list[Any]:
     """``reference(torch, module, *tensors)`` on arrays of any kind; its tensors as arrays of that kind."""
     import torch
 
     from .torch_backend import voxelize as in_torch
 
-    kind = kind_of(source[0])
-    tensors: list[Any] = [None if x is None else as_torch(x) for x in source[:num_arrays]]
+    kind = kind_of(arrays[0])
+    tensors: list[Any] = [None if x is None else as_torch(x) for x in arrays]
     results = reference(torch, in_torch, *tensors)
     if kind == "jax" and tensors[0].is_cuda:  # JAX may reuse the inputs as soon as we return
         torch.cuda.current_stream(tensors[0].device).synchronize()

@@ -10,9 +10,6 @@ from .arrays import dtype_name
 from .backend import wants_op
 from .types import Array, SparseVoxels, VoxelInfo
 
-Grid = tuple[Any, Any, Any]
-"""Where the grid begins, the size of a cell, how many cells: as the user gave them."""
-
 
 def voxelize_pointcloud(
     points: Array,
@@ -50,16 +47,20 @@ def voxelize_pointcloud(
     >>> grid.ravel(), int(info.dropped)
     (array([2, 1], dtype=int32), 1)
     """
-    source = (points, offsets, features)
-    grid = (grid_min, voxel_size, grid_size)
-    options = (mode, None if dtype is None else dtype_name(dtype), fill, _deterministic(deterministic), check)
+    if dtype is not None:
+        dtype = dtype_name(dtype)
+    same_bits = _deterministic(deterministic)
     made: tuple[Any, Any, Any]
-    if _is_direct(source, backend, device):
-        made = _core.voxelize_tensors("voxelize_pointcloud", source, grid, options, bool(return_info))
+    if backend is None and device is None and not wants_op() and _core.are_plain_tensors(points, offsets, features):
+        made = _core.voxelize(
+            points, offsets, features, grid_min, voxel_size, grid_size, mode, dtype, fill, same_bits, check,
+            bool(return_info),
+        )  # fmt: skip
     else:
-        from .voxel_call import run_points
+        from .voxel_call import Box, Cloud, Settings, run_points
 
-        made = run_points(source, grid, options, return_info, backend, device)
+        box, settings = Box(grid_min, voxel_size, grid_size), Settings(mode, dtype, fill, same_bits, check)
+        made = run_points(Cloud(points, offsets, features), box, settings, return_info, backend, device)
     return (made[0], VoxelInfo(made[1], made[2])) if return_info else made[0]
 
 
@@ -102,16 +103,24 @@ def voxelize_depth(
            [[0, 0, 3],
             [0, 0, 6]]], dtype=int32)
     """
-    grid = (grid_min, voxel_size, grid_size)
-    options = (mode, None if dtype is None else dtype_name(dtype), fill, _deterministic(deterministic), False)
-    source = (depth, intrinsics, pose, features, views, depth_scale, max_depth)
+    if dtype is not None:
+        dtype = dtype_name(dtype)
+    same_bits = _deterministic(deterministic)
     made: tuple[Any, Any, Any]
-    if _is_direct(source[:4], backend, device):
-        made = _core.voxelize_depth_tensors("voxelize_depth", source, grid, options, bool(return_info))
+    if (
+        backend is None and device is None and not wants_op()
+        and _core.are_plain_tensors(depth, intrinsics, pose, features)
+    ):  # fmt: skip
+        made = _core.voxelize_depth(
+            depth, intrinsics, pose, features, views, depth_scale, max_depth, grid_min, voxel_size, grid_size,
+            mode, dtype, fill, same_bits, False, bool(return_info),
+        )  # fmt: skip
     else:
-        from .voxel_call import run_depth
+        from .voxel_call import Box, Images, Settings, run_depth
 
-        made = run_depth(source, grid, options, return_info, backend, device)
+        images = Images(depth, intrinsics, pose, features, views, depth_scale, max_depth)
+        box, settings = Box(grid_min, voxel_size, grid_size), Settings(mode, dtype, fill, same_bits, False)
+        made = run_depth(images, box, settings, return_info, backend, device)
     return (made[0], VoxelInfo(made[1], made[2])) if return_info else made[0]
 
 
@@ -152,16 +161,19 @@ def voxelize_sparse(
     array([[-1.5,  0.5,  0.5],
            [ 0.6,  0.5,  0.5]], dtype=float32)
     """
-    source = (points, offsets, features)
-    grid = (grid_min, voxel_size, grid_size)
-    options = (mode, None, 0.0, _deterministic(deterministic), check)
-    limits = (max_voxels, max_points, bool(padded), bool(padded))
-    if _is_direct(source, backend, device):
-        made = _core.voxelize_sparse_tensors("voxelize_sparse", source, grid, options, limits)
+    padded = bool(padded)
+    same_bits = _deterministic(deterministic)
+    if backend is None and device is None and not wants_op() and _core.are_plain_tensors(points, offsets, features):
+        made = _core.voxelize_sparse(
+            points, offsets, features, grid_min, voxel_size, grid_size, mode, None, 0.0, same_bits, check,
+            max_voxels, max_points, padded, padded,
+        )  # fmt: skip
         return finish_sparse(made[:5], made[5], padded)
-    from .voxel_call import run_sparse
+    from .voxel_call import Box, Cloud, Limits, Settings, run_sparse
 
-    return run_sparse(source, grid, options, limits, backend, device)
+    box, settings = Box(grid_min, voxel_size, grid_size), Settings(mode, None, 0.0, same_bits, check)
+    limits = Limits(max_voxels, max_points, padded)
+    return run_sparse(Cloud(points, offsets, features), box, settings, limits, backend, device)
 
 
 def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVoxels:
@@ -178,11 +190,6 @@ def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVo
         coordinates[:n], None if features is None else features[:n], counts[:n], voxel,
         None if first is None else first[:n], n, dropped, num_found - n,
     )  # fmt: skip
-
-
-def _is_direct(arrays: tuple[Any, ...], backend: str | None, device: Any) -> bool:
-    """Whether one call into C++ does it all: plain torch tensors where they are, and no operator for torch to see."""
-    return backend is None and device is None and not wants_op() and _core.are_plain_tensors(arrays)
 
 
 def _deterministic(asked: bool | None) -> bool:

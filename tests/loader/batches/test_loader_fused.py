@@ -1,5 +1,6 @@
 """A batch read in one go has the bits of sample_anchors, align and normalize one after the other."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,21 +115,21 @@ class Case:
         prefix = torch.from_numpy(np.cumsum([0, *counts])).to(device)
         self.count = int(sum(counts))
         period = 0.0 if hz is None else 1e9 / hz
-        self.tables = [(prefix, torch.from_numpy(moments).to(device), self.count, period, 1)]
+        self.tables = [_core.AnchorTable(prefix, torch.from_numpy(moments).to(device), self.count, period, 1)]
 
     def order(self, seed=0, epoch=0):
-        return (seed, epoch, self.count, True)
+        return _core.SampleOrder(seed, epoch, self.count, True)
 
     def reader(self):
         columns = []
         for c in self.columns:
             like = torch.empty(0, dtype=getattr(torch, c.dtype), device=self.device)
-            columns.append((c.deltas, c.dtype, c.scaled, like, like.new_empty(0, dtype=torch.bool)))
-        rows = [
-            ((s.values, s.times, s.offsets, s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period,
-              s.dtype, s.tolerance), *scale)
-            for s, scale in zip(self.streams, self.scales, strict=True)
-        ]  # fmt: skip
+            padding_like = like.new_empty(0, dtype=torch.bool)
+            columns.append(_core.BatchColumn(c.deltas, c.dtype, c.scaled, like, padding_like))
+        rows = []
+        for s, scale in zip(self.streams, self.scales, strict=True):
+            fields = [getattr(s, field.name) for field in dataclasses.fields(Stream)]
+            rows.append(_core.BatchRows(_core.Stream(*fields), *scale))
         return _core.BatchReader(self.tables, self.part, self.local, columns, rows)
 
     def one_after_the_other(self, order, first, size):
@@ -274,14 +275,16 @@ def test_anchors_that_look_like_the_rows_and_are_not(rng, device):
     """As many as there are rows, at other times; or at the times of the rows, and one more for each episode."""
     lengths = (5, 40, 1, 25, 12)
     case = Case(rng, [Column(), Column(deltas=BETWEEN)], device, lengths=lengths)
-    prefix, times, count, *rest = case.tables[0]
-    case.tables = [(prefix, times + 3 * MS, count, *rest)]
+    table = case.tables[0]
+    times, rest = table.times, (table.period_ns, table.quota)
+    case.tables = [_core.AnchorTable(table.prefix, times + 3 * MS, table.num_anchors, *rest)]
     run(case)
     ends = np.cumsum(lengths) - 1
     more = np.insert(times.cpu().numpy(), ends + 1, times.cpu().numpy()[ends] + 3 * MS)
-    case.count = count + len(lengths)
+    case.count = table.num_anchors + len(lengths)
     prefix = np.concatenate([[0], np.cumsum(np.array(lengths) + 1)])
-    case.tables = [(torch.from_numpy(prefix).to(device), torch.from_numpy(more).to(device), case.count, *rest)]
+    arrays = [torch.from_numpy(x).to(device) for x in (prefix, more)]
+    case.tables = [_core.AnchorTable(*arrays, case.count, *rest)]
     run(case)
 
 
@@ -359,7 +362,7 @@ def test_into_given_tensors_and_at_a_step_that_memory_tells(rng):
         given = [torch.full_like(x, 1) for x in expected]
         reader.read_ahead(case.order(5, epoch), at * size, given).result()
         case.compare(given, expected)
-        case.compare(reader.read_step(case.order(5), (torch.tensor(step), num_steps, size, 0), size), expected)
+        case.compare(reader.read_step(case.order(5), torch.tensor(step), num_steps, size, 0, size), expected)
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 30), min_size=1, max_size=6), st.data())

@@ -21,9 +21,9 @@ def cache(tmp_path_factory):
 def draw(count, seed=0, epoch=0, first=0, size=None, shuffle=True):
     """The numbers of anchors at positions ``[first, first + size)``: times are their own numbers."""
     size = count - first if size is None else size
-    table = (torch.tensor([0, count]), torch.arange(count), count, 0.0, 1)
+    table = _core.AnchorTable(torch.tensor([0, count]), torch.arange(count), count, 0.0, 1)
     out = torch.empty((2, size), dtype=torch.int64)
-    _core.sample_anchors([table], (seed, epoch, 0, shuffle), first, out[0], out[1])
+    _core.sample_anchors([table], _core.SampleOrder(seed, epoch, 0, shuffle), first, out[0], out[1])
     return out[1]
 
 
@@ -41,10 +41,10 @@ def test_every_number_is_drawn_exactly_once_as_the_oracle_says(count):
 
 @pytest.mark.parametrize("count", [2**31 - 1, 2**40 + 3, 2**62 + 12345])
 def test_huge_orders_need_no_memory(count):
-    table = (torch.tensor([0, 5, count]), torch.tensor([1000, 2000]), count, 3.0, 1)
+    table = _core.AnchorTable(torch.tensor([0, 5, count]), torch.tensor([1000, 2000]), count, 3.0, 1)
     for first in (0, count // 3, count - 9):
         out = torch.empty((2, 9), dtype=torch.int64)
-        _core.sample_anchors([table], (1, 2, 0, True), first, out[0], out[1])
+        _core.sample_anchors([table], _core.SampleOrder(1, 2, 0, True), first, out[0], out[1])
         numbers = [truth.permute(first + i, count, truth.key_of(1, 2, 1)) for i in range(9)]
         assert out[0].tolist() == [int(n >= 5) for n in numbers]
         if count < 2**50:  # beyond, periods are not exact in float64
@@ -96,7 +96,8 @@ def test_any_stretch_of_the_order_is_that_stretch():
 def test_episodes_without_anchors_are_never_drawn():
     prefix = torch.tensor([0, 0, 0, 3, 3, 4, 4])
     out = torch.empty((2, 4), dtype=torch.int64)
-    _core.sample_anchors([(prefix, torch.arange(4), 4, 0.0, 1)], (0, 0, 0, False), 0, out[0], out[1])
+    table = _core.AnchorTable(prefix, torch.arange(4), 4, 0.0, 1)
+    _core.sample_anchors([table], _core.SampleOrder(0, 0, 0, False), 0, out[0], out[1])
     assert out[0].tolist() == [2, 2, 2, 4]
 
 
@@ -139,9 +140,10 @@ BAD_TABLES = {
 @pytest.mark.parametrize("what", BAD_TABLES)
 def test_bad_tables_are_refused(what):
     tables, first, message = BAD_TABLES[what]
+    tables = [_core.AnchorTable(*table) for table in tables]
     out = torch.full((2, 2), -7)
     with pytest.raises(ValueError) as raised:
-        _core.sample_anchors(tables, (0, 0, 0, True), first, out[0], out[1])
+        _core.sample_anchors(tables, _core.SampleOrder(0, 0, 0, True), first, out[0], out[1])
     assert str(raised.value).startswith("sample_anchors: ")
     assert message in str(raised.value)
     assert out.tolist() == [[-7, -7], [-7, -7]]

@@ -129,9 +129,10 @@ def test_every_array_is_asked_to_be_ready_on_the_stream_of_the_call(stream, aske
     core = importlib.import_module("robocache._core")
     arrays = [OnAGpu(np.arange(4.0)) for _ in range(3)]
     out = OnAGpu(np.zeros((1, 4)))
-    fields = (*arrays[:2], None, None, 0, None, "hold", False, 1.0, None)
+    rows = core.Stream(*arrays[:2], None, None, 0, None, "hold", False, 1.0, None, 0)
     query = (arrays[2], None, None, None)
-    core.align(("align", "times", ()), [fields], query, lambda _: [(out, None, None, None)], True, (stream, None))
+    names = core.AlignNames("align", "times")
+    core.align(names, [rows], *query, valid=False, index=False, check=True, out=[out], queue=(stream, None))
     assert [array.streams for array in (*arrays, out)] == [[asked]] * 4
     assert out.array.tolist() == [[0, 1, 2, 3]]
 
@@ -143,9 +144,10 @@ def test_an_array_that_cannot_be_made_ready_says_why():
 
     core = importlib.import_module("robocache._core")
     array = Deleted(np.arange(4.0))
-    fields = (array, array, None, None, 0, None, "hold", False, 1.0, None)
+    rows = core.Stream(array, array, None, None, 0, None, "hold", False, 1.0, None, 0)
+    names = core.AlignNames("align", "times")
     with pytest.raises(ValueError, match=r"^align: streams\[0\]\.values must be .*, got .*Array has been deleted"):
-        core.align(("align", "times", ()), [fields], (array, None, None, None), lambda _: [], True, (1, None))
+        core.align(names, [rows], array, None, None, None, valid=False, index=False, check=True, queue=(1, None))
 
 
 SPIN = """

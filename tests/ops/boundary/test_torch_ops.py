@@ -82,7 +82,7 @@ def test_the_operators_pass_opcheck(layout, options, backend, rng):
         if function.name() == "robocache::align":
             args = ([values], *args[1:])
         else:
-            args = (args[0], [x.detach() for x in args[1]], *args[2:])  # there is no second derivative
+            args = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, args)  # no second derivative
         torch.library.opcheck(function, args)
 
 
@@ -306,6 +306,40 @@ def test_a_compiled_call_refuses_what_an_eager_call_refuses_in_the_same_words(wh
         assert kind is NotImplementedError
         assert "backend='torch'" in text
         assert text.endswith(", got max") or text.endswith(", got slerp_xyzw")
+
+
+ODD_OPTIONS = {
+    "a float of NumPy": {"latency": np.float32(0.5)},
+    "an integer of NumPy": {"latency": np.int64(1)},
+    "no ranges": {"method": []},
+    "a word for a number": {"latency": "x"},
+    "a word for a period": {"period": "x"},
+    "a number for a flag": {"outside_valid": 1},
+    "a number for outside": {"outside": 5},
+    "an unknown outside": {"outside": ("hold", "bad")},
+    "a number for a method": {"method": 5},
+    "a range without a name": {"method": [(0, 1)]},
+    "an unknown dtype": {"dtype": "bad"},
+    "an empty dtype": {"dtype": ""},
+}
+
+
+@native
+@pytest.mark.parametrize("what", ODD_OPTIONS)
+def test_options_of_any_type_mean_the_same_to_a_compiled_call(what, backend, rng):
+    values, times, _, query = sample(rng, "dense", backend)
+
+    def call(values):
+        return robocache.resample_trajectories(values, times, query["times"], **ODD_OPTIONS[what])
+
+    def outcome(function):
+        try:
+            return function(values.detach())
+        except ValueError as error:
+            return str(error)
+
+    got, want = outcome(torch.compile(call, backend="aot_eager")), outcome(call)
+    assert got == want if isinstance(want, str) else same(got, want)
 
 
 @native

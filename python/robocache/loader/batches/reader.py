@@ -10,6 +10,7 @@ from ... import _core
 from ...cache.cache import Cache
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
+from ...ops.align import native_stream
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
@@ -17,10 +18,8 @@ from .scale import scale_of
 from .store import Part, Store, as_tensor
 from .verify import MappedRows
 
-NAMES: tuple[str, str, tuple[Any, ...]] = ("Loader", "times", ())
+NAMES = _core.AlignNames("Loader", "times")
 NOTHING = nullcontext()
-OrderKey = tuple[int, int, int, bool]
-"""What the order of an epoch is computed from: seed, epoch, samples of an epoch, shuffle."""
 INDEX = ("source_index", "episode_index", "anchor_ns")
 """What ``return_index`` adds to a batch."""
 
@@ -93,7 +92,7 @@ class BatchReader:
             # The rows are there already, in one part for each source: the same tensors, once.
             rows = [part.rows[anchor_stream] for part in store.parts]
             self.tables = [
-                (offsets, times, a.count, 0.0, quota)
+                _core.AnchorTable(offsets, times, a.count, 0.0, quota)
                 for (_, times, offsets), (a, quota) in zip(rows, anchors, strict=True)
             ]
         else:
@@ -106,9 +105,9 @@ class BatchReader:
             self.fused = None
             self.steps = StepByStep(self, anchors)
 
-    def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[Any]:
+    def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[_core.AnchorTable]:
         return [
-            (*(as_tensor(x).to(place) for x in (a.prefix, a.times)), a.count, a.period_ns, quota)
+            _core.AnchorTable(as_tensor(a.prefix).to(place), as_tensor(a.times).to(place), a.count, a.period_ns, quota)
             for a, quota in anchors
         ]
 
@@ -118,34 +117,38 @@ class BatchReader:
         columns = []
         for c in self.columns:
             like = torch.empty(0, dtype=getattr(torch, c.dtype), device=self.place)
-            columns.append(
-                ([*c.key.window.deltas_ns], c.dtype, c.way is not None, like, like.new_empty(0, dtype=torch.bool))
-            )
+            padding_like = like.new_empty(0, dtype=torch.bool)
+            deltas = [*c.key.window.deltas_ns]
+            columns.append(_core.BatchColumn(deltas, c.dtype, c.way is not None, like, padding_like))
         rows = []
         for part in self.store.parts:
             for c in self.columns:
                 scales = self.scales[part.source].get(c.key.name, (None, None))
-                rows.append((fields_of(stream_of(part, c)), *scales))
+                rows.append(_core.BatchRows(native_stream(stream_of(part, c)), *scales))
         episodes = None
         if self.episodes is not None:
-            episodes = (*self.episodes, torch.empty(0, dtype=torch.int64, device=self.place))
+            source, episode = self.episodes
+            index_like = torch.empty(0, dtype=torch.int64, device=self.place)
+            episodes = _core.EpisodeNames(source, episode, index_like)
         return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes)
 
-    def anchors_at(self, order: OrderKey, begin: int, count: int, tables: list[Any] | None = None) -> tuple[Any, Any]:
+    def anchors_at(
+        self, order: _core.SampleOrder, begin: int, count: int, tables: list[_core.AnchorTable] | None = None
+    ) -> tuple[Any, Any]:
         """``(episode, anchor)`` of each sample."""
         tables = self.tables if tables is None else tables
-        drawn = self.torch.empty((2, count), dtype=self.torch.int64, device=tables[0][0].device)
+        drawn = self.torch.empty((2, count), dtype=self.torch.int64, device=tables[0].prefix.device)
         _core.sample_anchors(tables, order, begin, drawn[0], drawn[1])
         return drawn[0], drawn[1]
 
-    def read(self, order: OrderKey, begin: int, count: int) -> list[Any]:
+    def read(self, order: _core.SampleOrder, begin: int, count: int) -> list[Any]:
         """``[values, padding, values, padding, ...]`` where batches are computed; then ``INDEX``, if that is wanted."""
         self.touch(order, begin, count)
         if self.fused is not None:
             return self.fused.read(order, begin, count)
         return self.steps.read(order, begin, count)
 
-    def touch(self, order: OrderKey, begin: int, count: int) -> None:
+    def touch(self, order: _core.SampleOrder, begin: int, count: int) -> None:
         """Compares checksums of mapped rows before they are read for the first time, where that was asked for."""
         if count and self.mapped is not None and self.is_unchecked:
             self.mapped.touch(self.anchors_at(order, begin, count)[0].cpu())
@@ -186,18 +189,18 @@ class StepByStep:
             Group(same, self.torch.tensor(deltas, dtype=self.torch.int64, device=reader.place))
             for deltas, same in by_deltas.items()
         ]
-        self.fields = [
-            [[fields_of(stream_of(part, c)) for c in group.columns] for group in self.groups]
+        self.streams = [
+            [[native_stream(stream_of(part, c)) for c in group.columns] for group in self.groups]
             for part in self.store.parts
         ]
         self.names = None
         if reader.episodes is not None:
-            self.names = self.torch.stack(reader.episodes).to(self.tables[0][0].device)
+            self.names = self.torch.stack(reader.episodes).to(self.tables[0].prefix.device)
         self.scales = [
             {name: tuple(x.to(reader.place) for x in pair) for name, pair in scales.items()} for scales in reader.scales
         ]
 
-    def read(self, order: OrderKey, begin: int, count: int) -> list[Any]:
+    def read(self, order: _core.SampleOrder, begin: int, count: int) -> list[Any]:
         episode, anchor = self.reader.anchors_at(order, begin, count, self.tables)
         if count == 0:
             episode, anchor = (x.to(self.reader.place) for x in (episode, anchor))
@@ -217,9 +220,9 @@ class StepByStep:
         made: dict[str, tuple[Any, Any]] = {}
         part = self.store.parts[number]
         for i, group in enumerate(self.groups):
-            query = (None, episode, anchor, group.deltas)
             # The times were looked at when the loader was made.
-            results = _core.align_tensors(NAMES, self.fields[number][i], query, True, False, True, False)
+            streams = self.streams[number][i]
+            results = _core.align(NAMES, streams, None, episode, anchor, group.deltas, True, False, False)
             for column, (values, valid, _) in zip(group.columns, results, strict=True):
                 if column.way is not None:
                     values = self.scaled(values, column, part.source)
@@ -270,8 +273,3 @@ def stream_of(part: Part, column: Column) -> Stream:
         *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
         window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip
-
-
-def fields_of(s: Stream) -> tuple[Any, ...]:
-    rules = (s.method, s.latency, s.max_gap, s.outside, s.outside_valid, s.period, s.dtype, s.tolerance)
-    return (s.values, s.times, s.offsets, *rules)

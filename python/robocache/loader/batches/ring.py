@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..._core import MappingGuard
-from .reader import BatchReader, OrderKey
+from ..._core import MappingGuard, SampleOrder
+from .reader import BatchReader
 
 DEPTH = (3, 6)
 """Batches in pinned memory at once, at least and at most: one is copied, one is read, the others wait for threads."""
@@ -21,8 +21,8 @@ COPIED = 2
 the memory of the device stays the same."""
 ALIGNMENT = 256
 
-Job = tuple[OrderKey, int, int]
-"""The key of an order, first position, number of samples."""
+Job = tuple[SampleOrder, int, int]
+"""The order, first position, number of samples."""
 
 
 class Ring:
@@ -36,7 +36,7 @@ class Ring:
     def __init__(self, reader: BatchReader, device: Any) -> None:
         self.reader, self.device = reader, device
         self.stream = reader.torch.cuda.Stream(device)
-        self.shapes = [(x.shape[1:], x.dtype) for x in reader.read((0, 0, 0, False), 0, 0)]
+        self.shapes = [(x.shape[1:], x.dtype) for x in reader.read(SampleOrder(0, 0, 0, False), 0, 0)]
 
     def layout(self, count: int) -> tuple[list[tuple[int, int]], int]:
         """``[(begin, end), ...]`` of the tensors in the buffer of ``count`` samples, and its bytes."""

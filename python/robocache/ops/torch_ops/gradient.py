@@ -1,12 +1,11 @@
 """align on tensors of PyTorch, forward and backward, and its ``autograd.Function``.
 
-A call is a ``Call`` (everything that is no tensor) and ``Tensors``. ``compute`` and ``compute_backward`` hand it to
-``_core``; the operators in ``align.py`` use the same two.
+A call is a ``Call`` (its options), the values of its streams, and all other tensors, ``Others``. ``compute`` and
+``compute_backward`` pass it to ``_core``; the operators in ``align.py`` use the same two.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
 from itertools import accumulate
@@ -17,42 +16,38 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ... import _core
-from ..arrays import HUGE
+from ..align import Names, Result, Wants, require_fusible
 from ..methods import gradient_reads_values
-from ..types import Stream
+from ..torch_op import DTYPE_NAMES, detached, raise_refusal
+from ..types import Query, Rules
 
 Shapes = Sequence[tuple[Sequence[Any], torch.dtype]]
 
-DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        "float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64",
-        "uint8", "uint16", "uint32", "uint64", "bool",
-    )
-}  # fmt: skip
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
-DTYPE_FIELD = [field.name for field in dataclasses.fields(Stream)].index("dtype")
-"""Where a stream has the dtype of its output, as ``_core`` reads it; in ``Call.options`` two places earlier."""
-
-
-class Wants(NamedTuple):
-    """What a call returns besides the values, and whether the values are columns of one tensor."""
-
-    valid: bool = False
-    indices: bool = False
-    fused: bool = False
-
 
 class Call(NamedTuple):
-    """Everything about a call that is no tensor."""
+    """The options of a call."""
 
-    names: Any
-    options: tuple[tuple[Any, ...], ...]  # of each stream: has offsets, then its fields from method on
-    query: tuple[bool, ...]  # which of the query's arrays are given
+    names: Names
+    rules: Sequence[Rules]
     wants: Wants
     check: bool
-    wanted: tuple[bool, ...]  # streams whose methods are still to be asked for their gradient
-    refusal: str | None  # what the call is to raise when it runs
+    wanted: Sequence[bool]  # streams that need a gradient: their methods must have one
+    refusal: str | None  # what the call raises when it runs
+
+
+class Others(NamedTuple):
+    """The tensors of a call but the values: those of each stream, and those of the query."""
+
+    times: Sequence[Tensor]
+    offsets: Sequence[Tensor | None]
+    target_times: Tensor | None
+    episode: Tensor | None
+    anchor: Tensor | None
+    deltas: Tensor | None
+
+    @property
+    def query(self) -> Query:
+        return Query(self.target_times, self.episode, self.anchor, self.deltas)
 
 
 class Asked(NamedTuple):
@@ -63,41 +58,14 @@ class Asked(NamedTuple):
     dtypes: Sequence[torch.dtype]
 
 
-class Tensors(NamedTuple):
-    """The tensors of a call, one entry per stream, None where one has no offsets."""
-
-    values: list[Any]
-    times: list[Tensor]
-    offsets: list[Tensor | None]
-    query: tuple[Tensor | None, ...]
-
-
-def tensors_of(call: Call, values: Sequence[Any], others: Sequence[Tensor]) -> Tensors:
-    """``others`` are the times of each stream, the offsets of those that have them, and what the query has."""
-    rest = iter(others)
-    return Tensors(
-        list(values),
-        [next(rest) for _ in call.options],
-        [next(rest) if options[0] else None for options in call.options],
-        tuple(next(rest) if given else None for given in call.query),
-    )
-
-
-def kept_values(call: Call, values: Sequence[Tensor]) -> list[Tensor]:
-    """The values that a gradient reads."""
-    return [v for v, options in zip(values, call.options, strict=True) if gradient_reads_values(options[1])]
-
-
-def saved_tensors_of(call: Call, saved: Sequence[Tensor]) -> Tensors:
-    """The tensors of a backward pass: ``others`` of ``tensors_of``, then the kept values. Other values are None."""
-    needs = [gradient_reads_values(options[1]) for options in call.options]
-    kept = iter(saved[len(saved) - sum(needs) :])
-    return tensors_of(call, [next(kept) if need else None for need in needs], saved)
+def kept_values(rules: Sequence[Rules], values: Sequence[Tensor]) -> list[Tensor | None]:
+    """The values that a gradient reads; None for streams whose gradient reads only times."""
+    return [v if gradient_reads_values(r.method) else None for v, r in zip(values, rules, strict=True)]
 
 
 def unflatten(
     results: Sequence[Tensor], num_streams: int, wants: Wants, out: Sequence[Tensor] | None = None
-) -> list[tuple[Any, ...]]:
+) -> list[Result]:
     """The flat list of outputs, stream by stream; where ``out`` was given, it takes the values."""
     n = 1 if wants.fused else num_streams
     values, rest = list(results[:n]), list(results[n:])
@@ -107,42 +75,32 @@ def unflatten(
         for target, result in zip(out, values, strict=True):
             target.copy_(result)
         values = list(out)
-    column = 0 if wants.fused else None
-    return [(v, m, i, column) for v, m, i in zip(values, valid, index, strict=True)]
+    return list(zip(values, valid, index, strict=True))
 
 
 # ---- computing -------------------------------------------------------------------------------------------------------
 
 
-def compute(call: Call, tensors: Tensors) -> list[Tensor]:
+def compute(call: Call, values: Sequence[Tensor], others: Others) -> list[Tensor]:
     """The outputs, flat: the values of each stream, then each valid, then each index; one of each if fused."""
-    if call.refusal is not None:
-        raise NotImplementedError(call.refusal)
-    specs = specs_of(call, tensors)
-    query = tuple(None if x is None else detached(x) for x in tensors.query)
-    if True in call.wanted:
-        _core.require_align_gradient(call.names, specs, query, call.wanted)
-    made: list[Tensor] = []
+    raise_refusal(call.refusal)
+    fields = zip(values, others.times, others.offsets, call.rules, strict=True)
+    streams = [_core.Stream(detached(v), detached(t), cut, *rules) for v, t, cut, rules in fields]
+    names, query, gradient = call.names.native, without_graph(others.query), list(call.wanted)
+    valid, indices, fused = call.wants
+    if fused:
+        return [x for x in _core.fuse(names, streams, query.times, valid, True, call.check, gradient) if x is not None]
+    made = _core.align(names, streams, *query, valid, indices, call.check, None, gradient)
+    return [x for outputs in zip(*made, strict=True) for x in outputs if x is not None]
 
-    def allocate(shapes: Sequence[tuple[tuple[int, ...], str]]) -> list[tuple[Any, ...]]:
-        made.extend(empty_outputs(call, [(shape, DTYPES[name]) for shape, name in shapes], tensors.values[0].device))
-        for x in made:
-            if x.nbytes >= HUGE and not x.is_cuda:
-                _core.prefer_huge_pages(x.data_ptr(), x.nbytes)
-        if call.wants.fused:
-            columns = accumulate((shape[2] for shape, _ in shapes[:-1]), initial=0)
-            return [(made[0], made[1] if call.wants.valid else None, None, column) for column in columns]
-        return unflatten(made, len(shapes), call.wants)
 
-    _core.align(call.names, specs, query, allocate, call.check)
-    return made
+def without_graph(query: Query) -> Query:
+    return Query(*(detached(x) for x in query))
 
 
 def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tensor]:
     if call.wants.fused:
-        from ..align import require_fusible
-
-        require_fusible(call.names, [(tuple(shape), NAMES[dtype]) for shape, dtype in shapes])
+        require_fusible(call.names, [(tuple(shape), DTYPE_NAMES[dtype]) for shape, dtype in shapes])
         (num_rows, num_targets, _), dtype = shapes[0]
         width = sum(shape[2] for shape, _ in shapes)
         made = [torch.empty((num_rows, num_targets, width), dtype=dtype, device=device)]
@@ -155,25 +113,27 @@ def empty_outputs(call: Call, shapes: Shapes, device: torch.device) -> list[Tens
     return made
 
 
-def compute_backward(call: Call, tensors: Tensors, asked: Asked, grads: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of the values of the streams ``asked`` for; ``tensors`` as of ``saved_tensors_of``."""
+NO_RULES = Rules(None, 0, None, "hold", False, 1.0, None, 0)
+
+
+def compute_backward(
+    call: Call, others: Others, kept: Sequence[Tensor | None], asked: Asked, grads: Sequence[Tensor]
+) -> list[Tensor]:
+    """The gradients of the values of the streams ``asked`` for; ``kept`` as of ``kept_values``."""
     if grads[0].is_cuda:
         alert_not_deterministic()
     sums = [total.zero_() for total in empty_sums(asked, grads[0].device)]
-    gradients: list[tuple[Tensor, Tensor] | None] = [None] * len(tensors.times)
-    for i, total, grad in zip(asked.streams, sums, grads, strict=True):
-        if tensors.values[i] is None:  # only shape and dtype count
-            tensors.values[i] = total
-        gradients[i] = (grad.resolve_neg(), total)
-    # A stream without a gradient still counts for the number of query rows; its times serve as its values.
-    specs = [
-        (spec[1], *spec[1:3], None, 0, None, "hold", False, 1.0, None, 0)
-        if spec[0] is None
-        else (*spec[:DTYPE_FIELD], None, *spec[DTYPE_FIELD + 1 :])
-        for spec in specs_of(call, tensors)
-    ]
-    query = tuple(None if x is None else detached(x) for x in tensors.query)
-    _core.align_backward(call.names, specs, query, gradients)
+    num_streams = len(others.times)
+    ups, totals = placed(asked, [grad.resolve_neg() for grad in grads], num_streams), placed(asked, sums, num_streams)
+    streams = []
+    for times, cut, values, rules, total in zip(others.times, others.offsets, kept, call.rules, totals, strict=True):
+        t = detached(times)
+        if total is None:  # it still counts for the number of query rows; its times serve as its values
+            streams.append(_core.Stream(t, t, cut, *NO_RULES))
+        else:  # where no values are read, only their shape and dtype count
+            v = total if values is None else detached(values)
+            streams.append(_core.Stream(v, t, cut, *rules._replace(dtype=None)))
+    _core.align_backward(call.names.native, streams, *without_graph(others.query), ups, totals)
     return [total.to(dtype) for total, dtype in zip(sums, asked.dtypes, strict=True)]
 
 
@@ -181,16 +141,6 @@ def empty_sums(asked: Asked, device: torch.device) -> list[Tensor]:
     """Where gradients are summed up: in float64 for float64 values, in float32 for all others."""
     wide = [torch.float64 if dtype == torch.float64 else torch.float32 for dtype in asked.dtypes]
     return [torch.empty(tuple(s), dtype=d, device=device) for s, d in zip(asked.shapes, wide, strict=True)]
-
-
-def specs_of(call: Call, tensors: Tensors) -> list[tuple[Any, ...]]:
-    """The streams as ``_core`` reads them."""
-    fields = zip(tensors.values, tensors.times, tensors.offsets, call.options, strict=True)
-    return [(None if v is None else detached(v), detached(t), cut, *options[1:]) for v, t, cut, options in fields]
-
-
-def detached(x: Any) -> Any:
-    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
 
 
 def alert_not_deterministic() -> None:
@@ -210,18 +160,24 @@ def alert_not_deterministic() -> None:
 # ---- autograd --------------------------------------------------------------------------------------------------------
 
 
-def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Sequence[Tensor], made: Any) -> None:
+def remember(ctx: Any, call: Call, values: Sequence[Tensor], others: Others, made: Any) -> None:
     """What a gradient needs: all tensors but the values, of which mostly only the shapes count."""
-    ctx.call, ctx.shapes, ctx.dtypes = call, [list(v.shape) for v in values], [v.dtype for v in values]
-    ctx.save_for_backward(*others, *kept_values(call, values))
+    ctx.fused, ctx.shapes, ctx.dtypes = call.wants.fused, [list(v.shape) for v in values], [v.dtype for v in values]
+    ctx.save_for_backward(*others.times, *others.offsets, *others.query, *kept_values(call.rules, values))
     ctx.set_materialize_grads(False)
-    if not call.wants.fused:
+    if not ctx.fused:
         ctx.mark_non_differentiable(*(x for x, v in zip(made, values, strict=False) if not v.requires_grad))
+
+
+def remembered(ctx: Any) -> tuple[Others, list[Tensor | None]]:
+    """The tensors of a call, and the kept values."""
+    n, saved = len(ctx.shapes), ctx.saved_tensors
+    return Others(list(saved[:n]), list(saved[n : 2 * n]), *saved[2 * n : -n]), list(saved[-n:])
 
 
 def gradients_of(ctx: Any, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> tuple[Asked, list[Tensor]]:
     """Which gradients a backward pass needs, and the gradients of their outputs."""
-    if ctx.call.wants.fused:
+    if ctx.fused:
         grads = columns_of(grads[0], [shape[-1] for shape in ctx.shapes])
     found = {i: g for i, (g, n) in enumerate(zip(grads, needs, strict=False)) if n and g is not None}
     return Asked(list(found), [ctx.shapes[i] for i in found], [ctx.dtypes[i] for i in found]), list(found.values())
@@ -240,19 +196,19 @@ def placed(asked: Asked, results: Sequence[Tensor], num_streams: int) -> list[Te
 
 
 class Gradient(torch.autograd.Function):
-    """align where nothing is traced: the operator below, without the cost of being one."""
+    """align where nothing is traced: the operator, without the cost of being one."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, others: Sequence[Tensor], *values: Tensor) -> tuple[Tensor, ...]:
-        made = compute(call, tensors_of(call, values, others))
+    def forward(ctx: Any, call: Call, others: Others, *values: Tensor) -> tuple[Tensor, ...]:
+        made = compute(call, values, others)
+        ctx.call = call
         remember(ctx, call, values, others, made)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # The kept values are arguments too: a second derivative may go through them, and is refused there as well.
-        kept: list[Tensor] = kept_values(ctx.call, saved_tensors_of(ctx.call, ctx.saved_tensors).values)
-        results: tuple[Tensor | None, ...] = Gradient.backward_once(ctx, grads, *grads, *kept)
+        results: tuple[Tensor | None, ...] = Gradient.backward_once(ctx, grads, *grads, *remembered(ctx)[1])
         return results
 
     @staticmethod
@@ -262,5 +218,5 @@ class Gradient(torch.autograd.Function):
         asked, given = gradients_of(ctx, ctx.needs_input_grad[2:], grads)
         if not given:
             return (None,) * (2 + num_streams)
-        tensors = saved_tensors_of(ctx.call, ctx.saved_tensors)
-        return (None, None, *placed(asked, compute_backward(ctx.call, tensors, asked, given), num_streams))
+        results = compute_backward(ctx.call, *remembered(ctx), asked, given)
+        return (None, None, *placed(asked, results, num_streams))

@@ -8,7 +8,7 @@ calls go straight to ``_core``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,58 +17,49 @@ from torch.autograd.function import once_differentiable
 from ... import _core
 from ..backend import refuse_unseen
 from ..methods import OF_FEATURES, gradient_needs
-from ..voxel_call import DEPTH, POINTS, Dense, Grid, Named, Source, _allocator, refusal_of, sizes
-from .gradient import DTYPES
+from ..torch_op import DTYPES, detached, is_traced, raise_refusal, refuse_second_order, register
+from ..voxel_call import Box, Cloud, Dense, Images, Limits, Named, Settings, refusal_of, sizes
 
 # ---- the face: from a call to an operator ----------------------------------------------------------------------------
 
 
-def run_points(source: Source, grid: Grid, options: Source, info: bool, where: str) -> Dense:
+def run_points(cloud: Cloud, box: Box, settings: Settings, info: bool, where: str) -> Dense:
     op = "voxelize_pointcloud"
-    points, offsets, features = source
-    named = [(name, x) for name, x in zip(POINTS, source, strict=True) if x is not None]
-    if is_traced(named):
+    named = cloud.named()
+    if is_traced([x for _, x in named]):
         refusal = refusal_of(op, named, differentiable=True)
-        packed = (*flat(grid, options), options[1], bool(info), refusal)
-        return padded_with_none(torch.ops.robocache.voxelize(points, features, offsets, *packed))
+        packed = (*plain_box(box), *plain_settings(settings), bool(info), refusal)
+        return padded_with_none(torch.ops.robocache.voxelize(*cloud, *packed))
     refuse(op, named, where)
-    return padded_with_none(DenseGradient.apply(features, points, offsets, grid, options, bool(info)))  # type: ignore[no-untyped-call]
+    made = DenseGradient.apply(cloud.features, cloud.points, cloud.offsets, box, settings, bool(info))  # type: ignore[no-untyped-call]
+    return padded_with_none(made)
 
 
-def run_depth(source: Source, grid: Grid, options: Source, info: bool, where: str) -> Dense:
-    op = "voxelize_depth"
-    depth, intrinsics, pose, features, views, depth_scale, max_depth = source
-    named = [(name, x) for name, x in zip(DEPTH, source, strict=False) if x is not None]
-    refusal = refusal_of(op, named, differentiable=False)
-    if not is_traced(named):
+def run_depth(images: Images, box: Box, settings: Settings, info: bool, where: str) -> Dense:
+    named = images.named()
+    refusal = refusal_of("voxelize_depth", named, differentiable=False)
+    if not is_traced([x for _, x in named]):
         raise NotImplementedError(refusal)
-    scale, deepest = (None if x is None else float(x) for x in (depth_scale, max_depth))
-    packed = (*flat(grid, options), options[1], bool(info), bool(views), scale, deepest, refusal)
-    return padded_with_none(torch.ops.robocache.voxelize_depth(depth, intrinsics, pose, features, *packed))
+    scale, deepest = (None if x is None else float(x) for x in (images.depth_scale, images.max_depth))
+    images = Images(*images[:4], bool(images.views), scale, deepest)
+    packed = (*plain_box(box), *plain_settings(settings), bool(info), refusal)
+    return padded_with_none(torch.ops.robocache.voxelize_depth(*images, *packed))
 
 
-def run_sparse(source: Source, grid: Grid, options: Source, limits: Source, where: str) -> tuple[Any, Tensor]:
+def run_sparse(cloud: Cloud, box: Box, settings: Settings, limits: Limits, where: str) -> tuple[Any, Tensor]:
     """(coordinates, features, counts, voxel, first_points), found."""
     op = "voxelize_sparse"
-    points, offsets, features = source
-    named = [(name, x) for name, x in zip(POINTS, source, strict=True) if x is not None]
-    if is_traced(named):
+    named = cloud.named()
+    if is_traced([x for _, x in named]):
         refusal = refusal_of(op, named, differentiable=True)
-        packed = (*flat(grid, options), *limits[:3], refusal)
-        made = torch.ops.robocache.voxelize_sparse(points, features, offsets, *packed)
+        packed = (*plain_box(box), *plain_settings(settings), *limits, refusal)
+        made = torch.ops.robocache.voxelize_sparse(*cloud, *packed)
     else:
         refuse(op, named, where)
-        made = SparseGradient.apply(features, points, offsets, grid, options, limits)  # type: ignore[no-untyped-call]
-    reduced, rest = (None, made) if features is None else (made[0], made[1:])
+        made = SparseGradient.apply(cloud.features, cloud.points, cloud.offsets, box, settings, limits)  # type: ignore[no-untyped-call]
+    reduced, rest = (None, made) if cloud.features is None else (made[0], made[1:])
     coordinates, counts, voxel, found, *first = rest
     return (coordinates, reduced, counts, voxel, first[0] if first else None), found
-
-
-def is_traced(named: Named) -> bool:
-    """Whether compilers are at work, or tensors without data of their own are passed around."""
-    if torch.compiler.is_compiling():
-        return True
-    return any(type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__ for _, x in named)
 
 
 def refuse(op: str, named: Named, where: Any) -> None:
@@ -77,53 +68,80 @@ def refuse(op: str, named: Named, where: Any) -> None:
     refuse_unseen(op, named, where)
 
 
-def flat(grid: Grid, options: Source) -> tuple[Any, ...]:
-    """The grid and the options as an operator takes them. Compilers trace this: what is wrong is said when it runs."""
-    mode, _, fill, deterministic, check = options
-    origin, size = [float(x) for x in grid[0]], sizes(grid[1])
-    shape = None if grid[2] is None else list(grid[2])
-    return origin, size, shape, mode, float(fill), bool(deterministic), bool(check)
+def plain_box(box: Box) -> Box:
+    """Compilers trace this: what is wrong is said when the operator runs."""
+    shape = None if box.grid_size is None else list(box.grid_size)
+    return Box([float(x) for x in box.grid_min], sizes(box.voxel_size), shape)
+
+
+def plain_settings(settings: Settings) -> Settings:
+    mode, dtype, fill, deterministic, check = settings
+    return Settings(mode, dtype, float(fill), bool(deterministic), bool(check))
 
 
 def padded_with_none(made: Sequence[Tensor]) -> Dense:
     return (made[0], made[1], made[2]) if len(made) == 3 else (made[0], None, None)
 
 
+# ---- arguments of the operators --------------------------------------------------------------------------------------
+
+
+class DenseOutputs(NamedTuple):
+    info: bool
+    refusal: str | None  # what the call raises when it runs
+
+
+class Refusal(NamedTuple):
+    refusal: str | None
+
+
+class DenseGrads(NamedTuple):
+    """The gradient of a grid, and its values where the gradient reads them."""
+
+    grad: Tensor
+    values: Tensor | None
+
+
+class GradientOf(NamedTuple):
+    mode: str
+    num_rows: int
+    dtype: torch.dtype
+
+
+CLOUD = "Tensor points, Tensor? offsets, Tensor? features"
+BOX = "float[] grid_min, float[] voxel_size, SymInt[]? grid_size"
+SETTINGS = "str mode, str? dtype, float fill, bool deterministic, bool check"
+IMAGES = (
+    "Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, bool views, float? depth_scale, float? max_depth"
+)
+
 # ---- computing -------------------------------------------------------------------------------------------------------
 
 
-def detached(x: Tensor | None) -> Tensor | None:
-    return x.detach() if x is not None and x.requires_grad else x
+def without_graph(cloud: Cloud) -> Cloud:
+    return Cloud(detached(cloud.points), detached(cloud.offsets), detached(cloud.features))
 
 
-def compute(source: Source, grid: Grid, options: Source, info: bool) -> list[Tensor]:
+def compute(cloud: Cloud, box: Box, settings: Settings, info: bool) -> list[Tensor]:
     """The grid, and with info counts and dropped."""
-    op = "voxelize_pointcloud"
-    made, allocate = _allocator(op, source[0])
-    _core.voxelize(op, tuple(detached(x) for x in source), grid, options, info, allocate)
-    return [made["a grid"], made["counts"], made["dropped"]] if info else [made["a grid"]]
+    made = _core.voxelize(*without_graph(cloud), *box, *settings, info)
+    return [x for x in made if x is not None]
 
 
-def compute_backward(
-    grad: Tensor, values: Tensor | None, source: Source, grid: Grid, options: Source, dtype: torch.dtype
-) -> Tensor:
-    """The gradient of the features in their ``dtype``. Features and values are None where it reads none."""
-    op = "voxelize_pointcloud"
-    points = source[0]
+def compute_backward(grad: Tensor, values: Tensor | None, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    """The gradient of the features in their dtype. Features and values are None where it reads none."""
+    points = cloud.points
     total = torch.empty((points.shape[0], grad.shape[-1]), dtype=torch.float32, device=points.device)
-    _, allocate = _allocator(op, points)
-    given = (grad.resolve_neg().contiguous(), values, total)
-    _core.voxelize_backward(op, tuple(detached(x) for x in source), grid, options, given, allocate)
-    return total.to(dtype)
+    grad = grad.resolve_neg().contiguous()
+    _core.voxelize_backward(grad, values, total, *without_graph(cloud), *box, asked.mode)
+    return total.to(asked.dtype)
 
 
-def compute_sparse(source: Source, grid: Grid, options: Source, limits: Source) -> list[Tensor]:
+def compute_sparse(cloud: Cloud, box: Box, settings: Settings, limits: Limits, filled: bool) -> list[Tensor]:
     """features if there are any, coordinates, counts, voxel, found, and first_points if they are asked for."""
-    op = "voxelize_sparse"
-    made, allocate = _allocator(op, source[0])
-    _core.voxelize_sparse(op, tuple(detached(x) for x in source), grid, options, limits, allocate)
-    names = ["features", "coordinates", "counts", "voxel", "found", "first_points"]
-    return [made[name] for name in names if name in made]
+    made = _core.voxelize_sparse(*without_graph(cloud), *box, *settings, *limits, filled)
+    coordinates, features, counts, voxel, first, found = made
+    return [x for x in (features, coordinates, counts, voxel, found, first) if x is not None]
 
 
 def sparse_backward(
@@ -164,11 +182,11 @@ class DenseGradient(torch.autograd.Function):
     """voxelize_pointcloud where nothing is traced."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, grid: Grid, options: Source,
+    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, box: Box, settings: Settings,
                 info: bool) -> tuple[Tensor, ...]:  # fmt: skip
-        made = compute((points, offsets, features), grid, options, info)
-        remember(ctx, points, features, offsets, options[0], made)
-        ctx.call = grid, options
+        cloud = Cloud(points, offsets, features)
+        made = compute(cloud, box, settings, info)
+        remember(ctx, cloud, box, settings.mode, made)
         return tuple(made)
 
     @staticmethod
@@ -181,17 +199,18 @@ class DenseGradient(torch.autograd.Function):
     def backward_once(ctx: Any, grads: Sequence[Tensor | None], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         if grads[0] is None:
             return (None,) * 6
-        points, offsets, features, values = ctx.saved_tensors
-        grid, options = ctx.call
-        result = compute_backward(grads[0], values, (points, offsets, features), grid, options, ctx.dtype)
-        return (result, *(None,) * 5)
+        *cloud, values = ctx.saved_tensors
+        return (compute_backward(grads[0], values, Cloud(*cloud), ctx.box, ctx.asked), *(None,) * 5)
 
 
-def remember(ctx: Any, points: Tensor, features: Any, offsets: Any, mode: str, made: Sequence[Tensor]) -> None:
+def remember(ctx: Any, cloud: Cloud, box: Box, mode: str, made: Sequence[Tensor]) -> None:
     """What a gradient needs."""
-    ctx.save_for_backward(points, offsets, *read_by_gradient(mode, features, made[0]))
-    ctx.dtype = None if features is None else features.dtype
-    ctx.mode = mode
+    features = cloud.features
+    ctx.save_for_backward(*cloud[:2], *read_by_gradient(mode, features, made[0]))
+    ctx.box, ctx.mode = box, mode
+    # as many rows as features, not points: where they differ, the operator says so when it runs
+    num_rows, dtype = (0, torch.float32) if features is None else (features.shape[0], features.dtype)
+    ctx.asked = GradientOf(mode, num_rows, dtype)
     ctx.set_materialize_grads(False)
 
 
@@ -211,10 +230,10 @@ class SparseGradient(torch.autograd.Function):
     """voxelize_sparse where nothing is traced."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, grid: Grid, options: Source,
-                limits: Source) -> tuple[Tensor, ...]:  # fmt: skip
-        made = compute_sparse((points, offsets, features), grid, options, limits)
-        remember_sparse(ctx, features, options[0], made)
+    def forward(ctx: Any, features: Tensor, points: Tensor, offsets: Any, box: Box, settings: Settings,
+                limits: Limits) -> tuple[Tensor, ...]:  # fmt: skip
+        made = compute_sparse(Cloud(points, offsets, features), box, settings, limits, limits.padded)
+        remember_sparse(ctx, features, settings.mode, made)
         ctx.mark_non_differentiable(*made[1:])
         return tuple(made)
 
@@ -245,117 +264,103 @@ def sparse_gradient(ctx: Any, grads: Sequence[Tensor | None]) -> Tensor | None:
     return sparse_backward(grads[0], voxel, counts, ctx.mode, features, values).to(ctx.dtype)
 
 
-# ---- the operators ---------------------------------------------------------------------------------------------------
+# ---- robocache::voxelize ---------------------------------------------------------------------------------------------
 
 
-def voxelize(
-    points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, dtype: str | None, info: bool,
-    refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
-    raise_refusal(refusal)
-    options = (mode, dtype, fill, deterministic, check)
-    return compute((points, offsets, features), (origin, size, shape), options, info)
+def run_dense(cloud: Cloud, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
+    raise_refusal(outputs.refusal)
+    return compute(cloud, box, settings, outputs.info)
 
 
-def voxelize_fake(
-    points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, dtype: str | None, info: bool,
-    refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
-    """The outputs without their data; sizes may be symbolic. Validation happens when the operator runs."""
-    batch = [] if offsets is None else [offsets.shape[0] - 1]
-    return empty_dense(points.device, batch, shape, features, mode, dtype, info)
+def fake_dense(cloud: Cloud, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
+    """Validation happens when the operator runs."""
+    batch = [] if cloud.offsets is None else [cloud.offsets.shape[0] - 1]
+    return empty_dense(cloud.points.device, batch, cloud.features, box, settings, outputs.info)
 
 
 def empty_dense(
-    device: torch.device, batch: list[int], shape: Sequence[int], features: Tensor | None, mode: str,
-    dtype: str | None, info: bool,
-) -> list[Tensor]:  # fmt: skip
-    of_features = mode in OF_FEATURES and features is not None
+    device: torch.device, batch: list[int], features: Tensor | None, box: Box, settings: Settings, info: bool
+) -> list[Tensor]:
+    of_features = settings.mode in OF_FEATURES and features is not None
     channels = [features.shape[-1]] if of_features and features is not None else []
-    made = [torch.empty([*batch, *shape, *channels], dtype=grid_dtype(features, mode, dtype), device=device)]
+    cells = [*batch, *(box.grid_size or (0, 0, 0))]
+    dtype = grid_dtype(features, settings.mode, settings.dtype)
+    made = [torch.empty([*cells, *channels], dtype=dtype, device=device)]
     if info:
-        made += [torch.empty([*batch, *shape], dtype=torch.int32, device=device)]
+        made += [torch.empty(cells, dtype=torch.int32, device=device)]
         made += [torch.empty(batch, dtype=torch.int64, device=device)]
     return made
 
 
 def grid_dtype(features: Tensor | None, mode: str, dtype: str | None = None) -> torch.dtype:
     if dtype is not None:
-        chosen: torch.dtype = DTYPES[dtype]
-        return chosen
+        return DTYPES[dtype]
     if mode not in OF_FEATURES:
         return torch.int32
     return torch.float32 if features is None or features.dtype == torch.uint8 else features.dtype
 
 
-def raise_refusal(refusal: str | None) -> None:
-    if refusal is not None:
-        raise NotImplementedError(refusal)
+def remember_dense(ctx: Any, parts: tuple[Cloud, Box, Settings, DenseOutputs], output: list[Tensor]) -> None:
+    cloud, box, settings, _ = parts
+    remember(ctx, cloud, box, settings.mode, output)
 
 
-def remember_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    points, features, offsets, *ctx.grid, mode, _fill, _deterministic, _check, _dtype, _info, _refusal = inputs
-    remember(ctx, points, features, offsets, mode, output)
-    # not those of points: where they differ, the operator says so when it runs
-    ctx.num_rows = 0 if features is None else features.shape[0]
+def dense_gradient(ctx: Any, grads: list[Tensor | None]) -> dict[str, Any]:
+    if grads[0] is None or not ctx.needs_input_grad[2]:
+        return {}
+    *cloud, values = ctx.saved_tensors
+    return {"features": torch.ops.robocache.voxelize_backward(grads[0], values, *cloud, *ctx.box, *ctx.asked)}
 
 
-def go_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    result = None
-    if grads[0] is not None and ctx.needs_input_grad[1]:
-        points, offsets, features, values = ctx.saved_tensors
-        result = torch.ops.robocache.voxelize_backward(
-            grads[0], values, points, features, offsets, *ctx.grid, ctx.mode, ctx.num_rows, ctx.dtype
-        )
-    return None, result, *(None,) * 11
+register(
+    f"voxelize({CLOUD}, {BOX}, {SETTINGS}, bool info, str? refusal) -> Tensor[]",
+    (Cloud, Box, Settings, DenseOutputs),
+    compute=run_dense,
+    fake=fake_dense,
+    remember=remember_dense,
+    gradient=dense_gradient,
+)
 
 
-def voxelize_backward(
-    grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
-) -> Tensor:  # fmt: skip
-    grid, options = (origin, size, shape), (mode, None, 0.0, False, False)
-    return compute_backward(grad, values, (points, offsets, features), grid, options, dtype)
+# ---- robocache::voxelize_backward ------------------------------------------------------------------------------------
 
 
-def voxelize_backward_fake(
-    grad: Tensor, values: Tensor | None, points: Tensor, features: Tensor | None, offsets: Tensor | None,
-    origin: list[float], size: list[float], shape: list[int], mode: str, num_rows: int, dtype: torch.dtype,
-) -> Tensor:  # fmt: skip
-    return torch.empty((num_rows, grad.shape[-1]), dtype=dtype, device=points.device)
+def run_backward(grads: DenseGrads, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    return compute_backward(grads.grad, grads.values, cloud, box, asked)
 
 
-def refuse_second_order(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-    raise RuntimeError(
-        "voxelize_pointcloud: the native gradient has no gradient of its own; pass backend='torch' for second "
-        "derivatives"
-    )
+def fake_backward(grads: DenseGrads, cloud: Cloud, box: Box, asked: GradientOf) -> Tensor:
+    return torch.empty((asked.num_rows, grads.grad.shape[-1]), dtype=asked.dtype, device=cloud.points.device)
 
 
-def voxelize_sparse(
-    points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int] | None, mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
-    max_points: int | None, padded: bool, refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
-    raise_refusal(refusal)
-    options = (mode, None, fill, deterministic, check)
-    limits = (max_voxels, max_points, padded, True)
-    return compute_sparse((points, offsets, features), (origin, size, shape), options, limits)
+register(
+    f"voxelize_backward(Tensor grad, Tensor? values, {CLOUD}, {BOX}, str mode, SymInt num_rows, ScalarType dtype) "
+    "-> Tensor",
+    (DenseGrads, Cloud, Box, GradientOf),
+    compute=run_backward,
+    fake=fake_backward,
+    gradient=refuse_second_order("voxelize_pointcloud"),
+)
 
 
-def voxelize_sparse_fake(
-    points: Tensor, features: Tensor | None, offsets: Tensor | None, origin: list[float], size: list[float],
-    shape: list[int] | None, mode: str, fill: float, deterministic: bool, check: bool, max_voxels: int | None,
-    max_points: int | None, padded: bool, refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
+# ---- robocache::voxelize_sparse --------------------------------------------------------------------------------------
+
+
+def run_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits, refusal: Refusal) -> list[Tensor]:
+    raise_refusal(refusal.refusal)
+    return compute_sparse(cloud, box, settings, limits, filled=True)
+
+
+def fake_voxels(cloud: Cloud, box: Box, settings: Settings, limits: Limits, refusal: Refusal) -> list[Tensor]:
+    points, offsets, features = cloud
+    max_voxels, max_points, padded = limits
     num_points = points.shape[0]
     smaller: Any = torch.sym_min
     capacity = max_voxels if padded and max_voxels is not None else num_points
     if not padded:
-        if shape is not None:
-            cells = (1 if offsets is None else offsets.shape[0] - 1) * shape[0] * shape[1] * shape[2]
+        if box.grid_size is not None:
+            x, y, z = box.grid_size
+            cells = (1 if offsets is None else offsets.shape[0] - 1) * x * y * z
             capacity = smaller(capacity, cells)
         capacity = capacity if max_voxels is None else smaller(capacity, max_voxels)
 
@@ -370,60 +375,44 @@ def voxelize_sparse_fake(
     return made
 
 
-def remember_sparse_operator(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    remember_sparse(ctx, inputs[1], inputs[6], output)
+def remember_voxels(ctx: Any, parts: tuple[Cloud, Box, Settings, Limits, Refusal], output: list[Tensor]) -> None:
+    remember_sparse(ctx, parts[0].features, parts[2].mode, output)
 
 
-def go_back_sparse(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    return None, sparse_gradient(ctx, grads) if ctx.needs_input_grad[1] else None, *(None,) * 12
+def voxels_gradient(ctx: Any, grads: list[Tensor | None]) -> dict[str, Any]:
+    return {"features": sparse_gradient(ctx, grads)} if ctx.needs_input_grad[2] else {}
 
 
-def voxelize_depth(
-    depth: Tensor, intrinsics: Tensor, pose: Tensor | None, features: Tensor | None, origin: list[float],
-    size: list[float], shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, dtype: str | None,
-    info: bool, views: bool, depth_scale: float | None, max_depth: float | None, refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
-    raise_refusal(refusal)
-    op = "voxelize_depth"
-    made, allocate = _allocator(op, depth)
-    source = (depth, intrinsics, pose, detached(features), views, depth_scale, max_depth)
-    options = (mode, dtype, fill, deterministic, check)
-    _core.voxelize_depth(op, source, (origin, size, shape), options, info, allocate)
-    return [made["a grid"], made["counts"], made["dropped"]] if info else [made["a grid"]]
+register(
+    f"voxelize_sparse({CLOUD}, {BOX}, {SETTINGS}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
+    "-> Tensor[]",
+    (Cloud, Box, Settings, Limits, Refusal),
+    compute=run_voxels,
+    fake=fake_voxels,
+    remember=remember_voxels,
+    gradient=voxels_gradient,
+)
 
 
-def voxelize_depth_fake(
-    depth: Tensor, intrinsics: Tensor, pose: Tensor | None, features: Tensor | None, origin: list[float],
-    size: list[float], shape: list[int], mode: str, fill: float, deterministic: bool, check: bool, dtype: str | None,
-    info: bool, views: bool, depth_scale: float | None, max_depth: float | None, refusal: str | None,
-) -> list[Tensor]:  # fmt: skip
-    batch = [depth.shape[0]] if depth.ndim == (4 if views else 3) else []
-    return empty_dense(depth.device, batch, shape, features, mode, dtype, info)
+# ---- robocache::voxelize_depth ---------------------------------------------------------------------------------------
 
 
-# ---- registration ----------------------------------------------------------------------------------------------------
+def run_images(images: Images, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
+    raise_refusal(outputs.refusal)
+    source = images._replace(features=detached(images.features))
+    made = _core.voxelize_depth(*source, *box, *settings, outputs.info)
+    return [x for x in made if x is not None]
 
-OPTIONS = "float[] origin, float[] size, SymInt[] shape, str mode, float fill, bool deterministic, bool check"
-UNBOUNDED = OPTIONS.replace("SymInt[] shape", "SymInt[]? shape")
-CLOUD = "Tensor points, Tensor? features, Tensor? offsets"
 
-library = torch.library.Library("robocache", "FRAGMENT")  # type: ignore[no-untyped-call]
-for schema, call, fake in (
-    (f"voxelize({CLOUD}, {OPTIONS}, str? dtype, bool info, str? refusal) -> Tensor[]", voxelize, voxelize_fake),
-    (f"voxelize_backward(Tensor grad, Tensor? values, {CLOUD}, float[] origin, float[] size, SymInt[] shape, str mode, "
-     "SymInt num_rows, ScalarType dtype) -> Tensor", voxelize_backward, voxelize_backward_fake),
-    (f"voxelize_sparse({CLOUD}, {UNBOUNDED}, SymInt? max_voxels, SymInt? max_points, bool padded, str? refusal) "
-     "-> Tensor[]", voxelize_sparse, voxelize_sparse_fake),
-    (f"voxelize_depth(Tensor depth, Tensor intrinsics, Tensor? pose, Tensor? features, {OPTIONS}, str? dtype, "
-     "bool info, bool views, float? depth_scale, float? max_depth, str? refusal) -> Tensor[]",
-     voxelize_depth, voxelize_depth_fake),
-):  # fmt: skip
-    name = library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
-    for device in ("CPU", "CUDA"):
-        library.impl(name, call, device)  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"robocache::{name}", fake, lib=library)
-torch.library.register_autograd("robocache::voxelize", go_back, setup_context=remember_operator, lib=library)
-torch.library.register_autograd("robocache::voxelize_backward", refuse_second_order, lib=library)
-torch.library.register_autograd(
-    "robocache::voxelize_sparse", go_back_sparse, setup_context=remember_sparse_operator, lib=library
+def fake_images(images: Images, box: Box, settings: Settings, outputs: DenseOutputs) -> list[Tensor]:
+    depth = images.depth
+    batch = [depth.shape[0]] if depth.ndim == (4 if images.views else 3) else []
+    return empty_dense(depth.device, batch, images.features, box, settings, outputs.info)
+
+
+register(
+    f"voxelize_depth({IMAGES}, {BOX}, {SETTINGS}, bool info, str? refusal) -> Tensor[]",
+    (Images, Box, Settings, DenseOutputs),
+    compute=run_images,
+    fake=fake_images,
 )
