@@ -188,13 +188,17 @@ def read_duration(names: Names, i: int, field: str, duration: Any, times: Tensor
         return "none", 0, 0.0
     if isinstance(duration, float):
         return "float", 0, duration
-    if isinstance(duration, int) or hasattr(duration, "__index__"):
-        return "int", as_int(duration), 0.0
-    if not hasattr(duration, "item"):
+    if isinstance(duration, int):
+        return "int", duration, 0.0
+    # A number of NumPy as one of Python: Dynamo of torch 2.11 reports that every one of them has __index__.
+    number = duration.item() if hasattr(duration, "item") else duration
+    if isinstance(number, float):
+        return "float", 0, number
+    if not hasattr(number, "__index__"):
         whole = times.dtype == torch.int64
         rule = "be a whole number of nanoseconds with int64 times" if whole else "be a number of seconds"
         refuse(names, i, field, rule, duration)
-    return "float", 0, float(duration)
+    return "int", as_int(number), 0.0
 
 
 def read_outside(names: Names, i: int, outside: Any) -> list[str]:
