@@ -5,6 +5,8 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "core/cuda/check.hpp"
 #include "core/cuda/device.hpp"
@@ -43,6 +45,27 @@ void launch_overlapped(void (*kernel)(Argument), unsigned blocks, unsigned threa
     config.attrs = &attribute;
     config.numAttrs = compute_capability() >= 90 ? 1U : 0U;
     check_cuda(cudaLaunchKernelEx(&config, kernel, argument), what);
+}
+
+/// Blocks and threads of a launch, and the dynamic shared memory of a block, which may be more than 48 KiB.
+struct Launch {
+    std::int64_t blocks;
+    int threads;
+    std::int64_t shared_bytes = 0;
+};
+
+template <class Argument>
+void launch_overlapped(void (*kernel)(Argument), const Launch& launch, cudaStream_t stream, const Argument& argument,
+                       const char* what) {
+    if (launch.blocks > INT32_MAX) throw Unsupported(std::string(what) + ": more work than a CUDA grid has blocks");
+    if (launch.shared_bytes > 48 * 1024) {
+        check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(launch.shared_bytes)),
+                   what);
+    }
+    launch_overlapped(kernel, static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
+                      static_cast<std::size_t>(launch.shared_bytes), stream, argument, what);
 }
 
 }  // namespace robocache

@@ -1,73 +1,28 @@
-// Dense grids by bins. A bin is a stretch of cells whose counters fit the shared memory of a block. One kernel reads
-// tiles of points and sorts each by bin, in shared memory; a second one has a block per bin, which collects its points
-// from all tiles, counts or reduces them in shared memory, and writes its cells once. No global atomics on cells, no
-// clearing, and the result does not depend on the order in which anything happens (but for sums of floats).
+// Dense grids by bins. A bin is a range of cells whose counters fit the shared memory of a block. sort_tiles reads tiles
+// of points and sorts each by bin, in shared memory; then one block per bin collects its keys from all tiles, counts or
+// reduces them in shared memory, and writes its cells once. No global atomics on cells, no clearing, and the result does
+// not depend on the order of anything (except sums of floats).
 #pragma once
 
-#include "ops/voxelize/cuda/places.cuh"
+#include <cub/block/block_scan.cuh>
+
 #include "ops/voxelize/cuda/stream.cuh"
+#include "ops/voxelize/cuda/write_cells.cuh"
 
 namespace robocache::voxelize_detail {
 
-constexpr int max_bins = 8192;      // of one pass; larger grids take several
-constexpr int wide_bins = 1024;     // up to so many, keys are read 16 bytes at a time
-constexpr int least_bin_bits = 12;  // a bin has 2^bin_bits cells
-constexpr int most_bin_bits = 15;   // of counters; their keys have 16 bits
-constexpr int sort_threads = 512;
-constexpr int warp_threads = 32;
 constexpr std::uint32_t no_key = 0xffffffffU;
 
-/// The tiles of points after sorting. A bin's keys in a tile begin at a multiple of `unit`.
-struct SortedTiles {
-    std::int64_t num_tiles;
-    std::int32_t tile;   // points, at most 8192
-    std::int32_t pitch;  // keys of a tile, those between the bins included; less than 2^16
-    std::int32_t unit;   // keys of 16 bytes, or 1
-    std::int32_t num_bins;
-    std::int32_t bin_bits;
-    std::int32_t bin_keys;  // of a bin in a tile, if points are spread evenly
-    std::uint32_t* spans;   // [num_bins][num_tiles]: the first of a bin's keys, and above 16 bits how many
-    void* keys;             // [num_tiles][pitch]: u16 cell in the bin, or u32 with the point in the tile above it
-};
-
-template <class Source>
-struct SortArguments {
-    Places<Source> places;
+struct SortJob {
+    Places places;
     SortedTiles tiles;
-    std::int64_t num_points;
     std::int64_t first_cell;  // of this pass
-    std::int64_t* dropped;    // null: not asked for, or counted by an earlier pass
+    std::int64_t* dropped;    // null: not wanted, or counted by an earlier pass
     PointStream stream;
-    std::uint32_t* listed;  // to be cleared for the next kernel; null: there is none
+    std::uint32_t* listed;  // to be cleared for list_points; null: there is none
 };
 
-/// The sum over all threads of a block before this one; `total` is that over all. `sums`: one for each warp.
-__device__ __forceinline__ std::uint32_t block_scan(std::uint32_t mine, std::uint32_t* sums, std::uint32_t& total) {
-    const unsigned lane = threadIdx.x % warp_threads;
-    const unsigned warp = threadIdx.x / warp_threads;
-    __syncthreads();  // whoever still reads the sums of the scan before this one
-    std::uint32_t upto = mine;
-#pragma unroll
-    for (int step = 1; step < warp_threads; step *= 2) {
-        const std::uint32_t other = __shfl_up_sync(all_lanes, upto, step);
-        if (lane >= static_cast<unsigned>(step)) upto += other;
-    }
-    if (lane == warp_threads - 1) sums[warp] = upto;
-    __syncthreads();
-    if (warp == 0) {
-        const unsigned warps = blockDim.x / warp_threads;
-        std::uint32_t sum = lane < warps ? sums[lane] : 0;
-#pragma unroll
-        for (int step = 1; step < warp_threads; step *= 2) {
-            const std::uint32_t other = __shfl_up_sync(all_lanes, sum, step);
-            if (lane >= static_cast<unsigned>(step)) sum += other;
-        }
-        if (lane < warps) sums[lane] = sum;
-    }
-    __syncthreads();
-    total = sums[blockDim.x / warp_threads - 1];
-    return upto - mine + (warp == 0 ? 0 : sums[warp - 1]);
-}
+using SortScan = cub::BlockScan<std::uint32_t, sort_threads, cub::BLOCK_SCAN_WARP_SCANS>;
 
 /// Where a thread's points are in their tile: 4 l ... 4 l + 3 of 128 that its warp takes at a time.
 template <int per_thread>
@@ -77,17 +32,18 @@ __device__ __forceinline__ std::int32_t place_in_tile(int p) {
     return warp * per_thread * warp_threads + p / 4 * 4 * warp_threads + 4 * lane + p % 4;
 }
 
-/// Sizes of bins become starts, at multiples of the unit, and are written down; returns the keys of the tile.
+/// Turns sizes of bins into starts, at multiples of the unit, and writes the spans; returns the keys of the tile.
 __device__ __forceinline__ std::uint32_t place_bins(const SortedTiles& tiles, std::int64_t tile, std::uint32_t* sizes,
-                                                    std::uint32_t* warp_sums) {
+                                                    SortScan::TempStorage& scratch) {
     const std::int32_t share = (tiles.num_bins + sort_threads - 1) / sort_threads;
     const std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * share;
     const std::int32_t end = first + share < tiles.num_bins ? first + share : tiles.num_bins;
     const auto more = static_cast<std::uint32_t>(tiles.unit - 1);
     std::uint32_t mine = 0;
     for (std::int32_t b = first; b < end; ++b) mine += (sizes[b] + more) & ~more;
+    std::uint32_t start = 0;
     std::uint32_t total = 0;
-    std::uint32_t start = block_scan(mine, warp_sums, total);
+    SortScan(scratch).ExclusiveSum(mine, start, total);
     for (std::int32_t b = first; b < end; ++b) {
         const std::uint32_t size = sizes[b];
         sizes[b] = start;
@@ -97,36 +53,36 @@ __device__ __forceinline__ std::uint32_t place_bins(const SortedTiles& tiles, st
     return total;
 }
 
-/// Blocks sort tiles in turn.
-template <class Source, int per_thread, class Stored>
-__global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_constant__ SortArguments<Source> args) {
+/// Blocks sort tiles in turn. Stored: u16, or u32 for features.
+template <bool is_f32, int per_thread, class Stored>
+__global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_constant__ SortJob job) {
     extern __shared__ __align__(16) char shared_memory[];
-    __shared__ std::uint32_t warp_sums[sort_threads / warp_threads];
+    __shared__ SortScan::TempStorage scratch;
     __shared__ std::uint64_t barriers[sort_threads / warp_threads][2 * ring_parts];  // arrived, free
     constexpr int tile = per_thread * sort_threads;
-    constexpr bool has_ring = per_thread == 16;  // where blocks have several tiles
-    const Places<Source>& places = args.places;
-    const std::int32_t num_bins = args.tiles.num_bins;
+    constexpr bool has_ring = per_thread == points_per_thread_of_many;  // where blocks have several tiles
+    const Places& places = job.places;
+    const std::int32_t num_bins = job.tiles.num_bins;
     auto* sorted = reinterpret_cast<Stored*>(shared_memory);
-    auto* sizes = reinterpret_cast<std::uint32_t*>(shared_memory + args.tiles.pitch * sizeof(Stored));
+    auto* sizes = reinterpret_cast<std::uint32_t*>(shared_memory + job.tiles.pitch * sizeof(Stored));
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t warp = thread / warp_threads;
     for (std::int32_t b = thread; b < num_bins; b += sort_threads) sizes[b] = 0;
     Ring ring(
-        args.stream,
-        shared_memory + args.tiles.pitch * sizeof(Stored) + (num_bins + 3) / 4 * 16 + warp * ring_parts * part_bytes,
+        job.stream,
+        shared_memory + job.tiles.pitch * sizeof(Stored) + (num_bins + 3) / 4 * 16 + warp * ring_parts * part_bytes,
         barriers[warp], per_thread / 4, warp);
     if constexpr (has_ring) ring.set_up();
     __syncthreads();
-    if constexpr (!has_ring) ring.ask_ahead();
+    if constexpr (!has_ring) ring.prefetch_tile();
     wait_for_earlier_work();
     if constexpr (has_ring) ring.begin();
-    if (args.listed != nullptr && blockIdx.x == 0 && thread == 0) *args.listed = 0;
+    if (job.listed != nullptr && blockIdx.x == 0 && thread == 0) *job.listed = 0;
 
-    const std::int32_t bin_bits = args.tiles.bin_bits;
+    const std::int32_t bin_bits = job.tiles.bin_bits;
     const std::uint32_t cells = static_cast<std::uint32_t>(num_bins) << bin_bits;
     std::uint32_t dropped = 0;
-    for (std::int64_t t = blockIdx.x; t < args.tiles.num_tiles; t += gridDim.x) {
+    for (std::int64_t t = blockIdx.x; t < job.tiles.num_tiles; t += gridDim.x) {
         const std::int64_t first = t * tile;
         std::uint32_t key[per_thread];
         std::uint32_t ranks[per_thread / 2];  // in its bin, two of 16 bits
@@ -139,10 +95,10 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
             }
         };
         bool streamed = false;
-        if constexpr (__is_same(Source, PointReader<float>)) {
-            streamed = t < args.stream.num_tiles;
+        if constexpr (is_f32) {
+            streamed = t < job.stream.num_tiles;
             if (streamed) {
-                const auto first_cell = static_cast<std::uint32_t>(args.first_cell);
+                const auto first_cell = static_cast<std::uint32_t>(job.first_cell);
                 constexpr int some = has_ring ? 4 : per_thread;  // at once
 #pragma unroll
                 for (int g = 0; g < per_thread; g += some) {
@@ -153,7 +109,7 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
                         if constexpr (has_ring) {
                             ring.take(p + f);
                         } else {
-                            read_four(args.stream.data + (first + place_in_tile<per_thread>(g + f)) * 12, p + f);
+                            read_four<true>(job.stream.data + (first + place_in_tile<per_thread>(g + f)) * 12, p + f);
                         }
                     }
                     places.grid.quick_indices(p, cell);
@@ -171,20 +127,19 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
 #pragma unroll
             for (int p = 0; p < per_thread; ++p) {
                 const std::int64_t i = first + place_in_tile<per_thread>(p);
-                const std::int64_t cell = i < args.num_points ? places.key(i) : no_point;
+                const std::int64_t cell = i < places.num_points ? places.template key<is_f32>(i) : no_point;
                 if (cell == dropped_point) {
                     ++dropped;
-                    if (args.dropped != nullptr && places.source.num_clouds > 1) {
-                        const std::int64_t cloud = OnDevice<Source>::cloud_of(places.source, i);
-                        atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud, 1ULL);
+                    if (job.dropped != nullptr && places.num_clouds > 1) {
+                        atomicAdd(reinterpret_cast<unsigned long long*>(job.dropped) + places.cloud_of(i), 1ULL);
                     }
                 }
-                const auto at = static_cast<std::uint64_t>(cell - args.first_cell);
+                const auto at = static_cast<std::uint64_t>(cell - job.first_cell);
                 take(p, cell >= 0 && at < cells, static_cast<std::uint32_t>(at));
             }
         }
         __syncthreads();
-        const std::uint32_t total = place_bins(args.tiles, t, sizes, warp_sums);
+        const std::uint32_t total = place_bins(job.tiles, t, sizes, scratch);
         __syncthreads();
 #pragma unroll
         for (int p = 0; p < per_thread; ++p) {
@@ -200,17 +155,17 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
         __syncthreads();
         for (std::int32_t b = thread; b < num_bins; b += sort_threads) sizes[b] = 0;
         char* keys =
-            static_cast<char*>(args.tiles.keys) + t * args.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored));
+            static_cast<char*>(job.tiles.keys) + t * job.tiles.pitch * static_cast<std::int64_t>(sizeof(Stored));
         const auto bytes = static_cast<std::int32_t>(total * sizeof(Stored));
         for (std::int32_t at = 16 * thread; at < bytes; at += 16 * sort_threads) {
             *reinterpret_cast<uint4*>(keys + at) = *reinterpret_cast<const uint4*>(shared_memory + at);
         }
         __syncthreads();
     }
-    if (args.dropped != nullptr && places.source.num_clouds == 1) {
+    if (job.dropped != nullptr && places.num_clouds == 1) {
         dropped = __reduce_add_sync(all_lanes, dropped);
         if (thread % warp_threads == 0 && dropped != 0) {
-            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped), static_cast<unsigned long long>(dropped));
+            atomicAdd(reinterpret_cast<unsigned long long*>(job.dropped), static_cast<unsigned long long>(dropped));
         }
     }
 }
@@ -341,6 +296,29 @@ __device__ __forceinline__ void for_keys_of_bin(const SortedTiles& tiles, std::i
     if (tiles.bin_keys > 6 * wide) return for_keys_by<Stored, 8, wide>(tiles, bin, longer, body);
     if (tiles.bin_keys > 2 * wide) return for_keys_by<Stored, 4, wide>(tiles, bin, longer, body);
     for_keys_by<Stored, 2, wide>(tiles, bin, longer, body);
+}
+
+/// What the kernels of bins need after sort_tiles.
+struct BinJob {
+    DensePlan plan;
+    BinSpace space;           // its tiles: those of this pass
+    std::int64_t first_cell;  // of this pass
+};
+
+/// A block counts the keys of its bin, or marks bits, and writes its cells.
+template <bool marks>
+__global__ __launch_bounds__(most_fill_threads) void fill_bins(const __grid_constant__ BinJob job) {
+    extern __shared__ __align__(16) std::uint32_t bin_words[];
+    __shared__ LongSpans longer;
+    const SortedTiles& tiles = job.space.tiles;
+    const BlockCells<marks> cells{bin_words};
+    cells.clear(1 << tiles.bin_bits);
+    __syncthreads();
+    wait_for_earlier_work();
+    const auto bin = static_cast<std::int32_t>(blockIdx.x);
+    for_keys_of_bin<std::uint16_t>(tiles, bin, longer, [&](std::uint32_t key, std::int64_t) { cells.add(key); });
+    __syncthreads();
+    cells.write(job.plan, job.first_cell + (static_cast<std::int64_t>(bin) << tiles.bin_bits), 1 << tiles.bin_bits);
 }
 
 }  // namespace robocache::voxelize_detail

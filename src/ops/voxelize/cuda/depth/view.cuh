@@ -1,12 +1,10 @@
 // Cameras of depth images: places of pixels in fused operations, and how far they may be off.
 #pragma once
 
+#include "core/cuda/for_each.cuh"
 #include "ops/voxelize/cuda/places.cuh"
 
 namespace robocache::voxelize_detail {
-
-constexpr int depth_threads = 128;
-constexpr int depth_rows = 8;  // of a thread's strip, at most 32
 
 // Note [Near pixels]
 // What the contract wants for a pixel is forty operations, none of them fused. The same place in fused operations,
@@ -33,9 +31,9 @@ struct alignas(16) View {
     Camera camera;  // for pixels near faces
 };
 
-struct MarkArguments {
+struct MarkJob {
     DepthPlan depth;
-    DeviceGrid<float> grid;
+    DeviceGrid grid;
     std::int64_t num_images;
     View* views;
     std::uint32_t* bits;
@@ -45,27 +43,23 @@ struct MarkArguments {
     std::uint32_t chunks;  // of a row, per_thread pixels each
     std::uint32_t blocks;  // of an image
 
-    MarkArguments(const DensePlan& plan, View* places, std::uint32_t* marks)
+    MarkJob(const DensePlan& plan, View* to_views, std::uint32_t* to_bits)
         : depth(plan.depth),
           grid(plan.grid),
           num_images(plan.num_clouds * plan.depth.num_views),
-          views(places),
-          bits(marks),
+          views(to_views),
+          bits(to_bits),
           num_fours((plan.total_cells() + 127) / 128),
-          dropped(plan.dropped),
-          per_extent{},
-          chunks(0),
-          blocks(0) {
+          dropped(plan.dropped) {
         for (int a = 0; a < 3; ++a) {
-            const auto cells = static_cast<double>(grid.fixed.cells[a]);
-            per_extent[a] = 1.0 / (static_cast<double>(grid.quick.size[a]) * cells);
+            per_extent[a] = 1.0 / (static_cast<double>(grid.quick.size[a]) * static_cast<double>(grid.fixed.cells[a]));
         }
     }
 };
 
-__device__ inline View view_of(const MarkArguments& args, const Camera& camera) {
-    const QuickGrid& grid = args.grid.quick;
-    const FixedGrid& fixed = args.grid.fixed;
+__device__ inline View view_of(const MarkJob& job, const Camera& camera) {
+    const QuickGrid& grid = job.grid.quick;
+    const FixedGrid& fixed = job.grid.fixed;
     View view{};
     view.camera = camera;
     view.cx = camera.cx;
@@ -78,7 +72,7 @@ __device__ inline View view_of(const MarkArguments& args, const Camera& camera) 
     for (int a = 0; a < 3; ++a) {
         float p[4];
         for (int c = 0; c < 4; ++c) p[c] = camera.has_pose ? camera.pose[4 * a + c] : (c == a ? 1.0F : 0.0F);
-        const double per_extent = args.per_extent[a];
+        const double per_extent = job.per_extent[a];
         view.column[a] = static_cast<double>(p[0]) * per_extent;
         view.row[a] = static_cast<float>(static_cast<double>(p[1]) * per_extent);
         view.depth[a] = static_cast<double>(p[2]) * per_extent;
@@ -103,15 +97,15 @@ __device__ inline View view_of(const MarkArguments& args, const Camera& camera) 
     return view;
 }
 
-/// Clears the bits and looks at the cameras; a kernel, because the next one can overlap with it.
-static __global__ __launch_bounds__(depth_threads) void prepare_marks(const __grid_constant__ MarkArguments args) {
-    wait_for_earlier_work();
-    const std::int64_t k = static_cast<std::int64_t>(blockIdx.x) * depth_threads + threadIdx.x;
-    if (k < args.num_fours) reinterpret_cast<uint4*>(args.bits)[k] = make_uint4(0, 0, 0, 0);
-    if (k >= args.num_images) return;
-    const std::int64_t cloud = k / args.depth.num_views;
-    args.views[k] = view_of(args, camera_of(args.depth, cloud, k - cloud * args.depth.num_views));
-}
+/// Clears the bits and computes the views; a kernel, so that the next one can overlap with it.
+struct PrepareMarks : MarkJob {
+    __device__ void operator()(std::int64_t k) const {
+        if (k < num_fours) reinterpret_cast<uint4*>(bits)[k] = make_uint4(0, 0, 0, 0);
+        if (k >= num_images) return;
+        const std::int64_t cloud = k / depth.num_views;
+        views[k] = view_of(*this, camera_of(depth, cloud, k - cloud * depth.num_views));
+    }
+};
 
 /// The places of a thread's pixels: (base + row R + step k) m + offset.
 struct Rays {

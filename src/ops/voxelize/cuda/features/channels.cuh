@@ -2,37 +2,27 @@
 #pragma once
 
 #include "ops/voxelize/contract/rounds.hpp"
-#include "ops/voxelize/cuda/counts.cuh"
+#include "ops/voxelize/cuda/bins.cuh"
 
 namespace robocache::voxelize_detail {
 
-constexpr std::uint32_t warm_cell = 16;     // points, from which on a warp works on a cell
-constexpr std::uint32_t heavy_cell = 4096;  // ... the whole block
-constexpr int list_threads = 512;
-constexpr int feature_threads = 256;
+/// The types of features that kernels are compiled for: four bytes are f32, two are f16 or bf16.
+constexpr int any_bytes = 0;  // all types, one channel at a time
 
-struct FeatureArguments {
-    SortedTiles tiles;
-    std::int64_t first_cell;
-    std::int64_t num_cells;
-    std::uint32_t* points;  // of all bins; those of a bin in order of their cells
-    std::uint32_t* begins;  // of each bin in that list
-    std::uint32_t* ends;    // of each cell
-    std::uint32_t* listed;  // points so far; sort_tiles clears it
-    bool from_depth;
-    DepthPlan depth;
-    FeaturesPlan features;
-    Reduction reduction;
-    float fill;
-    void* out;
-    bool out_is_f32;
-    std::int32_t* counts;
-
-    __device__ __forceinline__ const char* features_of(std::uint32_t i) const {
-        if (!from_depth) return features.data + static_cast<std::int64_t>(i) * features.strides[3];
-        return features.data + pixel_offset(features.strides, pixel_at(depth, i));
-    }
+template <class T, int width>
+struct alignas(width * sizeof(T)) Pack {
+    T values[width];
 };
+
+__device__ __forceinline__ float from_16_bits(std::uint16_t bits, DType dtype) {
+    const float half = to_float(Half{bits});
+    const float bfloat = to_float(BFloat16{bits});
+    return dtype == DType::bf16 ? bfloat : half;
+}
+
+__device__ __forceinline__ std::uint16_t to_16_bits(float x, DType dtype) {
+    return dtype == DType::bf16 ? to_bfloat16(x).bits : to_half(x).bits;
+}
 
 /// What is known of one channel of one cell, of some of its points.
 template <Sums sums>
@@ -43,15 +33,15 @@ struct Channel {
     __device__ __forceinline__ void join(int i, std::uint32_t word) {
         words[i] = R::joins_bits(i) ? words[i] | word : (words[i] < word ? word : words[i]);
     }
-    __device__ __forceinline__ void add(float x, const FeatureArguments& args) {
-        R::look(x, args.reduction == Reduction::max, [&](int i, std::uint32_t word) { join(i, word); });
+    __device__ __forceinline__ void add(float x, Reduction reduction) {
+        R::look(x, reduction == Reduction::max, [&](int i, std::uint32_t word) { join(i, word); });
     }
     __device__ __forceinline__ void merge(const Channel& other) {
 #pragma unroll
         for (int i = 0; i < R::num_words; ++i) join(i, other.words[i]);
     }
-    __device__ __forceinline__ float result(std::uint32_t n, const FeatureArguments& args) const {
-        return R::result(words, nullptr, n, args.reduction);
+    __device__ __forceinline__ float result(std::uint32_t n, Reduction reduction) const {
+        return R::result(words, nullptr, n, reduction);
     }
 };
 
@@ -59,27 +49,42 @@ template <>
 struct Channel<Sums::plain> {
     float sum = 0;
 
-    __device__ __forceinline__ void add(float x, const FeatureArguments&) { sum += x; }
+    __device__ __forceinline__ void add(float x, Reduction) { sum += x; }
     __device__ __forceinline__ void merge(const Channel& other) { sum += other.sum; }
-    __device__ __forceinline__ float result(std::uint32_t n, const FeatureArguments& args) const {
-        return args.reduction == Reduction::mean ? sum / static_cast<float>(n) : sum;
+    __device__ __forceinline__ float result(std::uint32_t n, Reduction reduction) const {
+        return reduction == Reduction::mean ? sum / static_cast<float>(n) : sum;
     }
 };
 
 /// Channels [c, c + width) of a point's features.
-template <class In, int width>
-__device__ __forceinline__ void read_channels(const FeatureArguments& args, std::uint32_t point, std::int32_t c,
+template <int bytes, int width>
+__device__ __forceinline__ void read_channels(const DensePlan& plan, std::uint32_t point, std::int32_t c,
                                               float x[width]) {
-    struct alignas(width * sizeof(In)) Some {
-        In values[width];
-    };
-    const char* from = args.features_of(point) + c * args.features.channel_stride;
-    const Some some = *reinterpret_cast<const Some*>(from);
+    const FeaturesPlan& features = plan.features;
+    const std::int64_t offset = plan.from_depth ? pixel_offset(features.strides, pixel_at(plan.depth, point))
+                                                : static_cast<std::int64_t>(point) * features.strides[3];
+    const char* from = features.data + offset + c * features.channel_stride;
+    if constexpr (bytes == 4) {
+        const auto pack = *reinterpret_cast<const Pack<float, width>*>(from);
 #pragma unroll
-    for (int u = 0; u < width; ++u) x[u] = widen(some.values[u]);
+        for (int u = 0; u < width; ++u) x[u] = pack.values[u];
+    } else if constexpr (bytes == 2) {
+        const auto pack = *reinterpret_cast<const Pack<std::uint16_t, width>*>(from);
+#pragma unroll
+        for (int u = 0; u < width; ++u) x[u] = from_16_bits(pack.values[u], features.dtype);
+    } else {
+        static_assert(width == 1);
+        std::uint32_t bits = 0;  // loads without branches between them: several are in flight
+        if (features.dtype == DType::f32) bits = *reinterpret_cast<const std::uint32_t*>(from);
+        if (features.dtype == DType::u8) bits = *reinterpret_cast<const std::uint8_t*>(from);
+        const bool two = features.dtype == DType::f16 || features.dtype == DType::bf16;
+        if (two) bits = *reinterpret_cast<const std::uint16_t*>(from);
+        x[0] = features.dtype == DType::u8 ? static_cast<float>(bits) : __uint_as_float(bits);
+        if (two) x[0] = from_16_bits(static_cast<std::uint16_t>(bits), features.dtype);
+    }
 }
 
-/// Writes what nobody reads soon: it should not push out of the cache what is still needed.
+/// Streaming store: the grid must not evict features from the cache.
 template <class Some>
 __device__ __forceinline__ void write_away(Some* to, const Some& some) {
     if constexpr (sizeof(Some) == 16) {
@@ -91,48 +96,40 @@ __device__ __forceinline__ void write_away(Some* to, const Some& some) {
     }
 }
 
-/// `at`: elements from `out`, which has the type of args.out.
-template <class In, int width>
-__device__ __forceinline__ void write_channels(const FeatureArguments& args, void* out, std::int64_t at,
-                                               const float x[width]) {
-    if constexpr (__is_same(In, Half) || __is_same(In, BFloat16)) {
-        if (!args.out_is_f32) {
-            struct alignas(width * sizeof(In)) Some {
-                In values[width];
-            };
-            Some some;
+/// `at`: the element of the grid.
+template <int bytes, int width>
+__device__ __forceinline__ void write_channels(const DensePlan& plan, std::int64_t at, const float x[width]) {
+    if constexpr (bytes != 4) {
+        if (plan.out_dtype != DType::f32) {
+            Pack<std::uint16_t, width> pack;
 #pragma unroll
-            for (int u = 0; u < width; ++u) some.values[u] = narrow<In>(x[u]);
-            write_away(reinterpret_cast<Some*>(static_cast<In*>(out) + at), some);
-            return;
+            for (int u = 0; u < width; ++u) pack.values[u] = to_16_bits(x[u], plan.out_dtype);
+            return write_away(reinterpret_cast<decltype(pack)*>(static_cast<std::uint16_t*>(plan.out) + at), pack);
         }
     }
-    struct alignas(width * sizeof(float)) Some {
-        float values[width];
-    };
-    Some some;
+    Pack<float, width> pack;
 #pragma unroll
-    for (int u = 0; u < width; ++u) some.values[u] = x[u];
-    write_away(reinterpret_cast<Some*>(static_cast<float*>(out) + at), some);
+    for (int u = 0; u < width; ++u) pack.values[u] = x[u];
+    write_away(reinterpret_cast<decltype(pack)*>(static_cast<float*>(plan.out) + at), pack);
 }
 
 /// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
-template <class In, Sums sums, int width>
-__device__ __forceinline__ void reduce_channels(const FeatureArguments& args, const std::uint32_t* points,
+template <int bytes, Sums sums, int width>
+__device__ __forceinline__ void reduce_channels(const DensePlan& plan, const std::uint32_t* points,
                                                 std::uint32_t n, std::int32_t c, const float first[width],
                                                 float result[width]) {
     float x[width];
     Channel<sums> channel[width];
 #pragma unroll
-    for (int u = 0; u < width; ++u) channel[u].add(first[u], args);
+    for (int u = 0; u < width; ++u) channel[u].add(first[u], plan.reduction);
     for (std::uint32_t k = 1; k < n; ++k) {
-        read_channels<In, width>(args, points[k], c, x);
+        read_channels<bytes, width>(plan, points[k], c, x);
 #pragma unroll
-        for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
+        for (int u = 0; u < width; ++u) channel[u].add(x[u], plan.reduction);
     }
     if constexpr (Rounds<sums>::num_sums == 0) {
 #pragma unroll
-        for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
+        for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, plan.reduction);
     } else {
         decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
         std::int64_t numbers[width][Rounds<sums>::num_sums] = {};
@@ -145,13 +142,13 @@ __device__ __forceinline__ void reduce_channels(const FeatureArguments& args, co
             add(u, first[u]);
         }
         for (std::uint32_t k = 1; k < n; ++k) {
-            read_channels<In, width>(args, points[k], c, x);
+            read_channels<bytes, width>(plan, points[k], c, x);
 #pragma unroll
             for (int u = 0; u < width; ++u) add(u, x[u]);
         }
 #pragma unroll
         for (int u = 0; u < width; ++u) {
-            result[u] = Rounds<sums>::result(channel[u].words, numbers[u], n, args.reduction);
+            result[u] = Rounds<sums>::result(channel[u].words, numbers[u], n, plan.reduction);
         }
     }
 }
@@ -192,9 +189,9 @@ struct SumPart {
     __device__ __forceinline__ void merge(const SumPart& other) { sum += other.sum; }
 };
 
-/// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several are on their way.
-template <class In, int width, class Body>
-__device__ __forceinline__ void for_points(const FeatureArguments& args, const std::uint32_t* points,
+/// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several loads are in flight.
+template <int bytes, int width, class Body>
+__device__ __forceinline__ void for_points(const DensePlan& plan, const std::uint32_t* points,
                                            std::uint32_t first, std::uint32_t end, std::uint32_t step, std::int32_t c,
                                            Body&& body) {
     constexpr int batch = 4;
@@ -207,7 +204,7 @@ __device__ __forceinline__ void for_points(const FeatureArguments& args, const s
         }
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
-            if (k + u * step < end) read_channels<In, width>(args, point[u], c, x[u]);
+            if (k + u * step < end) read_channels<bytes, width>(plan, point[u], c, x[u]);
         }
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
@@ -216,10 +213,10 @@ __device__ __forceinline__ void for_points(const FeatureArguments& args, const s
     }
 }
 
-template <class Group, class In, Sums sums, int width>
-__device__ __forceinline__ void reduce_together(const FeatureArguments& args, const std::uint32_t* points,
-                                                std::uint32_t n, void* out, std::int64_t out_cell, char* scratch) {
-    const auto num_channels = static_cast<std::int32_t>(args.features.num_channels);
+template <class Group, int bytes, Sums sums, int width>
+__device__ __forceinline__ void reduce_together(const DensePlan& plan, const std::uint32_t* points,
+                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
+    const auto num_channels = static_cast<std::int32_t>(plan.features.num_channels);
     const std::int32_t all_parts = num_channels / width;
     const std::int32_t thread = Group::thread();
     for (std::int32_t first = 0; first < all_parts; first += Group::size) {
@@ -230,21 +227,21 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
         const std::uint32_t end = lane < lanes ? n : 0;
         float result[width];
         Channel<sums> channel[width];
-        for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+        for_points<bytes, width>(plan, points, lane, end, lanes, c, [&](const float* x) {
 #pragma unroll
-            for (int u = 0; u < width; ++u) channel[u].add(x[u], args);
+            for (int u = 0; u < width; ++u) channel[u].add(x[u], plan.reduction);
         });
 #pragma unroll
         for (int u = 0; u < width; ++u) channel[u] = merge_parts<Group>(channel[u], parts, scratch);
         if constexpr (Rounds<sums>::num_sums == 0) {
 #pragma unroll
-            for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, args);
+            for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, plan.reduction);
         } else {
             decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
             SumPart part[width][Rounds<sums>::num_sums];
 #pragma unroll
             for (int u = 0; u < width; ++u) unit[u] = Rounds<sums>::unit(channel[u].words, n);
-            for_points<In, width>(args, points, lane, end, lanes, c, [&](const float* x) {
+            for_points<bytes, width>(plan, points, lane, end, lanes, c, [&](const float* x) {
 #pragma unroll
                 for (int u = 0; u < width; ++u) {
                     Rounds<sums>::add(x[u], unit[u], [&](int i, std::int64_t number) { part[u][i].sum += number; });
@@ -257,10 +254,10 @@ __device__ __forceinline__ void reduce_together(const FeatureArguments& args, co
                 for (int i = 0; i < Rounds<sums>::num_sums; ++i) {
                     numbers[i] = merge_parts<Group>(part[u][i], parts, scratch).sum;
                 }
-                result[u] = Rounds<sums>::result(channel[u].words, numbers, n, args.reduction);
+                result[u] = Rounds<sums>::result(channel[u].words, numbers, n, plan.reduction);
             }
         }
-        if (thread < parts) write_channels<In, width>(args, out, out_cell * num_channels + c, result);
+        if (thread < parts) write_channels<bytes, width>(plan, out_cell * num_channels + c, result);
     }
 }
 
