@@ -59,10 +59,10 @@ void launch_overlapped(void (*kernel)(Argument), const Launch& launch, cudaStrea
                        const char* what) {
     if (launch.blocks > INT32_MAX) throw Unsupported(std::string(what) + ": more work than a CUDA grid has blocks");
     if (launch.shared_bytes > 48 * 1024) {
-        check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(launch.shared_bytes)),
-                   what);
+        check_cuda(
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(launch.shared_bytes)),
+            what);
     }
     launch_overlapped(kernel, static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
                       static_cast<std::size_t>(launch.shared_bytes), stream, argument, what);

@@ -1,7 +1,7 @@
-// Dense grids by bins. A bin is a range of cells whose counters fit the shared memory of a block. sort_tiles reads tiles
-// of points and sorts each by bin, in shared memory; then one block per bin collects its keys from all tiles, counts or
-// reduces them in shared memory, and writes its cells once. No global atomics on cells, no clearing, and the result does
-// not depend on the order of anything (except sums of floats).
+// Dense grids by bins. A bin is a range of cells whose counters fit the shared memory of a block. sort_tiles reads
+// tiles of points and sorts each by bin, in shared memory; then one block per bin collects its keys from all tiles,
+// counts or reduces them in shared memory, and writes its cells once. No global atomics on cells, no clearing, and the
+// result does not depend on the order of anything (except sums of floats).
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -131,7 +131,8 @@ __global__ __launch_bounds__(sort_threads, 2) void sort_tiles(const __grid_const
                 if (cell == dropped_point) {
                     ++dropped;
                     if (job.dropped != nullptr && places.num_clouds > 1) {
-                        atomicAdd(reinterpret_cast<unsigned long long*>(job.dropped) + places.cloud_of(i), 1ULL);
+                        const std::int64_t cloud = places.template cloud_of<is_f32>(i);
+                        atomicAdd(reinterpret_cast<unsigned long long*>(job.dropped) + cloud, 1ULL);
                     }
                 }
                 const auto at = static_cast<std::uint64_t>(cell - job.first_cell);

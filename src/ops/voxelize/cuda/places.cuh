@@ -53,8 +53,8 @@ struct FixedGrid {
         first_index = (first * shape_y + first) * shape_z + first;
     }
 
-    /// From positions in [0, 1], and 2^e plus some steps of the fraction. `fraction`: the smallest of the three, aligned
-    /// to the left.
+    /// From positions in [0, 1], and 2^e plus some steps of the fraction. `fraction`: the smallest of the three,
+    /// aligned to the left.
     __device__ __forceinline__ void find(const float position[3], float from, std::uint32_t& index,
                                          std::uint32_t& fraction) const {
         std::uint64_t at[3];
@@ -97,7 +97,10 @@ struct DeviceGrid : GridPlan {
     FixedGrid fixed;
 
     explicit DeviceGrid(const GridPlan& plan)
-        : GridPlan(plan), is_quick(has_quick_cells(plan)), quick(quick_grid(plan)), fixed(is_quick ? quick : QuickGrid{}) {}
+        : GridPlan(plan),
+          is_quick(has_quick_cells(plan)),
+          quick(quick_grid(plan)),
+          fixed(is_quick ? quick : QuickGrid{}) {}
 
     /// The index of a point's cell in its cloud; dropped_point outside. Bounded grids only: cells begin at 0.
     __device__ __forceinline__ std::int64_t index(const float p[3]) const {
@@ -190,7 +193,8 @@ struct Places {
     __device__ __forceinline__ bool read_any(std::int64_t i, float p[3]) const {
         if (depth.data != nullptr) {
             const Pixel at = pixel_at(depth, i);
-            return depth.dtype == DType::u16 ? read_pixel<std::uint16_t>(depth, at, p) : read_pixel<float>(depth, at, p);
+            return depth.dtype == DType::u16 ? read_pixel<std::uint16_t>(depth, at, p)
+                                             : read_pixel<float>(depth, at, p);
         }
         if (points.dtype == DType::f16) {
             read<Half>(i, p);
@@ -199,9 +203,13 @@ struct Places {
         }
         return true;
     }
+    template <bool is_f32>
     __device__ __forceinline__ std::int64_t cloud_of(std::int64_t i) const {
         if (num_clouds == 1) return 0;
-        return depth.data != nullptr ? pixel_at(depth, i).cloud : clouds().of(i);
+        if constexpr (!is_f32) {
+            if (depth.data != nullptr) return pixel_at(depth, i).cloud;
+        }
+        return clouds().of(i);
     }
     /// The cell of a point in a grid that may be unbounded; false outside. Not for depth images.
     __device__ __forceinline__ bool find(std::int64_t i, Cell& cell) const {
@@ -215,8 +223,7 @@ struct Places {
         return find_cell(grid.f32, p, cell);
     }
 
-    /// no_point, dropped_point, or the index of the cell in its cloud. For types other than f32 it is not inlined:
-    /// kernels call it for several points.
+    /// no_point, dropped_point, or the index of the cell in its cloud.
     template <bool is_f32>
     __device__ __forceinline__ std::int64_t cell_of(std::int64_t i) const {
         if constexpr (!is_f32) return cell_of_any(i);
@@ -228,10 +235,11 @@ struct Places {
     template <bool is_f32>
     __device__ __forceinline__ std::int64_t key(std::int64_t i) const {
         const std::int64_t cell = cell_of<is_f32>(i);
-        return cell < 0 || num_clouds == 1 ? cell : cloud_of(i) * grid.num_cells + cell;
+        return cell < 0 || num_clouds == 1 ? cell : cloud_of<is_f32>(i) * grid.num_cells + cell;
     }
 
 private:
+    /// Not inlined: kernels call it for several points.
     __device__ __noinline__ std::int64_t cell_of_any(std::int64_t i) const {
         if (points.dtype == DType::f64) {
             Cell cell{};

@@ -128,11 +128,11 @@ struct FillJob {
     SlotTiles tiles;
 };
 
-/// A block counts the keys of its bin, or marks bits, and writes its cells. With one wave of tiles a thread has two units,
-/// and needs few registers; with more (`many`), it has many.
+/// A block counts the keys of its bin, or marks bits, and writes its cells. With one wave of tiles a thread has two
+/// units, and needs few registers; with more (`many`), it has many.
 template <bool marks, bool many>
-__global__ __launch_bounds__(slot_fill_threads, many ? 1 : 2) void fill_from_slots(
-    const __grid_constant__ FillJob job) {
+__global__ __launch_bounds__(slot_fill_threads,
+                             many ? 1 : 2) void fill_from_slots(const __grid_constant__ FillJob job) {
     extern __shared__ __align__(16) std::uint32_t slot_words[];
     __shared__ LongSpans longer;
     const SlotCells<marks> cells{{slot_words}};

@@ -1,7 +1,7 @@
 // Occupancy and count by slots. A bin is a range of cells that one block counts; it has a row of slots in every tile of
 // points, twice as many as an even spread fills. sort_slots puts the keys of a tile into its rows, without sorting;
-// fill_from_slots has a block for each bin, whose rows are contiguous. A bin with more keys than slots has a span of keys
-// instead, and the first slots of its row hold its position.
+// fill_from_slots has a block for each bin, whose rows are contiguous. A bin with more keys than slots has a span of
+// keys instead, and the first slots of its row hold its position.
 #pragma once
 
 #include <cub/warp/warp_scan.cuh>

@@ -7,30 +7,30 @@ namespace robocache::voxelize_detail {
 
 // ---- which path -----------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t most_slot_points = 1 << 24;     // with more, slots are no faster and need more memory
-constexpr std::int64_t own_bytes = 200 * 1024;         // of shared memory, for the bits of one cloud
-constexpr std::int64_t own_clouds = 64;                // fewer leave SMs without work
-constexpr std::int64_t most_own_parts = 4;             // blocks of a cloud
-constexpr std::int64_t most_exact_pixels = 1 << 24;    // of a row or a column: their numbers are exact as floats
-constexpr std::int64_t most_sparse_words = 1 << 24;    // of bits; larger sparse grids are sorted
-constexpr std::int64_t own_shared_bytes = 6 * 1024;    // at most, of static shared memory of any kernel
+constexpr std::int64_t most_slot_points = 1 << 24;   // with more, slots are no faster and need more memory
+constexpr std::int64_t own_bytes = 200 * 1024;       // of shared memory, for the bits of one cloud
+constexpr std::int64_t own_clouds = 64;              // fewer leave SMs without work
+constexpr std::int64_t most_own_parts = 4;           // blocks of a cloud
+constexpr std::int64_t most_exact_pixels = 1 << 24;  // of a row or a column: their numbers are exact as floats
+constexpr std::int64_t most_sparse_words = 1 << 24;  // of bits; larger sparse grids are sorted
+constexpr std::int64_t own_shared_bytes = 6 * 1024;  // at most, of static shared memory of any kernel
 constexpr int own_threads = 1024;
 
 // ---- bins -----------------------------------------------------------------------------------------------------------
 
-constexpr int max_bins = 8192;                   // of one pass; larger grids take several
-constexpr int wide_bins = 1024;                  // up to this number, keys are read 16 bytes at a time
-constexpr std::int64_t enough_bins = 256;        // fewer leave SMs without work, more have short spans
-constexpr int least_bin_bits = 12;               // a bin has 2^bin_bits cells
-constexpr int most_feature_bin_bits = 14;        // ... of features
-constexpr int most_count_bin_bits = 15;          // ... of counters
-constexpr int most_mark_bin_bits = 16;           // ... of bits; keys have 16 bits
-constexpr std::int64_t small_cloud = 2 << 20;    // points; smaller clouds have smaller tiles
+constexpr int max_bins = 8192;                 // of one pass; larger grids take several
+constexpr int wide_bins = 1024;                // up to this number, keys are read 16 bytes at a time
+constexpr std::int64_t enough_bins = 256;      // fewer leave SMs without work, more have short spans
+constexpr int least_bin_bits = 12;             // a bin has 2^bin_bits cells
+constexpr int most_feature_bin_bits = 14;      // ... of features
+constexpr int most_count_bin_bits = 15;        // ... of counters
+constexpr int most_mark_bin_bits = 16;         // ... of bits; keys have 16 bits
+constexpr std::int64_t small_cloud = 2 << 20;  // points; smaller clouds have smaller tiles
 constexpr int sort_threads = 512;
-constexpr int points_per_thread = 8;             // of sort_tiles
-constexpr int points_per_thread_of_many = 16;    // ... in clouds of more than small_cloud points
-constexpr std::int64_t sort_blocks_per_sm = 2;   // ... there, where blocks take several tiles
-constexpr int most_fill_threads = 1024;          // of a block that fills a bin
+constexpr int points_per_thread = 8;            // of sort_tiles
+constexpr int points_per_thread_of_many = 16;   // ... in clouds of more than small_cloud points
+constexpr std::int64_t sort_blocks_per_sm = 2;  // ... there, where blocks take several tiles
+constexpr int most_fill_threads = 1024;         // of a block that fills a bin
 
 /// Threads for the cells of a bin; counters of the largest bins leave no room for a second block on an SM.
 constexpr int fill_bin_threads(std::int64_t cells, bool marks) {

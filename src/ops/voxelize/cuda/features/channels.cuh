@@ -3,6 +3,7 @@
 
 #include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/cuda/bins.cuh"
+#include "ops/voxelize/cuda/values.cuh"
 
 namespace robocache::voxelize_detail {
 
@@ -13,16 +14,6 @@ template <class T, int width>
 struct alignas(width * sizeof(T)) Pack {
     T values[width];
 };
-
-__device__ __forceinline__ float from_16_bits(std::uint16_t bits, DType dtype) {
-    const float half = to_float(Half{bits});
-    const float bfloat = to_float(BFloat16{bits});
-    return dtype == DType::bf16 ? bfloat : half;
-}
-
-__device__ __forceinline__ std::uint16_t to_16_bits(float x, DType dtype) {
-    return dtype == DType::bf16 ? to_bfloat16(x).bits : to_half(x).bits;
-}
 
 /// What is known of one channel of one cell, of some of its points.
 template <Sums sums>
@@ -74,13 +65,7 @@ __device__ __forceinline__ void read_channels(const DensePlan& plan, std::uint32
         for (int u = 0; u < width; ++u) x[u] = from_16_bits(pack.values[u], features.dtype);
     } else {
         static_assert(width == 1);
-        std::uint32_t bits = 0;  // loads without branches between them: several are in flight
-        if (features.dtype == DType::f32) bits = *reinterpret_cast<const std::uint32_t*>(from);
-        if (features.dtype == DType::u8) bits = *reinterpret_cast<const std::uint8_t*>(from);
-        const bool two = features.dtype == DType::f16 || features.dtype == DType::bf16;
-        if (two) bits = *reinterpret_cast<const std::uint16_t*>(from);
-        x[0] = features.dtype == DType::u8 ? static_cast<float>(bits) : __uint_as_float(bits);
-        if (two) x[0] = from_16_bits(static_cast<std::uint16_t>(bits), features.dtype);
+        x[0] = value_at(from, features.dtype);
     }
 }
 
@@ -115,9 +100,8 @@ __device__ __forceinline__ void write_channels(const DensePlan& plan, std::int64
 
 /// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
 template <int bytes, Sums sums, int width>
-__device__ __forceinline__ void reduce_channels(const DensePlan& plan, const std::uint32_t* points,
-                                                std::uint32_t n, std::int32_t c, const float first[width],
-                                                float result[width]) {
+__device__ __forceinline__ void reduce_channels(const DensePlan& plan, const std::uint32_t* points, std::uint32_t n,
+                                                std::int32_t c, const float first[width], float result[width]) {
     float x[width];
     Channel<sums> channel[width];
 #pragma unroll
@@ -191,9 +175,8 @@ struct SumPart {
 
 /// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several loads are in flight.
 template <int bytes, int width, class Body>
-__device__ __forceinline__ void for_points(const DensePlan& plan, const std::uint32_t* points,
-                                           std::uint32_t first, std::uint32_t end, std::uint32_t step, std::int32_t c,
-                                           Body&& body) {
+__device__ __forceinline__ void for_points(const DensePlan& plan, const std::uint32_t* points, std::uint32_t first,
+                                           std::uint32_t end, std::uint32_t step, std::int32_t c, Body&& body) {
     constexpr int batch = 4;
     for (std::uint32_t k = first; k < end; k += batch * step) {
         std::uint32_t point[batch];
@@ -214,8 +197,8 @@ __device__ __forceinline__ void for_points(const DensePlan& plan, const std::uin
 }
 
 template <class Group, int bytes, Sums sums, int width>
-__device__ __forceinline__ void reduce_together(const DensePlan& plan, const std::uint32_t* points,
-                                                std::uint32_t n, std::int64_t out_cell, char* scratch) {
+__device__ __forceinline__ void reduce_together(const DensePlan& plan, const std::uint32_t* points, std::uint32_t n,
+                                                std::int64_t out_cell, char* scratch) {
     const auto num_channels = static_cast<std::int32_t>(plan.features.num_channels);
     const std::int32_t all_parts = num_channels / width;
     const std::int32_t thread = Group::thread();

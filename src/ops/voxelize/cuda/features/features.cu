@@ -13,8 +13,9 @@ void launch_write(const BinJob& job, cudaStream_t stream) {
     const SortedTiles& tiles = job.space.tiles;
     const std::int64_t cells =
         std::min(job.plan.total_cells() - job.first_cell, std::int64_t{tiles.num_bins} << tiles.bin_bits);
-    launch_overlapped(write_features<bytes, sums, width>, {(cells + feature_threads - 1) / feature_threads, feature_threads},
-                      stream, job, "voxelize: launching write_features");
+    launch_overlapped(write_features<bytes, sums, width>,
+                      {(cells + feature_threads - 1) / feature_threads, feature_threads}, stream, job,
+                      "voxelize: launching write_features");
 }
 
 /// Whether four channels can be read and written at once.

@@ -1,6 +1,6 @@
 // Features of points, reduced cell by cell. list_points has a block for each bin, which lists the points of its cells.
-// write_features writes the grid once, in the order of memory: a warp writes its empty cells, then reduces the others, a
-// few channels per thread. Cells with many points are reduced by a whole warp, those with very many by the block.
+// write_features writes the grid once, in the order of memory: a warp writes its empty cells, then reduces the others,
+// a few channels per thread. Cells with many points are reduced by a whole warp, those with very many by the block.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -172,8 +172,9 @@ struct FeatureShared {
 
 /// A block writes cells of the pass, one for each thread. width: channels of a thread, 4 where memory allows.
 template <int bytes, Sums sums, int width>
-__global__ __launch_bounds__(feature_threads, Rounds<sums>::num_sums > 0 ? 3 : 5) void write_features(
-    const __grid_constant__ BinJob job) {
+__global__ __launch_bounds__(feature_threads, Rounds<sums>::num_sums > 0
+                                                  ? 3
+                                                  : 5) void write_features(const __grid_constant__ BinJob job) {
     __shared__ FeatureShared shared;
     const DensePlan& plan = job.plan;
     const BinSpace& space = job.space;
