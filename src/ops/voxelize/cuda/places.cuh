@@ -16,6 +16,7 @@ constexpr int warp_threads = 32;
 constexpr unsigned all_lanes = 0xffffffffU;
 constexpr std::int32_t no_point = -1;  // no depth was measured
 constexpr std::uint32_t no_cell = 0xffffffffU;
+constexpr std::uint32_t no_key = 0xffffffffU;
 
 // Note [Fixed cells]
 // A position along an axis as a share of the grid, cut to [0, 1], times the cells, plus 2^e (at least the cells of any

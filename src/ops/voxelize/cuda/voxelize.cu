@@ -1,12 +1,12 @@
 // Dense grids on CUDA: the launches of each path. Allocates nothing on the device and never waits.
 #include <algorithm>
-#include <vector>
 
-#include "ops/voxelize/cuda/bins.cuh"
+#include "ops/voxelize/cuda/bins/fill.cuh"
+#include "ops/voxelize/cuda/bins/sort.cuh"
 #include "ops/voxelize/cuda/depth/launch.cuh"
 #include "ops/voxelize/cuda/features/features.hpp"
 #include "ops/voxelize/cuda/own_bits.cuh"
-#include "ops/voxelize/cuda/slot_fill.cuh"
+#include "ops/voxelize/cuda/slots/fill.cuh"
 
 namespace robocache::voxelize_detail {
 namespace {
@@ -149,21 +149,6 @@ void voxelize_cuda(const DensePlan& plan, CudaQueue stream) {
         case DensePath::bins: return by_bins(plan, handle);
         default: return by_slots(plan, handle);
     }
-}
-
-std::vector<std::int64_t> read_offsets_cuda(const PointsPlan& points, std::int64_t num_clouds, Device device,
-                                            CudaQueue stream) {
-    const DeviceGuard guard(device.index);
-    const auto handle = static_cast<cudaStream_t>(stream.handle);
-    std::vector<std::int64_t> offsets(static_cast<std::size_t>(num_clouds + 1));
-    for (std::size_t b = 0; b < offsets.size(); b += points.offsets_stride == 1 ? offsets.size() : 1) {
-        const std::int64_t* from = points.offsets + static_cast<std::int64_t>(b) * points.offsets_stride;
-        const std::size_t count = points.offsets_stride == 1 ? offsets.size() : 1;
-        check_cuda(cudaMemcpyAsync(&offsets[b], from, 8 * count, cudaMemcpyDeviceToHost, handle),
-                   "voxelize: reading offsets for check=True");
-    }
-    check_cuda(cudaStreamSynchronize(handle), "voxelize: reading offsets for check=True");
-    return offsets;
 }
 
 }  // namespace robocache::voxelize_detail

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/voxelize/contract/rounds.hpp"
-#include "ops/voxelize/cuda/bins.cuh"
+#include "ops/voxelize/cuda/bins/fill.cuh"
 #include "ops/voxelize/cuda/values.cuh"
 
 namespace robocache::voxelize_detail {

@@ -7,37 +7,36 @@
 
 namespace robocache::voxelize_detail {
 
+/// The cloud and the cell of an index into the grids of all clouds.
+template <class Index>
+__device__ __forceinline__ std::int64_t split_index(const GridPlan& grid, Index index, Cell& cell) {
+    const auto num_cells = static_cast<Index>(grid.num_cells);
+    const auto plane = static_cast<Index>(grid.shape[1] * grid.shape[2]);
+    const auto line = static_cast<Index>(grid.shape[2]);
+    const Index cloud = index / num_cells;
+    const Index in_cloud = index - cloud * num_cells;
+    const Index x = in_cloud / plane;
+    const Index y = (in_cloud - x * plane) / line;
+    cell = {static_cast<std::int64_t>(x), static_cast<std::int64_t>(y),
+            static_cast<std::int64_t>(in_cloud - x * plane - y * line)};
+    return static_cast<std::int64_t>(cloud);
+}
+
 __device__ __forceinline__ void write_coordinates(const SparseJob& job, std::uint32_t row, std::uint64_t key) {
-    const SparsePlan& plan = job.plan;
-    if (row >= plan.capacity) return;
-    const std::int64_t* shape = plan.grid.shape;
+    const GridPlan& grid = job.plan.grid;
+    if (row >= job.plan.capacity) return;
     Cell cell{};
     std::int64_t cloud = 0;
     if (job.is_small) {
-        const auto index = static_cast<std::uint32_t>(key);
-        const auto num_cells = static_cast<std::uint32_t>(plan.grid.num_cells);
-        const auto plane = static_cast<std::uint32_t>(shape[1] * shape[2]);
-        const auto line = static_cast<std::uint32_t>(shape[2]);
-        const std::uint32_t of_cloud = index / num_cells;
-        const std::uint32_t in_cloud = index - of_cloud * num_cells;
-        const std::uint32_t x = in_cloud / plane;
-        const std::uint32_t y = (in_cloud - x * plane) / line;
-        cloud = of_cloud;
-        cell = {x, y, in_cloud - x * plane - y * line};
-    } else if (plan.grid.num_cells > 0) {
-        auto rest = static_cast<std::int64_t>(key);
-        cloud = rest / plan.grid.num_cells;
-        rest -= cloud * plan.grid.num_cells;
-        cell.x = rest / (shape[1] * shape[2]);
-        rest -= cell.x * shape[1] * shape[2];
-        cell.y = rest / shape[2];
-        cell.z = rest - cell.y * shape[2];
+        cloud = split_index(grid, static_cast<std::uint32_t>(key), cell);
+    } else if (grid.num_cells > 0) {
+        cloud = split_index(grid, key, cell);
     } else {
-        cloud = unpack_key(plan.grid.key_bits, key, cell);
+        cloud = unpack_key(grid.key_bits, key, cell);
     }
     const int4 all = make_int4(static_cast<int>(cloud), static_cast<int>(cell.x), static_cast<int>(cell.y),
                                static_cast<int>(cell.z));
-    std::int32_t* to = plan.coordinates + 4 * static_cast<std::int64_t>(row);
+    std::int32_t* to = job.plan.coordinates + 4 * static_cast<std::int64_t>(row);
     if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
         *reinterpret_cast<int4*>(to) = all;
     } else {

@@ -1,7 +1,8 @@
 // The second kernel of slots: a block counts or marks the keys of its bin in shared memory, and writes its cells.
 #pragma once
 
-#include "ops/voxelize/cuda/slots.cuh"
+#include "ops/voxelize/cuda/bins/fill.cuh"
+#include "ops/voxelize/cuda/slots/sort.cuh"
 
 namespace robocache::voxelize_detail {
 

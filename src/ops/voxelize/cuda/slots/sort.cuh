@@ -6,7 +6,7 @@
 
 #include <cub/warp/warp_scan.cuh>
 
-#include "ops/voxelize/cuda/bins.cuh"
+#include "ops/voxelize/cuda/bins/stream.cuh"
 
 namespace robocache::voxelize_detail {
 

@@ -19,15 +19,6 @@ inline bool can_stream(const PointsPlan& points) {
            reinterpret_cast<std::uintptr_t>(points.data) % 16 == 0;
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/// Starts the copy of a part. It is in shared memory when the barrier, at which one thread arrives, completes.
-__device__ __forceinline__ void start_part(void* to, const char* from, std::uint64_t* barrier, std::uint64_t policy) {
-    const std::uint32_t at = shared_address(barrier);
-    arrive_and_expect(at, part_bytes);
-    copy_in(to, from, part_bytes, at, policy);
-}
-#endif
-
 /// Four points of 12 bytes, contiguous and aligned to 16 bytes. `global`: read through the read-only cache.
 template <bool global>
 __device__ __forceinline__ void read_four(const void* from, float (*p)[3]) {
@@ -39,6 +30,23 @@ __device__ __forceinline__ void read_four(const void* from, float (*p)[3]) {
                             all[1].z, all[1].w, all[2].x, all[2].y, all[2].z, all[2].w};
 #pragma unroll
     for (int i = 0; i < 12; ++i) p[i / 3][i % 3] = flat[i];
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+constexpr bool has_bulk_copies = true;
+
+/// Starts the copy of a part. It is in shared memory when the barrier, at which one thread arrives, completes.
+__device__ __forceinline__ void start_part(void* to, const char* from, std::uint64_t* barrier, std::uint64_t policy) {
+    const std::uint32_t at = shared_address(barrier);
+    arrive_and_expect(at, part_bytes);
+    copy_in(to, from, part_bytes, at, policy);
+}
+
+/// Prefetches a warp's share of the first tile of a block into L2; may be called before earlier work has finished.
+__device__ __forceinline__ void prefetch_share(const PointStream& stream, std::int32_t warp, std::int32_t bytes) {
+    if (threadIdx.x % warp_threads != 0 || blockIdx.x >= stream.num_tiles) return;
+    prefetch(stream.data + static_cast<std::int64_t>(blockIdx.x) * stream.tile_bytes + warp * bytes, bytes);
 }
 
 /// A warp's view of its share of the tiles that its block takes in turn.
@@ -58,71 +66,44 @@ public:
     }
 
     __device__ void set_up() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) {
-            for (int k = 0; k < ring_parts; ++k) {
-                init_barrier(shared_address(barriers_ + k), 1);
-                init_barrier(shared_address(barriers_ + ring_parts + k), warp_threads);
-            }
-            publish_barriers();
-            show_to_copies();
+        if (!is_leader_ || left_ == 0) return;
+        for (int k = 0; k < ring_parts; ++k) {
+            init_barrier(shared_address(barriers_ + k), 1);
+            init_barrier(shared_address(barriers_ + ring_parts + k), warp_threads);
         }
-#endif
-    }
-
-    /// Prefetches the first tile into L2; may be called before earlier work has finished.
-    __device__ void prefetch_tile() const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) prefetch(from_, parts_of_tile_ * part_bytes);
-#endif
+        publish_barriers();
+        show_to_copies();
     }
 
     __device__ void begin() {
         __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         read_once_ = used_once_policy();  // so that keys stay in the cache
-#endif
         for (int k = 0; k < ring_parts; ++k) fill(k);
     }
 
     /// Four points of each lane: 4 l ... 4 l + 3 of the warp's next part.
     __device__ __forceinline__ void take(float (*p)[3]) {
-        const std::uint32_t lane_bytes = threadIdx.x % warp_threads * 48;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         await_barrier(shared_address(barriers_ + slot_), phase_);
-        read_four<false>(parts_ + slot_ * part_bytes + lane_bytes, p);
+        read_four<false>(parts_ + slot_ * part_bytes + threadIdx.x % warp_threads * 48, p);
         // The next copy into this part may begin only after all lanes have read it.
         arrive(shared_address(barriers_ + ring_parts + slot_));
-#else
-        read_four<true>(from_ + lane_bytes, p);
-        advance();
-#endif
     }
 
     /// To be called after each take, when its points have been used: starts the copy of the part that replaces them.
     __device__ __forceinline__ void refill() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (is_leader_ && left_ > 0) await_barrier(shared_address(barriers_ + ring_parts + slot_), phase_);
         fill(slot_);
         if (++slot_ == ring_parts) {
             slot_ = 0;
             phase_ ^= 1U;
         }
-#endif
     }
 
 private:
     __device__ __forceinline__ void fill(int slot) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        if (is_leader_ && left_ > 0) {
-            start_part(parts_ + slot * part_bytes, from_, barriers_ + slot, read_once_);
-            --left_;
-            advance();
-        }
-#endif
-    }
-
-    __device__ __forceinline__ void advance() {
+        if (!is_leader_ || left_ == 0) return;
+        start_part(parts_ + slot * part_bytes, from_, barriers_ + slot, read_once_);
+        --left_;
         from_ += part_bytes;
         if (++part_ == parts_of_tile_) {
             part_ = 0;
@@ -142,5 +123,22 @@ private:
     std::uint32_t phase_ = 0;
     bool is_leader_;
 };
+
+#else
+
+constexpr bool has_bulk_copies = false;
+
+__device__ __forceinline__ void prefetch_share(const PointStream&, std::int32_t, std::int32_t) {}
+
+/// Not used: points are read from global memory.
+struct Ring {
+    __device__ Ring(const PointStream&, char*, std::uint64_t*, std::int32_t, std::int32_t) {}
+    __device__ void set_up() {}
+    __device__ void begin() {}
+    __device__ void take(float (*)[3]) {}
+    __device__ void refill() {}
+};
+
+#endif
 
 }  // namespace robocache::voxelize_detail
