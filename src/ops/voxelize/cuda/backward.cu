@@ -11,7 +11,7 @@ namespace {
 
 using R = Rounds<Sums::deviation>;
 
-/// Null where a reduction does not need it; what it needs is contiguous.
+/// Null where a reduction does not need it; the others are contiguous.
 struct BackwardSpace {
     std::uint32_t* counts = nullptr;          // mean, std: of each cell
     std::uint32_t* first = nullptr;           // min, max: of each cell and channel

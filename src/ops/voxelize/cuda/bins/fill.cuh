@@ -5,7 +5,7 @@
 
 namespace robocache::voxelize_detail {
 
-/// The lanes of a warp that belong to this thread's group of so many.
+/// The lanes of this thread's group, of `lanes` lanes.
 template <int lanes>
 __device__ __forceinline__ unsigned group_mask() {
     constexpr unsigned group = (1U << lanes) - 1;
@@ -30,22 +30,22 @@ struct alignas(16) KeyUnit<Stored, unit> {
     }
 };
 
-/// Of a bin's spans, those that take a warp; in shared memory.
+/// Spans of a bin that are long enough for a whole warp; in shared memory.
 struct LongSpans {
     static constexpr std::int32_t most = 512;
     uint2 spans[most];  // tile, span
-    std::int32_t num;   // may be more than there is room for
+    std::int32_t num;   // may exceed `most`
 };
 
-/// Calls body(key, tile) for every key of a bin, by all threads of the block. So many lanes take a tile's keys, of
-/// several tiles at once. Spans that are too long for them wait until all warps are free to take one each: points that
-/// come in the order of a scan have few and very long ones. Where there is no room left to wait, most tiles have long
-/// spans, so that every group of lanes has one.
+/// Calls body(key, tile) for every key of a bin, by all threads of the block. A group of `lanes` lanes takes the keys
+/// of a tile; several tiles are in flight. Longer spans are kept for later, when each is taken by a whole warp: points
+/// in the order of a scan have few and very long ones. If LongSpans is full, most tiles have long spans, so that every
+/// group is busy with one of its own.
 template <class Stored, int lanes, int unit, class Body>
 __device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32_t bin, LongSpans& longer,
                                             Body&& body) {
     using Unit = KeyUnit<Stored, unit>;
-    constexpr int rounds = 2;                 // of so many units
+    constexpr int rounds = 2;                 // of one unit per lane
     constexpr int batch = unit == 1 ? 4 : 2;  // tiles
     const auto thread = static_cast<std::int32_t>(threadIdx.x);
     const std::int32_t lane = thread % lanes;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void for_keys_by(const SortedTiles& tiles, std::int32
         std::int32_t size[batch];
         Unit units[batch][rounds];
 #pragma unroll
-        for (int u = 0; u < batch; ++u) {  // all on their way before the first is used
+        for (int u = 0; u < batch; ++u) {  // all loads start before the first is used
             span[u] = tile + u * groups < num_tiles ? spans[tile + u * groups] : 0;
         }
 #pragma unroll

@@ -8,7 +8,7 @@ namespace robocache::voxelize_detail {
 
 constexpr int depth_warps = depth_threads / 32;
 
-/// Depths of pixels side by side.
+/// Depths of adjacent pixels.
 template <class Raw, int count>
 struct alignas(count * sizeof(Raw)) SomeDepths {
     Raw values[count];
@@ -18,7 +18,7 @@ struct alignas(count * sizeof(Raw)) SomeDepths {
     __device__ __forceinline__ bool is_measured(int k) const { return static_cast<float>(values[k]) > 0.0F; }
 };
 
-/// Two in a word, so that nobody takes them apart.
+/// Two in a word, so that the compiler does not split them into registers of their own.
 template <int count>
     requires(count % 2 == 0)
 struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
@@ -35,8 +35,7 @@ struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
     }
 };
 
-/// What a thread has still to do, in its own column of shared memory. Addresses in 32 bits, because it is used so
-/// often.
+/// Cells that a thread has still to mark, in its own column of shared memory. 32-bit addresses: this is the hot loop.
 class Queue {
 public:
     __device__ explicit Queue(const std::uint32_t* column) : begin_(shared_address(column)), end_(begin_) {}
@@ -60,7 +59,7 @@ private:
     std::uint32_t end_;
 };
 
-/// The cell of a pixel as the contract says; dropped_point, or no_point.
+/// The cell of a pixel by the rules of the contract; dropped_point, or no_point.
 template <class Raw>
 __device__ __forceinline__ std::int32_t cell_of_pixel(const MarkJob& job, const Camera& camera, float u, float v,
                                                       Raw raw) {
@@ -72,7 +71,7 @@ __device__ __forceinline__ std::int32_t cell_of_pixel(const MarkJob& job, const 
     return at == unsettled ? settle_index(job.grid.quick, p) : at;
 }
 
-/// Where a thread's pixels are: the same few of some rows.
+/// The pixels of a thread: the same columns of some rows.
 template <int per_thread>
 struct Strip {
     std::uint32_t u;
@@ -92,7 +91,7 @@ struct Strip {
     }
 };
 
-/// Marks cells of one cloud, those that the block has marked recent left out.
+/// Marks cells of one cloud, except those that the block has marked recently.
 struct Marker {
     std::uint32_t* recent;
     std::uint32_t* bits;
@@ -105,8 +104,8 @@ struct Marker {
     }
 };
 
-/// Pixels of a warp that are too near to a face, noted down until there are enough for all its threads, or until all
-/// warps of the block share what is left.
+/// Pixels of a warp that are too near to a face, kept until there are enough for all its threads, or until all warps of
+/// the block share the rest.
 template <class Raw, int per_thread>
 struct NearPixels {
     static constexpr std::uint32_t enough = per_thread * 32;
@@ -114,8 +113,8 @@ struct NearPixels {
     std::uint16_t where[2 * enough];  // row << 11 | thread << 4 | pixel of the strip
 };
 
-/// Neighbors often share a cell: what was marked beside or above is not marked again, nor what the block has marked
-/// recent. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick grids.
+/// Neighbors often share a cell: a cell that was marked beside, above or recently is not marked again. The others wait
+/// in a queue of the thread, so that the threads of a warp mark together. For quick grids.
 template <class Raw, int per_thread>
 __global__ __launch_bounds__(depth_threads, depth_blocks_per_sm) void mark_depth(const __grid_constant__ MarkJob job) {
     using Some = SomeDepths<Raw, per_thread>;
@@ -144,7 +143,7 @@ __global__ __launch_bounds__(depth_threads, depth_blocks_per_sm) void mark_depth
     Some next{};
     if (num_rows > 0) next = *reinterpret_cast<const Some*>(pixels);
     static_assert(sizeof(Camera) % 4 == 0 && sizeof(Camera) <= 4 * depth_threads);
-    if (threadIdx.x < sizeof(Camera) / 4) {  // together, because one thread takes longer
+    if (threadIdx.x < sizeof(Camera) / 4) {  // in parallel: one thread takes longer
         reinterpret_cast<std::uint32_t*>(&camera)[threadIdx.x] =
             reinterpret_cast<const std::uint32_t*>(&job.views[image].camera)[threadIdx.x];
     }
@@ -218,7 +217,7 @@ __global__ __launch_bounds__(depth_threads, depth_blocks_per_sm) void mark_depth
                 }
             }
         }
-        // What the thread to the left has beside the first pixel is marked, or waits to be.
+        // The last pixel of the thread to the left is marked, or waits to be.
         std::uint32_t beside = __shfl_up_sync(all_lanes, index[per_thread - 1], 1);
         if (lane == 0) beside = above[0];
 #pragma unroll

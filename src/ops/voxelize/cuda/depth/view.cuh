@@ -9,11 +9,11 @@ namespace robocache::voxelize_detail {
 // Note [Near pixels]
 // What the contract wants for a pixel is forty operations, none of them fused. The same place in fused operations,
 //   ((P0 C + P1 R + P2) m + P3 - origin) / extent     along each axis,
-// is off by a few roundings of its terms, and so is what the contract computes; Note [Fixed cells] takes it from there.
+// is off by a few roundings of its terms, and so is the result of the contract; Note [Fixed cells] covers the rest.
 // The roundings of each term, here and there together: P0 C m: 10, P1 R m: 13, P2 m: 6, P3: 1, P3 - origin: 1, and 4 of
 // a number up to 2^e. So a place may be off by a little that grows with the depth; the bound is rounded up generously.
 
-/// What the pixels of an image have in common. Places are shares of the grid.
+/// The constants of an image. Positions are shares of the grid.
 struct alignas(16) View {
     double cx;
     double per_fx;
@@ -24,7 +24,7 @@ struct alignas(16) View {
     float offset[3];
     float cy;
     float per_fy;
-    float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least what places may be off by,
+    float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least the error of positions,
     float off_row;     // in steps of the fraction
     float off_depth;
     float off;      // a whole number
@@ -79,7 +79,7 @@ __device__ inline View view_of(const MarkJob& job, const Camera& camera) {
         view.step[a] = static_cast<float>(view.column[a] * view.per_fx);
         view.offset[a] =
             static_cast<float>((static_cast<double>(p[3]) - static_cast<double>(grid.origin[a])) * per_extent);
-        const float tiny = 0x1p-100F * (grid.size[a] * fixed.cells[a]);  // what underflows
+        const float tiny = 0x1p-100F * (grid.size[a] * fixed.cells[a]);  // for terms that underflow
         const float per_size = steps / grid.size[a];
         const float column = (11.0F * fabsf(p[0]) + tiny) * per_size;
         const float row = (14.0F * fabsf(p[1]) + tiny) * per_size;
@@ -115,8 +115,8 @@ struct Rays {
     float offset[3];
     float cy;
     float per_fy;
-    float off;        // 2^23 + what places may be off by at depth 0, and
-    float off_depth;  // how much more for each meter
+    float off;        // 2^23 + the error of positions at depth 0, and
+    float off_depth;  // its growth per meter
 };
 
 template <int per_thread>

@@ -15,7 +15,7 @@ struct alignas(width * sizeof(T)) Pack {
     T values[width];
 };
 
-/// What is known of one channel of one cell, of some of its points.
+/// The partial result of one channel of one cell, of some of its points.
 template <Sums sums>
 struct Channel {
     using R = Rounds<sums>;
@@ -151,7 +151,7 @@ struct Block {
     __device__ static void sync() { __syncthreads(); }
 };
 
-/// Merges what the threads of a group have for the same channels: thread t has part t % parts of them. All get the
+/// Merges the partial results of a group for the same channels: thread t has part t % parts of them. All get the
 /// result. `scratch`: 8 bytes for each thread.
 template <class Group, class Part>
 __device__ __forceinline__ Part merge_parts(Part mine, std::int32_t parts, char* scratch) {

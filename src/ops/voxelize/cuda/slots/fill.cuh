@@ -29,7 +29,7 @@ struct SlotCells : BlockCells<marks> {
         }
     }
 
-    /// Keys come first in a unit.
+    /// Keys come first in a unit, empty slots last.
     __device__ __forceinline__ void take_unit(const uint4& unit) const {
         const std::uint32_t pairs[4] = {unit.x, unit.y, unit.z, unit.w};
 #pragma unroll

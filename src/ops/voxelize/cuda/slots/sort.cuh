@@ -32,7 +32,7 @@ struct SlotMemory {
     float points[most_slot_tile][3];  // then, of each four, the cells and slots
     uint4 rows[most_slot_bins * row_pitch / 8];
     std::uint16_t spans[slot_span_pitch];
-    std::uint32_t sizes[most_slot_bins + 1];  // the last one for what is no cell: so large that it has no slots
+    std::uint32_t sizes[most_slot_bins + 1];  // the last is for points without a cell: large, so that they get no slot
     std::uint16_t starts[most_slot_bins];     // of spans; no_span
     std::uint32_t spans_end;
     std::uint64_t barriers[most_slot_parts];
@@ -131,7 +131,7 @@ __device__ __forceinline__ std::uint32_t put_four(const DeviceGrid& grid, RowsOf
         std::uint32_t bin[4];
         const std::uint32_t near = grid.fixed_indices(p, cell, fraction);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {  // all on their way before the first is used
+        for (int k = 0; k < 4; ++k) {  // all atomics start before the first is used
             const bool sure = fraction[k] >= near && k < left;
             if (!sure) others |= 1U << k;
             bin[k] = rows.bin_of(sure, cell[k]);
@@ -231,9 +231,9 @@ static __device__ __noinline__ void write_spans(const SlotTiles& tiles, SlotMemo
     for (std::int32_t u = thread; u < num; u += slot_threads) to[u] = units[u];
 }
 
-/// A block has a tile; `counts` only tells two kernels apart, for which different shares of memory are shared. Two of
-/// them leave room for a block of fill_from_slots, which has to wait for them, and one of that for those of the next
-/// call: so registers are few.
+/// A block has a tile. `counts` does not change the code: the two instances have different carveouts of shared memory.
+/// Registers are few, so that a block of fill_from_slots fits beside two blocks, and they beside one of the call
+/// before.
 template <bool counts>
 __global__ __launch_bounds__(slot_threads, 4) void sort_slots(const __grid_constant__ SlotJob job) {
     extern __shared__ __align__(16) char slot_memory[];

@@ -87,18 +87,18 @@ SparseSpace cut(const SparsePlan& plan, Cutter& cutter) {
     const std::int64_t rows = most_rows(plan);
     const bool bits = by_bits(plan);
     std::size_t scratch_bytes = 0;
-    const auto ask = [&](auto call, auto... arguments) {
+    const auto size = [&](auto call, auto... arguments) {
         call(space, arguments..., cudaStream_t{});
         scratch_bytes = std::max(scratch_bytes, space.scratch_bytes);
     };
     if (bits) {
         space.bits = cutter.take<std::uint32_t>(num_words(plan));
         space.before = cutter.take<std::uint32_t>(num_words(plan));
-        ask(sum_before, WordTerms{space.bits, true}, space.before, num_words(plan));
+        size(sum_before, WordTerms{space.bits, true}, space.before, num_words(plan));
     } else {
         space.ranks = cutter.take<std::uint32_t>(n);
-        ask(rank_keys, std::uint64_t{0}, n);
-        ask(sort_keys, n, bits_of_keys(plan) + 1);
+        size(rank_keys, std::uint64_t{0}, n);
+        size(sort_keys, n, bits_of_keys(plan) + 1);
     }
     space.rows = cutter.take<std::uint32_t>(n);
     const std::int64_t before_counts = cutter.used();
@@ -120,8 +120,8 @@ SparseSpace cut(const SparsePlan& plan, Cutter& cutter) {
     }
     if (plan.max_points > 0) {
         space.starts = cutter.take<std::uint32_t>(rows);
-        ask(sum_before, WordTerms{space.counts, false}, space.starts, rows);
-        ask(sort_keys, n, bits_of_rows(plan));
+        size(sum_before, WordTerms{space.counts, false}, space.starts, rows);
+        size(sort_keys, n, bits_of_rows(plan));
     }
     space.scratch_bytes = scratch_bytes;
     space.scratch = cutter.take<char>(static_cast<std::int64_t>(scratch_bytes));
