@@ -98,43 +98,61 @@ __device__ __forceinline__ void write_channels(const DensePlan& plan, std::int64
     write_away(reinterpret_cast<decltype(pack)*>(static_cast<float*>(plan.out) + at), pack);
 }
 
-/// A few channels of one cell, by one thread. `points`: the n points of the cell; the first one has been read.
-template <int bytes, Sums sums, int width>
-__device__ __forceinline__ void reduce_channels(const DensePlan& plan, const std::uint32_t* points, std::uint32_t n,
-                                                std::int32_t c, const float first[width], float result[width]) {
-    float x[width];
+struct SumPart {
+    std::int64_t sum = 0;
+    __device__ __forceinline__ void merge(const SumPart& other) { sum += other.sum; }
+};
+
+/// A few channels of one cell with n points. for_points(body) calls body(x) for the points of this thread; merge(part)
+/// merges a partial result over all threads that have points of the cell.
+template <Sums sums, int width, class ForPoints, class Merge>
+__device__ __forceinline__ void reduce_points(Reduction reduction, std::uint32_t n, const ForPoints& for_points,
+                                              const Merge& merge, float result[width]) {
+    using R = Rounds<sums>;
     Channel<sums> channel[width];
+    for_points([&](const float* x) {
 #pragma unroll
-    for (int u = 0; u < width; ++u) channel[u].add(first[u], plan.reduction);
-    for (std::uint32_t k = 1; k < n; ++k) {
-        read_channels<bytes, width>(plan, points[k], c, x);
+        for (int u = 0; u < width; ++u) channel[u].add(x[u], reduction);
+    });
 #pragma unroll
-        for (int u = 0; u < width; ++u) channel[u].add(x[u], plan.reduction);
-    }
-    if constexpr (Rounds<sums>::num_sums == 0) {
+    for (int u = 0; u < width; ++u) channel[u] = merge(channel[u]);
+    if constexpr (R::num_sums == 0) {
 #pragma unroll
-        for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, plan.reduction);
+        for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, reduction);
     } else {
-        decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
-        std::int64_t numbers[width][Rounds<sums>::num_sums] = {};
-        const auto add = [&](int u, float value) {
-            Rounds<sums>::add(value, unit[u], [&](int i, std::int64_t number) { numbers[u][i] += number; });
-        };
+        decltype(R::unit(nullptr, 0)) unit[width] = {};
+        SumPart part[width][R::num_sums];
+#pragma unroll
+        for (int u = 0; u < width; ++u) unit[u] = R::unit(channel[u].words, n);
+        for_points([&](const float* x) {
+#pragma unroll
+            for (int u = 0; u < width; ++u) {
+                R::add(x[u], unit[u], [&](int i, std::int64_t number) { part[u][i].sum += number; });
+            }
+        });
 #pragma unroll
         for (int u = 0; u < width; ++u) {
-            unit[u] = Rounds<sums>::unit(channel[u].words, n);
-            add(u, first[u]);
-        }
-        for (std::uint32_t k = 1; k < n; ++k) {
-            read_channels<bytes, width>(plan, points[k], c, x);
+            std::int64_t numbers[R::num_sums];
 #pragma unroll
-            for (int u = 0; u < width; ++u) add(u, x[u]);
-        }
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-            result[u] = Rounds<sums>::result(channel[u].words, numbers[u], n, plan.reduction);
+            for (int i = 0; i < R::num_sums; ++i) numbers[i] = merge(part[u][i]).sum;
+            result[u] = R::result(channel[u].words, numbers, n, reduction);
         }
     }
+}
+
+/// By one thread. `points`: the n points of the cell; the first one has been read.
+template <int bytes, Sums sums, int width>
+__device__ __forceinline__ void reduce_alone(const DensePlan& plan, const std::uint32_t* points, std::uint32_t n,
+                                             std::int32_t c, const float first[width], float result[width]) {
+    const auto for_points = [&](const auto& body) {
+        body(first);
+        for (std::uint32_t k = 1; k < n; ++k) {
+            float x[width];
+            read_channels<bytes, width>(plan, points[k], c, x);
+            body(x);
+        }
+    };
+    reduce_points<sums, width>(plan.reduction, n, for_points, [](const auto& part) { return part; }, result);
 }
 
 // ---- cells with many points, by a group of threads: a warp or the block ---------------------------------------------
@@ -167,11 +185,6 @@ __device__ __forceinline__ Part merge_parts(Part mine, std::int32_t parts, char*
     Group::sync();
     return all[thread % parts];
 }
-
-struct SumPart {
-    std::int64_t sum = 0;
-    __device__ __forceinline__ void merge(const SumPart& other) { sum += other.sum; }
-};
 
 /// Calls body(x) for channels [c, c + width) of points k = first, first + step, ... < end; several loads are in flight.
 template <int bytes, int width, class Body>
@@ -209,37 +222,10 @@ __device__ __forceinline__ void reduce_together(const DensePlan& plan, const std
         const auto lane = static_cast<std::uint32_t>(thread / parts);
         const std::uint32_t end = lane < lanes ? n : 0;
         float result[width];
-        Channel<sums> channel[width];
-        for_points<bytes, width>(plan, points, lane, end, lanes, c, [&](const float* x) {
-#pragma unroll
-            for (int u = 0; u < width; ++u) channel[u].add(x[u], plan.reduction);
-        });
-#pragma unroll
-        for (int u = 0; u < width; ++u) channel[u] = merge_parts<Group>(channel[u], parts, scratch);
-        if constexpr (Rounds<sums>::num_sums == 0) {
-#pragma unroll
-            for (int u = 0; u < width; ++u) result[u] = channel[u].result(n, plan.reduction);
-        } else {
-            decltype(Rounds<sums>::unit(nullptr, 0)) unit[width] = {};
-            SumPart part[width][Rounds<sums>::num_sums];
-#pragma unroll
-            for (int u = 0; u < width; ++u) unit[u] = Rounds<sums>::unit(channel[u].words, n);
-            for_points<bytes, width>(plan, points, lane, end, lanes, c, [&](const float* x) {
-#pragma unroll
-                for (int u = 0; u < width; ++u) {
-                    Rounds<sums>::add(x[u], unit[u], [&](int i, std::int64_t number) { part[u][i].sum += number; });
-                }
-            });
-#pragma unroll
-            for (int u = 0; u < width; ++u) {
-                std::int64_t numbers[Rounds<sums>::num_sums];
-#pragma unroll
-                for (int i = 0; i < Rounds<sums>::num_sums; ++i) {
-                    numbers[i] = merge_parts<Group>(part[u][i], parts, scratch).sum;
-                }
-                result[u] = Rounds<sums>::result(channel[u].words, numbers, n, plan.reduction);
-            }
-        }
+        reduce_points<sums, width>(
+            plan.reduction, n,
+            [&](const auto& body) { for_points<bytes, width>(plan, points, lane, end, lanes, c, body); },
+            [&](const auto& part) { return merge_parts<Group>(part, parts, scratch); }, result);
         if (thread < parts) write_channels<bytes, width>(plan, out_cell * num_channels + c, result);
     }
 }

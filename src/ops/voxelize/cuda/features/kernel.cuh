@@ -156,8 +156,8 @@ __device__ __forceinline__ void reduce_few(const BinJob& job, const FewPoints* f
         for (int u = 0; u < batch; ++u) {
             if (cell[u].count == 0) continue;
             float result[width];
-            reduce_channels<bytes, sums, width>(job.plan, job.space.points + cell[u].begin, cell[u].count, c[u], x[u],
-                                                result);
+            reduce_alone<bytes, sums, width>(job.plan, job.space.points + cell[u].begin, cell[u].count, c[u], x[u],
+                                             result);
             write_channels<bytes, width>(job.plan, (out_cell + cell[u].cell) * num_channels + c[u], result);
         }
     }
