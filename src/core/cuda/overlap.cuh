@@ -1,5 +1,5 @@
-// Kernels that take their places while the work before them on the stream still runs out (programmatic dependent
-// launch, compute capability 9.0 on): launching costs about a microsecond, which is a large part of a small call.
+// Programmatic dependent launch (PDL, compute capability 9.0 on): a kernel is launched while the kernel before it on
+// the stream still runs. A launch costs about a microsecond, which is a large part of a small call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@
 
 namespace robocache {
 
-/// Says that the next kernel of the stream may take its places.
+/// Allows the next kernel of the stream to launch.
 __device__ __forceinline__ void allow_next_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
