@@ -1,6 +1,8 @@
 // Channels of a cell, reduced from the features of its points: by one thread, by a warp or by a block.
 #pragma once
 
+#include <cub/util_ptx.cuh>
+
 #include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/cuda/bins/fill.cuh"
 #include "ops/voxelize/cuda/values.cuh"
@@ -175,11 +177,20 @@ template <class Group, class Part>
 __device__ __forceinline__ Part merge_parts(Part mine, std::int32_t parts, char* scratch) {
     auto* all = reinterpret_cast<Part*>(scratch);
     const std::int32_t thread = Group::thread();
+    std::int32_t per_warp = warp_threads;  // partial results
+    if (parts < warp_threads && (parts & (parts - 1)) == 0) {
+        for (std::int32_t step = warp_threads / 2; step >= parts; step /= 2) {
+            mine.merge(cub::ShuffleIndex<warp_threads>(mine, thread % warp_threads ^ step, all_lanes));
+        }
+        if (Group::size == warp_threads) return mine;
+        per_warp = parts;
+    }
     Group::sync();
-    all[thread] = mine;
+    if (thread % warp_threads < per_warp) all[thread / warp_threads * per_warp + thread % warp_threads] = mine;
     Group::sync();
     if (thread < parts) {
-        for (std::int32_t t = thread + parts; t < Group::size; t += parts) mine.merge(all[t]);
+        const std::int32_t num = Group::size / warp_threads * per_warp;
+        for (std::int32_t t = thread + parts; t < num; t += parts) mine.merge(all[t]);
         all[thread] = mine;
     }
     Group::sync();
