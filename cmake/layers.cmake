@@ -34,7 +34,9 @@ function(robocache_layer name)
         endif()
     endif()
     if(ROBOCACHE_HAS_CUDA)
-        target_compile_definitions(${target} PRIVATE ROBOCACHE_HAS_CUDA)
+        # CUB's kernels in our namespace cannot be mixed up with those of another library in the process.
+        target_compile_definitions(${target} PRIVATE ROBOCACHE_HAS_CUDA
+            $<$<COMPILE_LANGUAGE:CUDA>:THRUST_CUB_WRAPPED_NAMESPACE=robocache>)
         target_include_directories(${target} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
         target_sources(${target} PRIVATE ${layer_CUDA})
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr

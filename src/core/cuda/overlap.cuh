@@ -1,17 +1,19 @@
-// Kernels that take their places while the work before them on the stream still runs out (programmatic dependent
-// launch, compute capability 9.0 on): launching costs about a microsecond, which is a large part of a small call.
+// Programmatic dependent launch (PDL, compute capability 9.0 on): a kernel is launched while the kernel before it on
+// the stream still runs. A launch costs about a microsecond, which is a large part of a small call.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "core/cuda/check.hpp"
 #include "core/cuda/device.hpp"
 
 namespace robocache {
 
-/// Says that the next kernel of the stream may take its places.
+/// Allows the next kernel of the stream to launch.
 __device__ __forceinline__ void allow_next_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -43,6 +45,27 @@ void launch_overlapped(void (*kernel)(Argument), unsigned blocks, unsigned threa
     config.attrs = &attribute;
     config.numAttrs = compute_capability() >= 90 ? 1U : 0U;
     check_cuda(cudaLaunchKernelEx(&config, kernel, argument), what);
+}
+
+/// Blocks and threads of a launch, and the dynamic shared memory of a block, which may be more than 48 KiB.
+struct Launch {
+    std::int64_t blocks;
+    int threads;
+    std::int64_t shared_bytes = 0;
+};
+
+template <class Argument>
+void launch_overlapped(void (*kernel)(Argument), const Launch& launch, cudaStream_t stream, const Argument& argument,
+                       const char* what) {
+    if (launch.blocks > INT32_MAX) throw Unsupported(std::string(what) + ": more work than a CUDA grid has blocks");
+    if (launch.shared_bytes > 48 * 1024) {
+        check_cuda(
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(launch.shared_bytes)),
+            what);
+    }
+    launch_overlapped(kernel, static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
+                      static_cast<std::size_t>(launch.shared_bytes), stream, argument, what);
 }
 
 }  // namespace robocache

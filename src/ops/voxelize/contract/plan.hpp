@@ -93,7 +93,7 @@ struct DensePlan {
     Workspace workspace;
     DensePath path = DensePath::bins;  // CUDA; chosen once, by plan_voxelize_cuda
 
-    [[nodiscard]] std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
+    [[nodiscard]] constexpr std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
     [[nodiscard]] bool has_features() const { return reduces_features(reduction); }
 };
 
@@ -144,7 +144,7 @@ struct BackwardPlan {
     std::int64_t gradient_channel_stride = 0;
     Workspace workspace;
 
-    [[nodiscard]] std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
+    [[nodiscard]] constexpr std::int64_t total_cells() const { return num_clouds * grid.num_cells; }
 };
 
 }  // namespace robocache::voxelize_detail

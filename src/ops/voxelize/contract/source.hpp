@@ -1,16 +1,11 @@
-// Where points come from, for kernels that do not care: PointReader and DepthReader answer the same questions.
-//
-//   using Scalar                   the type of coordinates: float or double
-//   bool read(i, p)                point i; false: there is none (no depth was measured), p is not written
-//   std::int64_t cloud_of(i)       in [0, num_clouds), whatever the offsets are
-//   const char* features_of(i)     its first channel
+// Where points come from: clouds of a batch, points, pixels of depth images. One definition for CPU and CUDA.
 #pragma once
 
 #include "ops/voxelize/contract/plan.hpp"
 
 namespace robocache::voxelize_detail {
 
-/// Offsets that somebody may not have checked: whatever they say, answers are inside the points and the clouds.
+/// Offsets, which may be unchecked: results are always inside the points and the clouds.
 struct Clouds {
     const std::int64_t* offsets;
     std::int64_t stride;
@@ -70,17 +65,13 @@ struct PointReader {
     using Scalar = typename ScalarOf<T>::type;
 
     PointsPlan points;
-    FeaturesPlan features;
-    std::int64_t num_clouds;
-    std::int64_t num_points;
 
+    /// Point i; always true.
     ROBOCACHE_HD bool read(std::int64_t i, Scalar p[3]) const {
         const char* row = points.data + i * points.row_stride;
         for (int a = 0; a < 3; ++a) p[a] = coordinate(*reinterpret_cast<const T*>(row + a * points.axis_stride));
         return true;
     }
-    ROBOCACHE_HD std::int64_t cloud_of(std::int64_t i) const { return clouds_of(points, num_clouds, num_points).of(i); }
-    ROBOCACHE_HD const char* features_of(std::int64_t i) const { return features.data + i * features.strides[3]; }
 };
 
 ROBOCACHE_HD Camera camera_of(const DepthPlan& depth, std::int64_t cloud, std::int64_t view) {
@@ -128,21 +119,14 @@ ROBOCACHE_HD bool read_pixel(const DepthPlan& depth, const Pixel& at, float p[3]
     return true;
 }
 
-/// Reads the camera anew for each pixel; kernels that stay inside an image know better.
+/// Reads the camera for every pixel. False, and p not written: no depth was measured.
 template <class Raw>
 struct DepthReader {
     using Scalar = float;
 
     DepthPlan depth;
-    FeaturesPlan features;
-    std::int64_t num_clouds;
-    std::int64_t num_points;
 
     ROBOCACHE_HD bool read(std::int64_t i, float p[3]) const { return read_pixel<Raw>(depth, pixel_of(depth, i), p); }
-    ROBOCACHE_HD std::int64_t cloud_of(std::int64_t i) const { return pixel_of(depth, i).cloud; }
-    ROBOCACHE_HD const char* features_of(std::int64_t i) const {
-        return features.data + pixel_offset(features.strides, pixel_of(depth, i));
-    }
 };
 
 ROBOCACHE_HD const CellGrid<float>& cells_of(const GridPlan& grid, float) {
@@ -156,20 +140,10 @@ ROBOCACHE_HD const CellGrid<double>& cells_of(const GridPlan& grid, double) {
 template <class Plan, class Body>
 void with_points(const Plan& plan, Body&& body) {
     switch (plan.points.dtype) {
-        case DType::f64: return body(PointReader<double>{plan.points, plan.features, plan.num_clouds, plan.num_points});
-        case DType::f16: return body(PointReader<Half>{plan.points, plan.features, plan.num_clouds, plan.num_points});
-        default: return body(PointReader<float>{plan.points, plan.features, plan.num_clouds, plan.num_points});
+        case DType::f64: return body(PointReader<double>{plan.points});
+        case DType::f16: return body(PointReader<Half>{plan.points});
+        default: return body(PointReader<float>{plan.points});
     }
-}
-
-/// Calls body(source) with the reader that fits the plan: points or depth.
-template <class Body>
-void with_source(const DensePlan& plan, Body&& body) {
-    if (!plan.from_depth) return with_points(plan, body);
-    if (plan.depth.dtype == DType::u16) {
-        return body(DepthReader<std::uint16_t>{plan.depth, plan.features, plan.num_clouds, plan.num_points});
-    }
-    body(DepthReader<float>{plan.depth, plan.features, plan.num_clouds, plan.num_points});
 }
 
 }  // namespace robocache::voxelize_detail

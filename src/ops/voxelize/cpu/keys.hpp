@@ -100,9 +100,9 @@ private:
             return kernels_.keys_of_points(reinterpret_cast<const float*>(points_.data + i * 12), job);
         }
         switch (points_.dtype) {
-            case DType::f64: return read_each(PointReader<double>{points_, {}, 1, 0}, grid_.f64, i, job);
-            case DType::f16: return read_each(PointReader<Half>{points_, {}, 1, 0}, grid_.f32, i, job);
-            default: return read_each(PointReader<float>{points_, {}, 1, 0}, grid_.f32, i, job);
+            case DType::f64: return read_each(PointReader<double>{points_}, grid_.f64, i, job);
+            case DType::f16: return read_each(PointReader<Half>{points_}, grid_.f32, i, job);
+            default: return read_each(PointReader<float>{points_}, grid_.f32, i, job);
         }
     }
 
@@ -120,9 +120,9 @@ private:
         const std::int64_t i =
             ((at.cloud * depth_->num_views + at.view) * depth_->height + at.v) * depth_->width + at.u;
         if (depth_->dtype == DType::u16) {
-            return read_each(DepthReader<std::uint16_t>{*depth_, {}, 1, 0}, grid_.f32, i, job);
+            return read_each(DepthReader<std::uint16_t>{*depth_}, grid_.f32, i, job);
         }
-        return read_each(DepthReader<float>{*depth_, {}, 1, 0}, grid_.f32, i, job);
+        return read_each(DepthReader<float>{*depth_}, grid_.f32, i, job);
     }
 
     template <class Source>

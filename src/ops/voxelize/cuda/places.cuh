@@ -1,25 +1,28 @@
-// Points on the GPU: reading them, whatever they are made of, and the place of each in the grid.
+// Points on the GPU, of any type, and the cell of each in the grid.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-#include "core/cuda/device.hpp"
 #include "core/cuda/overlap.cuh"
 #include "ops/voxelize/contract/source.hpp"
+#include "ops/voxelize/cuda/dense_plan.hpp"
+#include "ops/voxelize/cuda/tuning.hpp"
 
 namespace robocache::voxelize_detail {
 
+constexpr int warp_threads = 32;
+constexpr unsigned all_lanes = 0xffffffffU;
 constexpr std::int32_t no_point = -1;  // no depth was measured
 constexpr std::uint32_t no_cell = 0xffffffffU;
-constexpr unsigned all_lanes = 0xffffffffU;
+constexpr std::uint32_t no_key = 0xffffffffU;
 
 // Note [Fixed cells]
-// A place along an axis as a share of the grid, cut to [0, 1], times the cells, plus 2^e (at least the cells of any
-// axis), is a float whose low 23 - e bits are the fraction and whose higher ones the cell. Where the fraction is
-// further from 0 and 1 than the place may be off, the cell is certain. The others, and with them all that was cut, are
-// left to exact methods.
+// A position along an axis as a share of the grid, cut to [0, 1], times the cells, plus 2^e (at least the cells of any
+// axis), is a float whose low 23 - e bits are the fraction and whose higher bits are the cell. Where the fraction is
+// further from 0 and 1 than the error of the position, the cell is certain. The other points, and with them all that
+// were cut, take an exact path.
 
 /// For quick grids.
 struct FixedGrid {
@@ -28,19 +31,37 @@ struct FixedGrid {
     float whole;                 // 2^e
     std::int32_t fraction_bits;  // 23 - e
     std::uint32_t to_high;       // 2^(32 - fraction_bits)
-    std::uint32_t first_index;   // what cell (0, 0, 0) has before it is taken away
+    std::uint32_t first_index;   // of cell (0, 0, 0), to be subtracted
     std::uint32_t shape_y;
     std::uint32_t shape_z;
     float useful_steps;  // with more, most cells would be uncertain
 
-    /// From places, each in [0, 1], and 2^e with some steps of the fraction more. The smallest of the fractions is
+    explicit FixedGrid(const QuickGrid& grid) {
+        std::uint32_t most = 1;
+        for (int a = 0; a < 3; ++a) {
+            cells[a] = static_cast<float>(grid.shape[a]);
+            scale[a] = 1.0F / (grid.size[a] * cells[a]);
+            most = most < grid.shape[a] ? grid.shape[a] : most;
+        }
+        const int e = ceil_log2(most);
+        whole = static_cast<float>(std::int64_t{1} << e);
+        fraction_bits = 23 - e;
+        to_high = 1U << (9 + e);
+        useful_steps = static_cast<float>(1 << fraction_bits) / 8;
+        shape_y = grid.shape[1];
+        shape_z = grid.shape[2];
+        const std::uint32_t first = static_cast<std::uint32_t>(127 + e) << e;
+        first_index = (first * shape_y + first) * shape_z + first;
+    }
+
+    /// From positions in [0, 1], and 2^e plus some steps of the fraction. `fraction`: the smallest of the three,
     /// aligned to the left.
-    __device__ __forceinline__ void find(const float place[3], float from, std::uint32_t& index,
+    __device__ __forceinline__ void find(const float position[3], float from, std::uint32_t& index,
                                          std::uint32_t& fraction) const {
         std::uint64_t at[3];
 #pragma unroll
         for (int a = 0; a < 3; ++a) {
-            const float fixed = __fmaf_rn(place[a], cells[a], from);
+            const float fixed = __fmaf_rn(position[a], cells[a], from);
             at[a] = static_cast<std::uint64_t>(__float_as_uint(fixed)) * to_high;
         }
         fraction = min(min(static_cast<std::uint32_t>(at[0]), static_cast<std::uint32_t>(at[1])),
@@ -50,7 +71,7 @@ struct FixedGrid {
             static_cast<std::uint32_t>(at[2] >> 32);
     }
 
-    /// 2^e and so many steps, and the fractions below which a place is within those of a face.
+    /// 2^e plus some steps, and the fractions below which a position is within those of a face.
     __device__ __forceinline__ float whole_and(std::uint32_t steps) const {
         return __uint_as_float(__float_as_uint(whole) + steps);
     }
@@ -59,84 +80,42 @@ struct FixedGrid {
     }
 };
 
-inline FixedGrid make_fixed(const QuickGrid& grid) {
-    FixedGrid fixed{};
-    std::uint32_t most = 1;
+inline QuickGrid quick_grid(const GridPlan& grid) {
+    QuickGrid quick{};
     for (int a = 0; a < 3; ++a) {
-        fixed.cells[a] = static_cast<float>(grid.shape[a]);
-        fixed.scale[a] = 1.0F / (grid.size[a] * fixed.cells[a]);
-        most = most < grid.shape[a] ? grid.shape[a] : most;
+        quick.origin[a] = grid.f32.origin[a];
+        quick.size[a] = grid.f32.size[a];
+        quick.shape[a] = static_cast<std::uint32_t>(grid.shape[a]);
+        (void)make_quick(quick.size[a], quick.less[a], quick.more[a]);
     }
-    const int e = ceil_log2(most);
-    fixed.whole = static_cast<float>(std::int64_t{1} << e);
-    fixed.fraction_bits = 23 - e;
-    fixed.to_high = 1U << (9 + e);
-    fixed.useful_steps = static_cast<float>(1 << fixed.fraction_bits) / 8;
-    fixed.shape_y = grid.shape[1];
-    fixed.shape_z = grid.shape[2];
-    const std::uint32_t first = static_cast<std::uint32_t>(127 + e) << e;
-    fixed.first_index = (first * fixed.shape_y + first) * fixed.shape_z + first;
-    return fixed;
+    return quick;
 }
 
-/// a * b, cut to [0, 1]; 0 for NaN.
-__device__ __forceinline__ float product_cut(float a, float b) {
-    float result;
-    asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-    return result;
-}
-
-/// a * b + c, cut to [0, 1]; 0 for NaN.
-__device__ __forceinline__ float fused_cut(float a, float b, float c) {
-    float result;
-    asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
-    return result;
-}
-
-/// The grid as kernels see it.
-template <class Scalar>
-struct DeviceGrid {
-    CellGrid<Scalar> cells;
+/// The grid as kernels see it. `quick` and `fixed` are valid if is_quick.
+struct DeviceGrid : GridPlan {
+    bool is_quick;
     QuickGrid quick;
     FixedGrid fixed;
-    std::int64_t shape[3];
-    std::int64_t num_cells;
-    bool is_quick;
 
-    explicit DeviceGrid(const GridPlan& grid)
-        : cells(cells_of(grid, Scalar{})),
-          quick{},
-          fixed{},
-          num_cells(grid.num_cells),
-          is_quick(sizeof(Scalar) == 4 && grid.num_cells > 0 && grid.num_cells <= INT32_MAX) {
-        for (int a = 0; a < 3; ++a) {
-            shape[a] = grid.shape[a];
-            quick.origin[a] = static_cast<float>(cells.origin[a]);
-            quick.size[a] = static_cast<float>(cells.size[a]);
-            quick.shape[a] = static_cast<std::uint32_t>(shape[a]);
-            const bool normal = make_quick(static_cast<float>(cells.size[a]), quick.less[a], quick.more[a]);
-            is_quick = is_quick && normal && shape[a] <= QuickGrid::most_cells;
-        }
-        if (is_quick) fixed = make_fixed(quick);
-    }
-
-    __device__ __forceinline__ bool find(const Scalar p[3], Cell& cell) const { return find_cell(cells, p, cell); }
+    explicit DeviceGrid(const GridPlan& plan)
+        : GridPlan(plan),
+          is_quick(has_quick_cells(plan)),
+          quick(quick_grid(plan)),
+          fixed(is_quick ? quick : QuickGrid{}) {}
 
     /// The index of a point's cell in its cloud; dropped_point outside. Bounded grids only: cells begin at 0.
-    __device__ __forceinline__ std::int64_t index(const Scalar p[3]) const {
-        if constexpr (sizeof(Scalar) == 4) {
-            if (is_quick) {
-                const std::int32_t at = index_quickly(quick, p);
-                return at == unsettled ? settle_index(quick, p) : at;
-            }
+    __device__ __forceinline__ std::int64_t index(const float p[3]) const {
+        if (is_quick) {
+            const std::int32_t at = index_quickly(quick, p);
+            return at == unsettled ? settle_index(quick, p) : at;
         }
         Cell cell{};
-        return find(p, cell) ? linear_index(shape, 0, cell) : dropped_point;
+        return find_cell(f32, p, cell) ? linear_index(shape, 0, cell) : dropped_point;
     }
 
-    /// The same for several points of a quick grid, where their fractions are at least what is returned. Note [Fixed
-    /// cells]: with scale (2 roundings) and product the place is off by 3 roundings, the quotient by 1, the sum by one
-    /// of a number below 2^(e + 1): together less than 3 steps.
+    /// The same for several points of a quick grid, if their fractions are at least the number returned. Note [Fixed
+    /// cells]: with scale (2 roundings) and product the position is off by 3 roundings, the quotient by 1, the sum by
+    /// one of a number below 2^(e + 1): together less than 3 steps.
     template <int count>
     __device__ __forceinline__ std::uint32_t fixed_indices(const float (&p)[count][3], std::int32_t (&at)[count],
                                                            std::uint32_t (&fraction)[count]) const {
@@ -144,17 +123,17 @@ struct DeviceGrid {
         const float from = fixed.whole_and(steps);
 #pragma unroll
         for (int k = 0; k < count; ++k) {
-            float place[3];
+            float position[3];
 #pragma unroll
-            for (int a = 0; a < 3; ++a) place[a] = product_cut(p[k][a] - quick.origin[a], fixed.scale[a]);
+            for (int a = 0; a < 3; ++a) position[a] = __saturatef((p[k][a] - quick.origin[a]) * fixed.scale[a]);
             std::uint32_t index = 0;
-            fixed.find(place, from, index, fraction[k]);
+            fixed.find(position, from, index, fraction[k]);
             at[k] = static_cast<std::int32_t>(index - fixed.first_index);
         }
         return fixed.near(steps);
     }
 
-    /// For all of them: rare cases are looked at together.
+    /// For any points of a quick grid; the exact path is taken once for all that need it.
     template <int count>
     __device__ __forceinline__ void quick_indices(const float (&p)[count][3], std::int32_t (&at)[count]) const {
         std::uint32_t fraction[count];
@@ -185,101 +164,91 @@ __device__ __forceinline__ Pixel pixel_at(const DepthPlan& depth, std::int64_t i
     return {cloud, image - cloud * views, row - image * height, n - row * width};
 }
 
-/// What a reader of source.hpp answers, on the device.
-template <class Source>
-struct OnDevice;
-
-template <class T>
-struct OnDevice<PointReader<T>> {
-    using Scalar = typename PointReader<T>::Scalar;
-    static constexpr bool is_depth = false;
-
-    __device__ static __forceinline__ bool read(const PointReader<T>& source, std::int64_t i, Scalar p[3]) {
-        return source.read(i, p);
-    }
-    __device__ static __forceinline__ std::int64_t cloud_of(const PointReader<T>& source, std::int64_t i) {
-        return source.num_clouds == 1 ? 0 : source.cloud_of(i);
-    }
-    __device__ static __forceinline__ const char* features_of(const PointReader<T>& source, std::int64_t i) {
-        return source.features_of(i);
-    }
-};
-
-template <class Raw>
-struct OnDevice<DepthReader<Raw>> {
-    using Scalar = float;
-    static constexpr bool is_depth = true;
-
-    __device__ static __forceinline__ bool read(const DepthReader<Raw>& source, std::int64_t i, float p[3]) {
-        return read_pixel<Raw>(source.depth, pixel_at(source.depth, i), p);
-    }
-    __device__ static __forceinline__ std::int64_t cloud_of(const DepthReader<Raw>& source, std::int64_t i) {
-        return source.num_clouds == 1 ? 0 : pixel_at(source.depth, i).cloud;
-    }
-    __device__ static __forceinline__ const char* features_of(const DepthReader<Raw>& source, std::int64_t i) {
-        return source.features.data + pixel_offset(source.features.strides, pixel_at(source.depth, i));
-    }
-};
-
-/// Points and their cells, numbered through all clouds.
-template <class Source>
+/// Points or pixels, and their cells, numbered through all clouds. Kernels are tuned for points of f32, for which their
+/// template parameter `is_f32` is true; one more instance takes all other types, chosen at run time.
 struct Places {
-    using Device = OnDevice<Source>;
-    using Scalar = typename Device::Scalar;
+    PointsPlan points;
+    DepthPlan depth;  // data null: points are the source
+    std::int64_t num_clouds;
+    std::int64_t num_points;
+    DeviceGrid grid;
 
-    Source source;
-    DeviceGrid<Scalar> grid;
+    template <class Plan>
+    explicit Places(const Plan& plan)
+        : points(plan.points), num_clouds(plan.num_clouds), num_points(plan.num_points), grid(plan.grid) {
+        if constexpr (requires { plan.depth; }) {
+            if (plan.from_depth) depth = plan.depth;
+        }
+    }
 
-    Places(const Source& from, const GridPlan& plan) : source(from), grid(plan) {}
+    [[nodiscard]] bool is_f32() const { return depth.data == nullptr && points.dtype == DType::f32; }
+    [[nodiscard]] __device__ __forceinline__ Clouds clouds() const { return clouds_of(points, num_clouds, num_points); }
 
-    /// no_point, dropped_point, or cloud * cells + cell.
+    template <class T, class Scalar>
+    __device__ __forceinline__ void read(std::int64_t i, Scalar p[3]) const {
+        const char* row = points.data + i * points.row_stride;
+#pragma unroll
+        for (int a = 0; a < 3; ++a) p[a] = coordinate(*reinterpret_cast<const T*>(row + a * points.axis_stride));
+    }
+    /// All types but f64; false: no depth was measured.
+    __device__ __forceinline__ bool read_any(std::int64_t i, float p[3]) const {
+        if (depth.data != nullptr) {
+            const Pixel at = pixel_at(depth, i);
+            return depth.dtype == DType::u16 ? read_pixel<std::uint16_t>(depth, at, p)
+                                             : read_pixel<float>(depth, at, p);
+        }
+        if (points.dtype == DType::f16) {
+            read<Half>(i, p);
+        } else {
+            read<float>(i, p);
+        }
+        return true;
+    }
+    template <bool is_f32>
+    __device__ __forceinline__ std::int64_t cloud_of(std::int64_t i) const {
+        if (num_clouds == 1) return 0;
+        if constexpr (!is_f32) {
+            if (depth.data != nullptr) return pixel_at(depth, i).cloud;
+        }
+        return clouds().of(i);
+    }
+    /// The cell of a point in a grid that may be unbounded; false outside. Not for depth images.
+    __device__ __forceinline__ bool find(std::int64_t i, Cell& cell) const {
+        if (points.dtype == DType::f64) {
+            double p[3];
+            read<double>(i, p);
+            return find_cell(grid.f64, p, cell);
+        }
+        float p[3];
+        (void)read_any(i, p);
+        return find_cell(grid.f32, p, cell);
+    }
+
+    /// no_point, dropped_point, or the index of the cell in its cloud.
+    template <bool is_f32>
+    __device__ __forceinline__ std::int64_t cell_of(std::int64_t i) const {
+        if constexpr (!is_f32) return cell_of_any(i);
+        float p[3];
+        read<float>(i, p);
+        return grid.index(p);
+    }
+    /// The same with cloud * cells added.
+    template <bool is_f32>
     __device__ __forceinline__ std::int64_t key(std::int64_t i) const {
-        Scalar p[3];
-        if (!Device::read(source, i, p)) return no_point;
-        const std::int64_t cell = grid.index(p);
-        if (cell < 0 || source.num_clouds == 1) return cell;
-        return Device::cloud_of(source, i) * grid.num_cells + cell;
+        const std::int64_t cell = cell_of<is_f32>(i);
+        return cell < 0 || num_clouds == 1 ? cell : cloud_of<is_f32>(i) * grid.num_cells + cell;
     }
-};
-
-/// Bytes of dynamic shared memory that a kernel with at most 6 KiB of its own may have: 226 KB on an H200, 93 KB on
-/// GPUs of compute capability 12.0.
-inline std::int64_t most_shared() {
-    return shared_of_block() - 6 * 1024;
-}
-
-/// Blocks of `threads` for `items`, one each.
-inline unsigned blocks_for(std::int64_t items, int threads) {
-    const std::int64_t blocks = (items + threads - 1) / threads;
-    if (blocks > INT32_MAX) throw Unsupported("voxelize: more work than a CUDA grid has blocks");
-    return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
-}
-
-/// More than 48 KiB of dynamic shared memory have to be asked for.
-template <class Kernel>
-void allow_shared(Kernel* kernel, std::int64_t bytes) {
-    if (bytes <= 48 * 1024) return;
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(bytes)),
-               "cudaFuncSetAttribute");
-}
-
-/// Cuts a workspace, or only counts its bytes (data null).
-class Cutter {
-public:
-    explicit Cutter(void* data) : data_(static_cast<char*>(data)) {}
-
-    template <class T>
-    T* take(std::int64_t count) {
-        T* at = data_ == nullptr ? nullptr : reinterpret_cast<T*>(data_ + used_);
-        used_ += (count * static_cast<std::int64_t>(sizeof(T)) + 255) / 256 * 256;
-        return at;
-    }
-    [[nodiscard]] std::int64_t used() const { return used_; }
 
 private:
-    char* data_;
-    std::int64_t used_ = 0;
+    /// Not inlined: kernels call it for several points.
+    __device__ __noinline__ std::int64_t cell_of_any(std::int64_t i) const {
+        if (points.dtype == DType::f64) {
+            Cell cell{};
+            return find(i, cell) ? linear_index(grid.shape, 0, cell) : dropped_point;
+        }
+        float p[3];
+        return read_any(i, p) ? grid.index(p) : no_point;
+    }
 };
 
 }  // namespace robocache::voxelize_detail

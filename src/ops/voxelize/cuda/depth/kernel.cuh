@@ -6,12 +6,9 @@
 
 namespace robocache::voxelize_detail {
 
-constexpr int depth_blocks = 8;  // of a multiprocessor
-constexpr int lately_bits = 11;  // of the table of cells that a block has marked lately
-constexpr int queue_size = 16;   // cells of a thread that wait to be marked
 constexpr int depth_warps = depth_threads / 32;
 
-/// Depths of pixels side by side.
+/// Depths of adjacent pixels.
 template <class Raw, int count>
 struct alignas(count * sizeof(Raw)) SomeDepths {
     Raw values[count];
@@ -21,7 +18,7 @@ struct alignas(count * sizeof(Raw)) SomeDepths {
     __device__ __forceinline__ bool is_measured(int k) const { return static_cast<float>(values[k]) > 0.0F; }
 };
 
-/// Two in a word, so that nobody takes them apart.
+/// Two in a word, so that the compiler does not split them into registers of their own.
 template <int count>
     requires(count % 2 == 0)
 struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
@@ -38,8 +35,7 @@ struct alignas(count * 2) SomeDepths<std::uint16_t, count> {
     }
 };
 
-/// What a thread has still to do, in its own column of shared memory. Addresses in 32 bits, because it is used so
-/// often.
+/// Cells that a thread has still to mark, in its own column of shared memory. 32-bit addresses: this is the hot loop.
 class Queue {
 public:
     __device__ explicit Queue(const std::uint32_t* column) : begin_(shared_address(column)), end_(begin_) {}
@@ -63,27 +59,27 @@ private:
     std::uint32_t end_;
 };
 
-/// The cell of a pixel as the contract says; dropped_point, or no_point.
+/// The cell of a pixel by the rules of the contract; dropped_point, or no_point.
 template <class Raw>
-__device__ __forceinline__ std::int32_t cell_of_pixel(const MarkArguments& args, const Camera& camera, float u, float v,
+__device__ __forceinline__ std::int32_t cell_of_pixel(const MarkJob& job, const Camera& camera, float u, float v,
                                                       Raw raw) {
-    const float meters = depth_of(raw, args.depth.unit);
-    if (!is_measured(meters, args.depth.max_depth)) return no_point;
+    const float meters = depth_of(raw, job.depth.unit);
+    if (!is_measured(meters, job.depth.max_depth)) return no_point;
     float p[3];
     point_of_pixel(camera, u, v, meters, p);
-    const std::int32_t at = index_quickly(args.grid.quick, p);
-    return at == unsettled ? settle_index(args.grid.quick, p) : at;
+    const std::int32_t at = index_quickly(job.grid.quick, p);
+    return at == unsettled ? settle_index(job.grid.quick, p) : at;
 }
 
-/// Where a thread's pixels are: the same few of some rows.
+/// The pixels of a thread: the same columns of some rows.
 template <int per_thread>
 struct Strip {
     std::uint32_t u;
     std::uint32_t v;
 
-    __device__ Strip(const MarkArguments& args, std::uint32_t number) {
-        const std::uint32_t band = number / args.chunks;
-        u = (number - band * args.chunks) * per_thread;
+    __device__ Strip(const MarkJob& job, std::uint32_t number) {
+        const std::uint32_t band = number / job.chunks;
+        u = (number - band * job.chunks) * per_thread;
         v = band * depth_rows;  // may be below the image
     }
     __device__ __forceinline__ std::int64_t offset(const DepthPlan& depth) const {
@@ -95,21 +91,21 @@ struct Strip {
     }
 };
 
-/// Marks cells of one cloud, those that the block has marked lately left out.
+/// Marks cells of one cloud, except those that the block has marked recently.
 struct Marker {
-    std::uint32_t* lately;
+    std::uint32_t* recent;
     std::uint32_t* bits;
     std::uint32_t first_bit;
 
     __device__ __forceinline__ void mark(std::uint32_t cell) const {
-        if (atomicExch(&lately[cell * 2654435761U >> (32 - lately_bits)], cell) == cell) return;
+        if (atomicExch(&recent[cell * 2654435761U >> (32 - recent_bits)], cell) == cell) return;
         const std::uint32_t at = cell + first_bit;
         atomicOr(bits + (at >> 5), 1U << (at & 31));
     }
 };
 
-/// Pixels of a warp that are too near to a face, noted down until there are enough for all its threads, or until all
-/// warps of the block share what is left.
+/// Pixels of a warp that are too near to a face, kept until there are enough for all its threads, or until all warps of
+/// the block share the rest.
 template <class Raw, int per_thread>
 struct NearPixels {
     static constexpr std::uint32_t enough = per_thread * 32;
@@ -117,43 +113,43 @@ struct NearPixels {
     std::uint16_t where[2 * enough];  // row << 11 | thread << 4 | pixel of the strip
 };
 
-/// Neighbors often share a cell: what was marked beside or above is not marked again, nor what the block has marked
-/// lately. The others wait in a queue of the thread, so that the threads of a warp mark together. For quick grids.
+/// Neighbors often share a cell: a cell that was marked beside, above or recently is not marked again. The others wait
+/// in a queue of the thread, so that the threads of a warp mark together. For quick grids.
 template <class Raw, int per_thread>
-__global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const __grid_constant__ MarkArguments args) {
+__global__ __launch_bounds__(depth_threads, depth_blocks_per_sm) void mark_depth(const __grid_constant__ MarkJob job) {
     using Some = SomeDepths<Raw, per_thread>;
-    const DepthPlan& depth = args.depth;
-    const FixedGrid& fixed = args.grid.fixed;
-    __shared__ __align__(16) std::uint32_t lately[1 << lately_bits];
+    const DepthPlan& depth = job.depth;
+    const FixedGrid& fixed = job.grid.fixed;
+    __shared__ __align__(16) std::uint32_t recent[1 << recent_bits];
     __shared__ std::uint32_t queues[queue_size][depth_threads];
     __shared__ NearPixels<Raw, per_thread> all_near[depth_warps];
     __shared__ std::uint32_t nums_near[depth_warps];
     __shared__ Camera camera;
-    for (std::uint32_t k = threadIdx.x; k < 1U << (lately_bits - 2); k += depth_threads) {
-        reinterpret_cast<uint4*>(lately)[k] = make_uint4(no_cell, no_cell, no_cell, no_cell);
+    for (std::uint32_t k = threadIdx.x; k < 1U << (recent_bits - 2); k += depth_threads) {
+        reinterpret_cast<uint4*>(recent)[k] = make_uint4(no_cell, no_cell, no_cell, no_cell);
     }
     const std::uint32_t lane = threadIdx.x % 32;
-    const std::uint32_t image = blockIdx.x / args.blocks;
+    const std::uint32_t image = blockIdx.x / job.blocks;
     const std::uint32_t cloud = image / static_cast<std::uint32_t>(depth.num_views);
     const std::uint32_t view = image - cloud * static_cast<std::uint32_t>(depth.num_views);
-    const std::uint32_t number = (blockIdx.x - image * args.blocks) * depth_threads + threadIdx.x;
-    const Strip<per_thread> strip(args, number);
+    const std::uint32_t number = (blockIdx.x - image * job.blocks) * depth_threads + threadIdx.x;
+    const Strip<per_thread> strip(job, number);
     const std::int32_t num_rows = strip.num_rows(depth);
     const char* first_pixel = depth.data + cloud * depth.strides[0] + view * depth.strides[1];
     const char* pixels = first_pixel + strip.offset(depth);
-    const std::int64_t cloud_cells = static_cast<std::int64_t>(cloud) * args.grid.num_cells;
-    const Marker marker{lately, args.bits + (cloud_cells >> 5), static_cast<std::uint32_t>(cloud_cells & 31)};
+    const std::int64_t cloud_cells = static_cast<std::int64_t>(cloud) * job.grid.num_cells;
+    const Marker marker{recent, job.bits + (cloud_cells >> 5), static_cast<std::uint32_t>(cloud_cells & 31)};
     wait_for_earlier_work();
     Some next{};
     if (num_rows > 0) next = *reinterpret_cast<const Some*>(pixels);
     static_assert(sizeof(Camera) % 4 == 0 && sizeof(Camera) <= 4 * depth_threads);
-    if (threadIdx.x < sizeof(Camera) / 4) {  // together, because one thread takes longer
+    if (threadIdx.x < sizeof(Camera) / 4) {  // in parallel: one thread takes longer
         reinterpret_cast<std::uint32_t*>(&camera)[threadIdx.x] =
-            reinterpret_cast<const std::uint32_t*>(&args.views[image].camera)[threadIdx.x];
+            reinterpret_cast<const std::uint32_t*>(&job.views[image].camera)[threadIdx.x];
     }
     if (threadIdx.x < depth_warps) nums_near[threadIdx.x] = 0;
     const auto first_v = static_cast<float>(strip.v);
-    const Rays rays = rays_of<per_thread>(args.views[image], static_cast<float>(strip.u), first_v);
+    const Rays rays = rays_of<per_thread>(job.views[image], static_cast<float>(strip.u), first_v);
     __syncthreads();
 
     std::uint32_t dropped = 0;
@@ -162,8 +158,8 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
     std::uint32_t& num_near = nums_near[threadIdx.x / 32];
     const auto mark_near = [&](const NearPixels<Raw, per_thread>& some, std::uint32_t e) {
         const std::uint32_t where = some.where[e];
-        const Strip<per_thread> of(args, number - threadIdx.x + (where >> 4 & 127U));
-        const std::int32_t cell = cell_of_pixel(args, camera, static_cast<float>(of.u + (where & 15U)),
+        const Strip<per_thread> of(job, number - threadIdx.x + (where >> 4 & 127U));
+        const std::int32_t cell = cell_of_pixel(job, camera, static_cast<float>(of.u + (where & 15U)),
                                                 static_cast<float>(of.v + (where >> 11)), some.raws[e]);
         dropped += cell == dropped_point ? 1 : 0;
         if (cell >= 0) marker.mark(static_cast<std::uint32_t>(cell));
@@ -195,13 +191,13 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
         std::uint32_t nearest = 0xffffffffU;
 #pragma unroll
         for (int k = 0; k < per_thread; ++k) {
-            float place[3];
+            float position[3];
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
                 const float along = __fmaf_rn(rays.step[a], static_cast<float>(k), ray[a]);
-                place[a] = fused_cut(along, meters[k], rays.offset[a]);
+                position[a] = __saturatef(__fmaf_rn(along, meters[k], rays.offset[a]));
             }
-            fixed.find(place, from, index[k], fraction[k]);
+            fixed.find(position, from, index[k], fraction[k]);
             if (meters[k] > 0.0F) {
                 nearest = min(nearest, fraction[k]);
             } else {
@@ -221,7 +217,7 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
                 }
             }
         }
-        // What the thread to the left has beside the first pixel is marked, or waits to be.
+        // The last pixel of the thread to the left is marked, or waits to be.
         std::uint32_t beside = __shfl_up_sync(all_lanes, index[per_thread - 1], 1);
         if (lane == 0) beside = above[0];
 #pragma unroll
@@ -257,10 +253,10 @@ __global__ __launch_bounds__(depth_threads, depth_blocks) void mark_depth(const 
         for (; at >= nums_near[w]; ++w) at -= nums_near[w];
         mark_near(all_near[w], at);
     }
-    if (args.dropped != nullptr) {
+    if (job.dropped != nullptr) {
         dropped = __reduce_add_sync(all_lanes, dropped);
         if (lane == 0 && dropped != 0) {
-            atomicAdd(reinterpret_cast<unsigned long long*>(args.dropped) + cloud,
+            atomicAdd(reinterpret_cast<unsigned long long*>(job.dropped) + cloud,
                       static_cast<unsigned long long>(dropped));
         }
     }

@@ -1,21 +1,19 @@
 // Cameras of depth images: places of pixels in fused operations, and how far they may be off.
 #pragma once
 
+#include "core/cuda/for_each.cuh"
 #include "ops/voxelize/cuda/places.cuh"
 
 namespace robocache::voxelize_detail {
 
-constexpr int depth_threads = 128;
-constexpr int depth_rows = 8;  // of a thread's strip, at most 32
-
 // Note [Near pixels]
 // What the contract wants for a pixel is forty operations, none of them fused. The same place in fused operations,
 //   ((P0 C + P1 R + P2) m + P3 - origin) / extent     along each axis,
-// is off by a few roundings of its terms, and so is what the contract computes; Note [Fixed cells] takes it from there.
+// is off by a few roundings of its terms, and so is the result of the contract; Note [Fixed cells] covers the rest.
 // The roundings of each term, here and there together: P0 C m: 10, P1 R m: 13, P2 m: 6, P3: 1, P3 - origin: 1, and 4 of
 // a number up to 2^e. So a place may be off by a little that grows with the depth; the bound is rounded up generously.
 
-/// What the pixels of an image have in common. Places are shares of the grid.
+/// The constants of an image. Positions are shares of the grid.
 struct alignas(16) View {
     double cx;
     double per_fx;
@@ -26,16 +24,16 @@ struct alignas(16) View {
     float offset[3];
     float cy;
     float per_fy;
-    float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least what places may be off by,
+    float off_column;  // off + (off_column |C| + off_row |R| + off_depth) m is at least the error of positions,
     float off_row;     // in steps of the fraction
     float off_depth;
     float off;      // a whole number
     Camera camera;  // for pixels near faces
 };
 
-struct MarkArguments {
+struct MarkJob {
     DepthPlan depth;
-    DeviceGrid<float> grid;
+    DeviceGrid grid;
     std::int64_t num_images;
     View* views;
     std::uint32_t* bits;
@@ -45,27 +43,23 @@ struct MarkArguments {
     std::uint32_t chunks;  // of a row, per_thread pixels each
     std::uint32_t blocks;  // of an image
 
-    MarkArguments(const DensePlan& plan, View* places, std::uint32_t* marks)
+    MarkJob(const DensePlan& plan, View* to_views, std::uint32_t* to_bits)
         : depth(plan.depth),
           grid(plan.grid),
           num_images(plan.num_clouds * plan.depth.num_views),
-          views(places),
-          bits(marks),
+          views(to_views),
+          bits(to_bits),
           num_fours((plan.total_cells() + 127) / 128),
-          dropped(plan.dropped),
-          per_extent{},
-          chunks(0),
-          blocks(0) {
+          dropped(plan.dropped) {
         for (int a = 0; a < 3; ++a) {
-            const auto cells = static_cast<double>(grid.fixed.cells[a]);
-            per_extent[a] = 1.0 / (static_cast<double>(grid.quick.size[a]) * cells);
+            per_extent[a] = 1.0 / (static_cast<double>(grid.quick.size[a]) * static_cast<double>(grid.fixed.cells[a]));
         }
     }
 };
 
-__device__ inline View view_of(const MarkArguments& args, const Camera& camera) {
-    const QuickGrid& grid = args.grid.quick;
-    const FixedGrid& fixed = args.grid.fixed;
+__device__ inline View view_of(const MarkJob& job, const Camera& camera) {
+    const QuickGrid& grid = job.grid.quick;
+    const FixedGrid& fixed = job.grid.fixed;
     View view{};
     view.camera = camera;
     view.cx = camera.cx;
@@ -78,14 +72,14 @@ __device__ inline View view_of(const MarkArguments& args, const Camera& camera) 
     for (int a = 0; a < 3; ++a) {
         float p[4];
         for (int c = 0; c < 4; ++c) p[c] = camera.has_pose ? camera.pose[4 * a + c] : (c == a ? 1.0F : 0.0F);
-        const double per_extent = args.per_extent[a];
+        const double per_extent = job.per_extent[a];
         view.column[a] = static_cast<double>(p[0]) * per_extent;
         view.row[a] = static_cast<float>(static_cast<double>(p[1]) * per_extent);
         view.depth[a] = static_cast<double>(p[2]) * per_extent;
         view.step[a] = static_cast<float>(view.column[a] * view.per_fx);
         view.offset[a] =
             static_cast<float>((static_cast<double>(p[3]) - static_cast<double>(grid.origin[a])) * per_extent);
-        const float tiny = 0x1p-100F * (grid.size[a] * fixed.cells[a]);  // what underflows
+        const float tiny = 0x1p-100F * (grid.size[a] * fixed.cells[a]);  // for terms that underflow
         const float per_size = steps / grid.size[a];
         const float column = (11.0F * fabsf(p[0]) + tiny) * per_size;
         const float row = (14.0F * fabsf(p[1]) + tiny) * per_size;
@@ -103,15 +97,15 @@ __device__ inline View view_of(const MarkArguments& args, const Camera& camera) 
     return view;
 }
 
-/// Clears the bits and looks at the cameras; a kernel, because the next one can overlap with it.
-static __global__ __launch_bounds__(depth_threads) void prepare_marks(const __grid_constant__ MarkArguments args) {
-    wait_for_earlier_work();
-    const std::int64_t k = static_cast<std::int64_t>(blockIdx.x) * depth_threads + threadIdx.x;
-    if (k < args.num_fours) reinterpret_cast<uint4*>(args.bits)[k] = make_uint4(0, 0, 0, 0);
-    if (k >= args.num_images) return;
-    const std::int64_t cloud = k / args.depth.num_views;
-    args.views[k] = view_of(args, camera_of(args.depth, cloud, k - cloud * args.depth.num_views));
-}
+/// Clears the bits and computes the views; a kernel, so that the next one can overlap with it.
+struct PrepareMarks : MarkJob {
+    __device__ void operator()(std::int64_t k) const {
+        if (k < num_fours) reinterpret_cast<uint4*>(bits)[k] = make_uint4(0, 0, 0, 0);
+        if (k >= num_images) return;
+        const std::int64_t cloud = k / depth.num_views;
+        views[k] = view_of(*this, camera_of(depth, cloud, k - cloud * depth.num_views));
+    }
+};
 
 /// The places of a thread's pixels: (base + row R + step k) m + offset.
 struct Rays {
@@ -121,8 +115,8 @@ struct Rays {
     float offset[3];
     float cy;
     float per_fy;
-    float off;        // 2^23 + what places may be off by at depth 0, and
-    float off_depth;  // how much more for each meter
+    float off;        // 2^23 + the error of positions at depth 0, and
+    float off_depth;  // its growth per meter
 };
 
 template <int per_thread>

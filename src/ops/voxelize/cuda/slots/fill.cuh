@@ -1,17 +1,17 @@
 // The second kernel of slots: a block counts or marks the keys of its bin in shared memory, and writes its cells.
 #pragma once
 
-#include "core/cuda/bulk.cuh"
-#include "ops/voxelize/cuda/slots.cuh"
+#include "ops/voxelize/cuda/bins/fill.cuh"
+#include "ops/voxelize/cuda/slots/sort.cuh"
 
 namespace robocache::voxelize_detail {
 
-/// The cells of a bin in shared memory: counters, or bits.
+/// The cells of a bin, filled from slots.
 template <bool marks>
-struct BinCells {
-    std::uint32_t* words;
+struct SlotCells : BlockCells<marks> {
+    using BlockCells<marks>::words;
 
-    /// Only if it is a key; said in PTX, because the compiler makes a branch of it.
+    /// Adds a slot if it holds a key. PTX with a predicate, because the compiler makes a branch of it, which is slower.
     __device__ __forceinline__ void take_slot(std::uint32_t slot) const {
         const std::uint32_t to = shared_address(words + (marks ? slot >> 5 : slot));
         if constexpr (marks) {
@@ -29,7 +29,7 @@ struct BinCells {
         }
     }
 
-    /// Keys come first in a unit.
+    /// Keys come first in a unit, empty slots last.
     __device__ __forceinline__ void take_unit(const uint4& unit) const {
         const std::uint32_t pairs[4] = {unit.x, unit.y, unit.z, unit.w};
 #pragma unroll
@@ -61,7 +61,7 @@ struct BinCells {
         }
     }
 
-    /// Keys of a span are often of one word, where threads would wait for each other.
+    /// Keys of a span are often in one word, so a thread joins the bits of a word before its atomic.
     __device__ __forceinline__ void mark_together(const uint4& unit) const {
         const std::uint32_t pairs[4] = {unit.x, unit.y, unit.z, unit.w};
         std::uint32_t word = 0;
@@ -81,22 +81,22 @@ struct BinCells {
     }
 };
 
-/// Takes every key of a bin, by all threads of the block, which have so many units on their way at once.
+/// Takes every key of a bin, by all threads of the block; each has `batch` loads in flight.
 template <bool marks, std::uint32_t batch>
-__device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& longer, const BinCells<marks>& cells) {
-    static_assert(LongSpans::most * row_units % (batch * fill_threads) == 0);
+__device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& longer, const SlotCells<marks>& cells) {
+    static_assert(LongSpans::most * row_units % (batch * slot_fill_threads) == 0);
     const std::uint32_t num = tiles.num_tiles * row_units;
     const uint4* rows = tiles.rows + static_cast<std::int64_t>(blockIdx.x) * num;
     std::uint32_t first = threadIdx.x;
     for (std::uint32_t begin = 0; begin < num; begin += LongSpans::most * row_units) {
         const std::uint32_t end = min(num, begin + LongSpans::most * row_units);
         bool has_longer = false;
-        for (; first < end; first += batch * fill_threads) {
+        for (; first < end; first += batch * slot_fill_threads) {
             uint4 unit[batch];
 #pragma unroll
             for (std::uint32_t u = 0; u < batch; ++u) {
                 unit[u].x = no_key;
-                if (first + u * fill_threads < end) unit[u] = rows[first + u * fill_threads];
+                if (first + u * slot_fill_threads < end) unit[u] = rows[first + u * slot_fill_threads];
             }
 #pragma unroll
             for (std::uint32_t u = 0; u < batch; ++u) {
@@ -106,16 +106,16 @@ __device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& long
                 } else if (slot == has_span) {
                     has_longer = true;
                     longer.spans[atomicAdd(&longer.num, 1)] =
-                        make_uint2((first + u * fill_threads) / row_units, unit[u].x >> 16 | unit[u].y << 16);
+                        make_uint2((first + u * slot_fill_threads) / row_units, unit[u].x >> 16 | unit[u].y << 16);
                 }
             }
         }
-        // Not asked of longer.num: the next round may be adding to it.
+        // Not read from longer.num: other threads may already add to it in the next round.
         if (__syncthreads_or(has_longer ? 1 : 0) == 0) continue;
         const std::int32_t num_spans = longer.num;
-        for (std::int32_t e = threadIdx.x / warp_threads; e < num_spans; e += fill_threads / warp_threads) {
+        for (std::int32_t e = threadIdx.x / warp_threads; e < num_spans; e += slot_fill_threads / warp_threads) {
             const uint2 span = longer.spans[e];
-            const std::uint16_t* keys = tiles.spans + static_cast<std::int64_t>(span.x) * span_pitch;
+            const std::uint16_t* keys = tiles.spans + static_cast<std::int64_t>(span.x) * slot_span_pitch;
             cells.take_span(reinterpret_cast<const uint4*>(keys + (span.y & 0xffffU)), ((span.y >> 16) + 7) / 8);
         }
         __syncthreads();
@@ -124,45 +124,26 @@ __device__ __forceinline__ void take_bin(const SlotTiles& tiles, LongSpans& long
     }
 }
 
-struct FillArguments {
+struct FillJob {
+    DensePlan plan;
     SlotTiles tiles;
-    std::int64_t num_cells;
-    void* out;
-    DType out_dtype;
-    bool occupancy;
-    std::int32_t* counts;
 };
 
-/// A block counts the keys of its bin, or marks bits, and writes its cells. Of one wave of tiles it has two units for a
-/// thread, and few registers; of more, many.
+/// A block counts the keys of its bin, or marks bits, and writes its cells. With one wave of tiles a thread has two
+/// units, and needs few registers; with more (`many`), it has many.
 template <bool marks, bool many>
-__global__ __launch_bounds__(fill_threads,
-                             many ? 1 : 2) void fill_from_slots(const __grid_constant__ FillArguments args) {
-    extern __shared__ __align__(16) std::uint32_t slot_counters[];
+__global__ __launch_bounds__(slot_fill_threads,
+                             many ? 1 : 2) void fill_from_slots(const __grid_constant__ FillJob job) {
+    extern __shared__ __align__(16) std::uint32_t slot_words[];
     __shared__ LongSpans longer;
-    if constexpr (marks) {
-        for (std::uint32_t w = threadIdx.x; w < args.tiles.bin_cells / 32; w += fill_threads) slot_counters[w] = 0;
-    } else {
-        auto* fours = reinterpret_cast<uint4*>(slot_counters);
-        for (std::uint32_t c = threadIdx.x; c < args.tiles.bin_cells / 4; c += fill_threads) {
-            fours[c] = make_uint4(0, 0, 0, 0);
-        }
-    }
+    const SlotCells<marks> cells{{slot_words}};
+    cells.clear(static_cast<std::int32_t>(job.tiles.bin_cells));
     if (threadIdx.x == 0) longer.num = 0;
     __syncthreads();
     wait_for_earlier_work();
-    take_bin<marks, many ? 4 : 2>(args.tiles, longer, {slot_counters});
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * args.tiles.bin_cells;
-    const std::int64_t left = args.num_cells - first;
-    const auto num = static_cast<std::int32_t>(left < args.tiles.bin_cells ? left : args.tiles.bin_cells);
-    if constexpr (marks) {
-        write_cells_as(
-            args.out_dtype, [&](std::int64_t w) { return slot_counters[w]; }, num, args.out, first, threadIdx.x,
-            fill_threads);
-    } else {
-        write_counts_as(args.out_dtype, slot_counters, num, args.occupancy, args.out, first);
-        if (args.counts != nullptr) write_counts(slot_counters, num, false, args.counts + first);
-    }
+    take_bin<marks, many ? 4 : 2>(job.tiles, longer, cells);
+    cells.write(job.plan, static_cast<std::int64_t>(blockIdx.x) * job.tiles.bin_cells,
+                static_cast<std::int32_t>(job.tiles.bin_cells));
 }
 
 }  // namespace robocache::voxelize_detail
