@@ -1,10 +1,24 @@
-// Bulk copies between global and shared memory, and the barriers that tell of their arrival: compute capability 9.0 on.
-// Sizes and addresses are multiples of 16 bytes.
+// Copies between global and shared memory that run while the threads go on. Bulk copies, with the barriers that report
+// their arrival, need compute capability 9.0; their sizes and addresses are multiples of 16 bytes.
 #pragma once
+
+#include <cuda_pipeline_primitives.h>
 
 #include <cstdint>
 
 namespace robocache {
+
+/// Starts a copy of 4, 8 or 16 bytes from global to shared memory, on any GPU; wait_for_copies returns when it is done.
+template <int bytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
+    __pipeline_memcpy_async(to, from, bytes);
+}
+
+/// Waits for the copies that this thread has started.
+__device__ __forceinline__ void wait_for_copies() {
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+}
 
 /// Shared memory as PTX names it.
 __device__ __forceinline__ std::uint32_t shared_address(const void* p) {

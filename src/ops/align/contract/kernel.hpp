@@ -61,12 +61,14 @@ ROBOCACHE_HD Sample blend_sample(std::int64_t a, std::int64_t b, double weight, 
     return {{a, b}, weight, Kind::blend, valid};
 }
 
+/// `t_end`: the time of the row at that end.
 template <class Time>
-ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, const Rules& rules) {
+ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Time t_end,
+                                   const Rules& rules) {
     const bool before = near.left < 0;
     const Outside rule = before ? rules.before : rules.after;
     const std::int64_t end = before ? near.right : near.left;
-    const Gap<Time> away = before ? distance(t, times[end]) : distance(times[end], t);
+    const Gap<Time> away = before ? distance(t, t_end) : distance(t_end, t);
     const bool valid = rules.outside_valid && rule != Outside::nan && rules.allows(away);
     if (rule == Outside::nan) {
         Sample sample = row_sample(end, false);
@@ -154,13 +156,22 @@ ROBOCACHE_HD Sample sample_inside(Time t, const Neighbors& near, Time t_left, Ti
     return blend_sample(near.left, near.right, weight_of<Compute>(from_left, span), rules.allows(span));
 }
 
-/// Every method but those of windows. A cubic is linear until widen_to_cubic.
+/// Every method but those of windows. A cubic is linear until widen_to_cubic. The times of the neighbors are given;
+/// that of a neighbor that is not there, or of the right one if exact, has no meaning.
+template <class Compute = double, class Time>
+ROBOCACHE_HD Sample sample_located(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Time t_left,
+                                   Time t_right, Method method, const Rules& rules) {
+    if (near.outside()) return sample_outside(times, t, near, near.left < 0 ? t_right : t_left, rules);
+    return sample_inside<Compute>(t, near, t_left, t_right, method, rules);
+}
+
+/// The same, with times read from the episode.
 template <class Compute = double, class Time>
 ROBOCACHE_HD Sample sample_at(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Method method,
                               const Rules& rules) {
-    if (near.outside()) return sample_outside(times, t, near, rules);
-    const Time t_left = times[near.left];
-    return sample_inside<Compute>(t, near, t_left, near.exact ? t_left : times[near.right], method, rules);
+    const Time t_left = near.left < 0 ? t : times[near.left];
+    const Time t_right = near.exact || near.right < 0 ? t_left : times[near.right];
+    return sample_located<Compute>(times, t, near, t_left, t_right, method, rules);
 }
 
 // ---- windows --------------------------------------------------------------------------------------------------------
@@ -223,7 +234,7 @@ template <class Time>
 ROBOCACHE_HD Sample sample_window(const EpisodeTimes<Time>& times, Time t, Time earlier, Time later, bool has_earlier,
                                   bool has_later, const Neighbors& near, const Rules& rules) {
     using Edge = typename EdgeOf<Time>::type;
-    if (near.outside()) return sample_outside(times, t, near, rules);
+    if (near.outside()) return sample_at(times, t, near, Method::linear, rules);
     if (has_earlier || has_later) {
         const auto at = static_cast<Edge>(t);
         const Edge begin =

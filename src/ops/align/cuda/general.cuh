@@ -9,6 +9,55 @@
 
 namespace robocache::align_detail {
 
+/// How targets are cut into tiles, one for each block: targets of one row of the query, or whole rows.
+struct Tiling {
+    std::int64_t tiles_per_row;
+    std::int32_t targets;  // of one row in a tile
+    std::int32_t rows;     // of the query in a tile; above 1 only if a tile takes all targets of a row
+};
+
+/// The targets of a block.
+struct Tile {
+    std::int64_t first_row;     // b
+    std::int64_t first_target;  // j
+    std::int32_t num_rows;
+    std::int32_t num_targets;  // of each row
+
+    __device__ std::int32_t count() const { return num_rows * num_targets; }
+};
+
+__device__ __forceinline__ Tile tile_at(const Tiling& tiling, const DeviceQuery& q, std::int64_t number) {
+    const std::int64_t group = number / tiling.tiles_per_row;
+    const std::int64_t row = group * tiling.rows;
+    const std::int64_t target = (number - group * tiling.tiles_per_row) * tiling.targets;
+    const std::int64_t rows_left = q.num_rows - row;
+    const std::int64_t targets_left = q.num_targets - target;
+    return {row, target, static_cast<std::int32_t>(rows_left < tiling.rows ? rows_left : tiling.rows),
+            static_cast<std::int32_t>(targets_left < tiling.targets ? targets_left : tiling.targets)};
+}
+
+/// A target, the episode it is in, and its neighbors there.
+template <class Time>
+struct FoundTarget {
+    DeviceEpisode<Time> episode;
+    EpisodeTimes<Time> times;
+    Time t;
+    Neighbors near;
+};
+
+template <class Time>
+__device__ __forceinline__ FoundTarget<Time> find_target(const DeviceStream& s, const DeviceQuery& q, std::int64_t b,
+                                                         std::int64_t j) {
+    FoundTarget<Time> found{};
+    found.episode = s.episode<Time>(q.episode_of(s, b));
+    found.times = found.episode.times;
+    found.t = q.target<Time>(b, j, duration_as<Time>(s.latency));
+    found.near = {-1, -1, false};
+    if (found.times.count == 0) return found;
+    found.near = neighbors_of(found.times, found.t, search_by_guess(found.times, found.t), gap_as<Time>(s.tolerance));
+    return found;
+}
+
 struct DeviceChannels {
     RangePlan ranges[max_ranges];
     ChannelDim outer[TensorView::max_rank];

@@ -12,7 +12,6 @@
 #include "core/cuda/device.hpp"
 #include "core/cuda/overlap.cuh"
 #include "ops/align/contract/plan.hpp"
-#include "ops/align/cuda/ahead.cuh"
 #include "ops/align/cuda/general.cuh"
 #include "ops/align/cuda/rows.cuh"
 #include "ops/align/cuda/short.cuh"
@@ -41,11 +40,9 @@ int access_bytes(const StreamPlan& s) {
     return static_cast<int>(bits & (~bits + 1));
 }
 
-/// Streams with a tolerance are left to the general kernel: the search of the others stays as short as it is.
 bool is_simple(const StreamPlan& s) {
-    return !(s.tolerance.ns > 0) && !(s.tolerance.seconds > 0) && s.ranges.size() == 1 &&
-           is_simple_method(s.ranges[0].method) && s.outer.empty() && s.values_dtype == s.out_dtype &&
-           s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
+    return s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
+           s.values_dtype == s.out_dtype && s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
            (s.inner.value_stride == 1 || s.inner.size == 1) && (s.inner.out_stride == 1 || s.inner.size == 1) &&
            s.inner.size < (1 << 28);
 }
@@ -89,52 +86,31 @@ double rows_per_episode(const StreamPlan& s) {
     return s.offsets == nullptr ? rows : rows / static_cast<double>(std::max<std::int64_t>(s.num_episodes, 1));
 }
 
-template <class Time>
-RowsStream<Time> rows_stream(const CallPlan& plan, const StreamPlan& s, int bytes) {
-    RowsStream<Time> r{};
-    r.values = s.values;
-    r.times = reinterpret_cast<const Time*>(s.times);
+RowsStream rows_stream(const CallPlan& plan, const StreamPlan& s, int bytes) {
+    RowsStream r{};
+    r.stream = device_stream(s);
     r.out = s.out;
-    r.offsets = s.offsets;
-    r.num_rows = s.num_rows;
-    r.num_episodes = s.num_episodes;
-    r.value_episode_stride = s.value_episode_stride;
-    r.time_episode_stride = s.time_episode_stride;
     r.out_row_stride = s.out_row_stride;
-    r.value_row_stride = s.value_row_stride;
     r.out_target_stride = s.out_target_stride;
-    r.num_words = static_cast<std::uint32_t>(s.inner.size * size_bytes(s.values_dtype) / bytes);
+    r.parts = 1;
+    r.row_bytes = static_cast<std::int32_t>(s.inner.size * size_bytes(s.values_dtype));
+    r.num_words = static_cast<std::uint32_t>(r.row_bytes / bytes);
     r.by_num_words = Divisor(std::max(r.num_words, 1U));
     r.method = s.ranges[0].method;
     r.format = format_of(s, bytes);
-    r.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
-    r.latency = duration_as<Time>(s.latency);
-    r.valid = s.valid;
-    r.index = s.index;
-    // Random times, and random targets, stray from an even spread by half a root of their number (one sigma).
+    // Random times, and random targets, deviate from even ones by half a root of their number (one sigma).
     const double rows = rows_per_episode(s);
     const auto targets = static_cast<double>(plan.num_targets);
     const double sigma = 0.5 * std::sqrt(rows + rows * rows / targets);
     r.window_margin = static_cast<std::int32_t>(std::min(3 * sigma, 1e6)) + 2;
-    r.row_bytes = static_cast<std::int32_t>(s.inner.size * size_bytes(s.values_dtype));
     return r;
 }
 
-/// Cuts the targets of a stream into tiles of the simple kernel; returns how many there are of one query row, or of all
-/// where rows have few targets.
-template <class Time>
-std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many_rows) {
+/// Cuts the targets of a stream into tiles; returns how many there are of one query row.
+std::int64_t cut_into_warps(RowsStream& r, const CallPlan& plan) {
     const RowsTuning shape = tuning();
     const std::int64_t words = std::max<std::int64_t>(r.num_words, 1);
-    r.parts = 1;
-    r.rows_per_tile = 1;
     std::int64_t tile = std::clamp<std::int64_t>(shape.words_per_warp / words, 1, warp_size);
-    if (many_rows) {
-        r.tile = static_cast<std::int32_t>(plan.num_targets);
-        r.rows_per_tile = static_cast<std::int32_t>(std::max<std::int64_t>(tile / plan.num_targets, 1));
-        r.by_tile = Divisor(static_cast<std::uint32_t>(r.tile));
-        return (plan.num_rows + r.rows_per_tile - 1) / r.rows_per_tile;
-    }
     const auto tiles_per_row = [&] { return (plan.num_targets + tile - 1) / tile; };
     while (tile > 1 && tile * words > shape.least_words_per_warp &&
            plan.num_rows * tiles_per_row() < shape.enough_warps) {
@@ -149,99 +125,68 @@ std::int64_t cut_into_warps(RowsStream<Time>& r, const CallPlan& plan, bool many
     return tiles * r.parts;
 }
 
-/// For calls of one wave. Blocks are small, so that those of the next call find room as soon as a few warps end. Rows
-/// are asked for ahead where both calls are there at once.
-template <class Time, class Element, int capacity>
-void launch_ahead(RowsTable<Time, capacity>& table, cudaStream_t stream) {
-    const RowsTuning shape = tuning();
-    table.prefetches_rows = table.num_tiles <= shape.one_wave / 2;
-    for (int i = 0; i < table.num_streams; ++i) {
-        const RowsStream<Time>& r = table.streams[i];
-        table.prefetches_rows = table.prefetches_rows && r.value_row_stride == r.row_bytes;
-    }
-    const std::int64_t warps =
-        std::clamp<std::int64_t>(table.num_tiles / shape.enough_blocks, 1, shape.ahead_block_warps);
-    launch_overlapped(align_ahead<Time, Element, capacity>, grid_size((table.num_tiles + warps - 1) / warps),
-                      static_cast<unsigned>(warps * warp_size),
-                      static_cast<std::size_t>(warps) * sizeof(AheadScratch<Time>), stream, table,
-                      "align: launching align_ahead");
+/// Completes a table for so many tiles of one query row.
+template <int capacity>
+void count_tiles(RowsTable<capacity>& table, const CallPlan& plan, std::int64_t tiles_per_row) {
+    if (tiles_per_row > max_grid || plan.num_rows > max_grid / tiles_per_row) throw Unsupported(too_many_tiles);
+    table.query = device_query(plan);
+    table.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(tiles_per_row));
+    table.num_tiles = static_cast<std::uint32_t>(plan.num_rows * tiles_per_row);
 }
 
-template <class Time, class Element, Shape shape, Asks asks, int capacity>
+template <class Time, int capacity>
 void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
-    RowsTable<Time, capacity> table{};
-    table.query = device_query(plan);
+    RowsTable<capacity> table{};
     table.num_streams = static_cast<std::int32_t>(streams.size());
-    std::int64_t num_tiles = 0;
+    std::int64_t tiles_per_row = 0;
     for (std::size_t i = 0; i < streams.size(); ++i) {
-        RowsStream<Time>& r = table.streams[i];
-        r = rows_stream<Time>(plan, *streams[i], access_bytes(*streams[i]));
-        r.first_tile = static_cast<std::uint32_t>(num_tiles);
-        num_tiles += cut_into_warps(r, plan, shape == Shape::many);
-        if (num_tiles > max_grid) throw Unsupported(too_many_tiles);
+        RowsStream& r = table.streams[i];
+        r = rows_stream(plan, *streams[i], access_bytes(*streams[i]));
+        r.first_tile = static_cast<std::uint32_t>(tiles_per_row);
+        tiles_per_row += cut_into_warps(r, plan);
+        if (tiles_per_row > max_grid) throw Unsupported(too_many_tiles);
     }
-    if constexpr (shape != Shape::many) {
-        table.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(num_tiles));
-        if (plan.num_rows > max_grid / num_tiles) throw Unsupported(too_many_tiles);
-        num_tiles *= plan.num_rows;
-    }
-    table.num_tiles = static_cast<std::uint32_t>(num_tiles);
-    if constexpr (shape == Shape::wide && asks == Asks::plain) {
-        const bool fits = std::ranges::all_of(streams, [](const StreamPlan* s) { return s->num_rows < INT32_MAX; });
-        if (num_tiles <= tuning().one_wave && fits && compute_capability() >= 90) {
-            return launch_ahead<Time, Element, capacity>(table, stream);
-        }
-    }
-    // Few warps are spread over all multiprocessors.
-    constexpr std::int64_t most_warps = shape == Shape::wide ? warps_per_block / 2 : warps_per_block;
-    const std::int64_t warps = std::clamp<std::int64_t>(num_tiles / tuning().enough_blocks, 1, most_warps);
-    const unsigned blocks = grid_size((num_tiles + warps - 1) / warps);
-    launch_overlapped(align_rows<Time, Element, shape, asks, capacity>, blocks,
+    count_tiles(table, plan, tiles_per_row);
+    // Few warps are spread over all SMs.
+    const std::int64_t warps = std::clamp<std::int64_t>(table.num_tiles / tuning().enough_blocks, 1, RowsTuning::warps);
+    launch_overlapped(align_rows<Time, capacity>, grid_size((table.num_tiles + warps - 1) / warps),
                       static_cast<unsigned>(warps * warp_size), 0, stream, table, "align: launching align_rows");
 }
 
-/// Rows that no wide access fits, that lie side by side in the output and close together in the source.
-bool is_narrow(const CallPlan& plan, const StreamPlan& s) {
-    const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
-    const int bytes = access_bytes(s);
-    const std::int64_t rows = s.num_rows / (s.offsets == nullptr ? 1 : std::max<std::int64_t>(s.num_episodes, 1));
-    return bytes <= 4 && row_bytes > bytes && row_bytes <= narrow_row_bytes && s.out_target_stride == row_bytes &&
-           rows <= 4 * plan.num_targets;
-}
-
-/// Rows of an episode that a warp of align_short makes room for: of ragged ones twice the mean.
+/// Rows of an episode that a warp of align_short makes room for; of ragged ones twice the mean.
 std::int64_t short_rows(const StreamPlan& s) {
     return static_cast<std::int64_t>(rows_per_episode(s) * (s.offsets == nullptr ? 1 : 2)) + 2;
 }
 
-/// Many narrow rows whose episodes fit into the shared memory of a warp, and are not read for a few targets only.
+/// Many narrow rows, contiguous in source and output, whose episodes fit into the shared memory of a warp and are not
+/// read for a few targets only; linear, one target per query time.
 template <class Time>
 bool is_short(const CallPlan& plan, const StreamPlan& s) {
-    constexpr std::int64_t room_bytes = 12 * 1024 - 128;  // of a warp: four of them are a block's 48 KiB
-    constexpr double most_rows_per_target = 2.5;          // measured at 2
+    const bool is_computed =
+        s.values_dtype == DType::f32 || s.values_dtype == DType::f16 || s.values_dtype == DType::bf16;
+    const bool is_plain = s.ranges[0].method == Method::linear && plan.deltas == nullptr && s.index.data == nullptr &&
+                          !(s.tolerance.ns > 0) && !(s.tolerance.seconds > 0) &&
+                          (plan.time_target_stride == 1 || plan.num_targets == 1);
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.values_dtype);
-    const std::int64_t tiles = (plan.num_targets + short_targets - 1) / short_targets;
+    const int bytes = access_bytes(s);
+    const std::int64_t tiles = (plan.num_targets + ShortTuning::targets - 1) / ShortTuning::targets;
     const double rows_read = rows_per_episode(s) * static_cast<double>(tiles);
-    return is_narrow(plan, s) && plan.num_rows >= tuning().enough_warps / tiles && s.value_row_stride == row_bytes &&
-           s.value_episode_stride >= 0 && s.time_episode_stride >= 0 &&
-           rows_read <= most_rows_per_target * static_cast<double>(plan.num_targets) &&
-           short_rows(s) * (row_bytes + static_cast<std::int64_t>(sizeof(Time))) + short_targets * row_bytes <=
-               room_bytes;
+    return is_computed && is_plain && bytes <= 4 && row_bytes > bytes && row_bytes <= ShortTuning::row_bytes &&
+           s.out_target_stride == row_bytes && s.value_row_stride == row_bytes && s.value_episode_stride >= 0 &&
+           s.time_episode_stride >= 0 && plan.num_rows >= tuning().enough_warps / tiles &&
+           rows_read <= ShortTuning::rows_per_target * static_cast<double>(plan.num_targets) &&
+           short_rows(s) * (row_bytes + static_cast<std::int64_t>(sizeof(Time))) + ShortTuning::targets * row_bytes <=
+               ShortTuning::room_bytes - 128;
 }
 
-template <class Time, class Element>
+template <class Time>
 void launch_short(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
-    ShortTable<Time> table{};
-    table.rows.query = device_query(plan);
+    ShortTable table{};
     table.rows.num_streams = 1;
-    RowsStream<Time>& r = table.rows.streams[0];
-    r = rows_stream<Time>(plan, s, access_bytes(s));
-    r.tile = short_targets;
-    const std::int64_t tiles_per_row = (plan.num_targets + short_targets - 1) / short_targets;
-    if (plan.num_rows > max_grid / tiles_per_row) throw Unsupported(too_many_tiles);
-    const std::int64_t num_tiles = plan.num_rows * tiles_per_row;
-    table.rows.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(tiles_per_row));
-    table.rows.num_tiles = static_cast<std::uint32_t>(num_tiles);
+    RowsStream& r = table.rows.streams[0];
+    r = rows_stream(plan, s, access_bytes(s));
+    r.tile = ShortTuning::targets;
+    count_tiles(table.rows, plan, (plan.num_targets + ShortTuning::targets - 1) / ShortTuning::targets);
     const std::int64_t last_episode = s.offsets == nullptr ? s.num_episodes - 1 : 0;
     constexpr auto time_bytes = static_cast<std::int64_t>(sizeof(Time));
     table.times_end = s.times + (last_episode * s.time_episode_stride + s.num_rows) * time_bytes;
@@ -250,58 +195,26 @@ void launch_short(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream
     const auto padded = [](std::int64_t bytes) { return (bytes + 30) / 16 * 16; };  // begins anywhere in 16 bytes
     table.most_rows = static_cast<std::int32_t>(rows);
     table.results_bytes =
-        static_cast<std::int32_t>(std::max(padded(rows * time_bytes), padded(short_targets * r.row_bytes)));
+        static_cast<std::int32_t>(std::max(padded(rows * time_bytes), padded(ShortTuning::targets * r.row_bytes)));
     // A row and a word more: two rows are read side by side, in words that may begin before them, though one is held.
     table.warp_bytes = static_cast<std::int32_t>(16 + table.results_bytes + padded((rows + 1) * r.row_bytes + 4));
-    const auto kernel = s.inner.size == 7 ? align_short<Time, Element, 7> : align_short<Time, Element, 0>;
-    launch_overlapped(kernel, grid_size((num_tiles + short_warps - 1) / short_warps), short_warps * warp_size,
-                      static_cast<std::size_t>(table.warp_bytes) * short_warps, stream, table,
-                      "align: launching align_short");
-}
-
-bool is_plain(const CallPlan& plan, const StreamPlan& s) {
-    return s.ranges[0].method == Method::linear && plan.deltas == nullptr && plan.episode == nullptr &&
-           (plan.time_target_stride == 1 || plan.num_targets == 1) && s.index.data == nullptr &&
-           plan.num_targets < max_grid && s.num_rows < max_grid &&
-           s.inner.size * size_bytes(s.values_dtype) / access_bytes(s) <= RowsTuning::words_per_warp;
-}
-
-/// Streams of one floating type. A table of one stream is all constants: worth kernels of its own.
-template <class Time, class Element>
-void launch_element(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
-    const bool plain =
-        std::all_of(streams.begin(), streams.end(), [&](const StreamPlan* s) { return is_plain(plan, *s); });
-    if (!plain) return launch_rows<Time, Element, Shape::wide, Asks::anything, 4>(plan, streams, stream);
-    if (streams.size() > 1) return launch_rows<Time, Element, Shape::wide, Asks::plain, 4>(plan, streams, stream);
-    const StreamPlan& s = *streams[0];
-    if (is_short<Time>(plan, s)) return launch_short<Time, Element>(plan, s, stream);
-    if (is_narrow(plan, s)) return launch_rows<Time, Element, Shape::narrow, Asks::plain, 1>(plan, streams, stream);
-    launch_rows<Time, Element, Shape::wide, Asks::plain, 1>(plan, streams, stream);
+    const bool seven = s.inner.size == 7;  // joints of an arm
+    const auto kernel = s.values_dtype == DType::f32 ? align_short<Time, float, 0>
+                        : s.values_dtype == DType::f16
+                            ? (seven ? align_short<Time, Half, 7> : align_short<Time, Half, 0>)
+                        : seven ? align_short<Time, BFloat16, 7>
+                                : align_short<Time, BFloat16, 0>;
+    launch_overlapped(kernel, grid_size((table.rows.num_tiles + ShortTuning::warps - 1) / ShortTuning::warps),
+                      ShortTuning::warps * warp_size, static_cast<std::size_t>(table.warp_bytes) * ShortTuning::warps,
+                      stream, table, "align: launching align_short");
 }
 
 template <class Time>
 void launch_simple(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
     constexpr std::size_t few = 4;
-    constexpr Asks asks = Asks::anything;
-    const auto all = [&](Format first, Format last) {
-        return streams.size() <= few && std::all_of(streams.begin(), streams.end(), [&](const StreamPlan* s) {
-                   const Format format = format_of(*s, access_bytes(*s));
-                   return format >= first && format <= last;
-               });
-    };
-    if (plan.num_targets <= RowsTuning::few_targets) {
-        if (streams.size() > few) {
-            return launch_rows<Time, AnyElement, Shape::many, asks, max_streams>(plan, streams, stream);
-        }
-        return launch_rows<Time, AnyElement, Shape::many, asks, few>(plan, streams, stream);
-    }
-    if (all(Format::f32x4, Format::f32x1)) return launch_element<Time, float>(plan, streams, stream);
-    if (all(Format::f16x8, Format::f16x1)) return launch_element<Time, Half>(plan, streams, stream);
-    if (all(Format::bf16x8, Format::bf16x1)) return launch_element<Time, BFloat16>(plan, streams, stream);
-    if (streams.size() > few) {
-        return launch_rows<Time, AnyElement, Shape::wide, asks, max_streams>(plan, streams, stream);
-    }
-    launch_rows<Time, AnyElement, Shape::wide, asks, few>(plan, streams, stream);
+    if (streams.size() == 1 && is_short<Time>(plan, *streams[0])) return launch_short<Time>(plan, *streams[0], stream);
+    if (streams.size() <= few) return launch_rows<Time, few>(plan, streams, stream);
+    launch_rows<Time, max_streams>(plan, streams, stream);
 }
 
 template <class Time>

@@ -1,95 +1,119 @@
-// The search for one target in global memory, for kernels that take any strides; how their targets are cut into tiles.
+// The search for one target in the times of an episode, in global memory. Every function stays inside the episode,
+// whatever the times are.
 #pragma once
 
 #include "ops/align/cuda/device_stream.cuh"
 
 namespace robocache::align_detail {
 
-/// How targets are cut into tiles, one for each block: targets of one row of the query, or whole rows.
-struct Tiling {
-    std::int64_t tiles_per_row;
-    std::int32_t targets;  // of one row in a tile
-    std::int32_t rows;     // of the query in a tile; above 1 only if a tile takes all targets of a row
+/// The neighbors of a target with their times: t_left if `left` is a row, t_right if `right` is one and not `exact`.
+template <class Time>
+struct Located {
+    Neighbors near;
+    Time t_left;
+    Time t_right;
+    bool found;
 };
 
-/// The targets of a block.
-struct Tile {
-    std::int64_t first_row;     // b
-    std::int64_t first_target;  // j
-    std::int32_t num_rows;
-    std::int32_t num_targets;  // of each row
-
-    __device__ std::int32_t count() const { return num_rows * num_targets; }
-};
-
-__device__ __forceinline__ Tile tile_at(const Tiling& tiling, const DeviceQuery& q, std::int64_t number) {
-    const std::int64_t group = number / tiling.tiles_per_row;
-    const std::int64_t row = group * tiling.rows;
-    const std::int64_t target = (number - group * tiling.tiles_per_row) * tiling.targets;
-    const std::int64_t rows_left = q.num_rows - row;
-    const std::int64_t targets_left = q.num_targets - target;
-    return {row, target, static_cast<std::int32_t>(rows_left < tiling.rows ? rows_left : tiling.rows),
-            static_cast<std::int32_t>(targets_left < tiling.targets ? targets_left : tiling.targets)};
+/// The row of a time among evenly spaced ones.
+template <class Time>
+__device__ __forceinline__ std::int64_t even_row(Time first, Time last, std::int64_t count, Time t) {
+    if (!(first < t)) return 0;
+    if (!(t < last)) return count - 1;
+    const float share = __fdividef(static_cast<float>(distance(first, t)), static_cast<float>(distance(first, last)));
+    const auto row = static_cast<std::int64_t>(share * static_cast<float>(count - 1));
+    return row < 0 ? 0 : (row > count - 1 ? count - 1 : row);
 }
 
-/// last_at_or_before, beginning where evenly spaced times would have it: one wait for memory where times are nearly
-/// even, about twice the logarithm of it at worst.
+/// Looks at `num` consecutive times from `begin` on, all loaded at once. Not found: the target is not between them, or
+/// the time of its right neighbor may repeat behind them.
+template <int num, class Time>
+__device__ __forceinline__ Located<Time> locate_near(const EpisodeTimes<Time>& times, std::int64_t begin, Time t) {
+    Located<Time> located{{-1, -1, false}, t, t, false};
+    if (times.count < num) return located;
+    begin = begin < 0 ? 0 : (begin > times.count - num ? times.count - num : begin);
+    Time x[num];
+#pragma unroll
+    for (int i = 0; i < num; ++i) x[i] = times[begin + i];
+    int right = num;
+#pragma unroll
+    for (int i = 0; i + 1 < num; ++i) {
+        if (x[i] <= t && t < x[i + 1]) {
+            right = i + 1;
+            located = {{begin + i, begin + i + 1, x[i] == t}, x[i], x[i + 1], true};
+        }
+        if (i + 1 < num && right == i && x[i + 1] == x[i]) {
+            right = i + 1;
+            located.near.right = begin + i + 1;
+        }
+    }
+    if (right == num - 1 && begin + num < times.count) located.found = false;
+    return located;
+}
+
+/// last_at_or_before, from a guess: one wait for memory where the guess is near, about twice the logarithm at worst.
+template <class Time>
+__device__ inline std::int64_t search_near(const EpisodeTimes<Time>& times, Time t, std::int64_t guess) {
+    const std::int64_t end = times.count - 1;
+    const std::int64_t probe = guess < 0 ? 0 : (guess > end ? end : guess);
+    const std::int64_t before = probe > 0 ? probe - 1 : 0;
+    const std::int64_t after = probe + 1 < end ? probe + 1 : end;
+    const std::int64_t beyond = probe + 2 < end ? probe + 2 : end;
+    const Time t_before = times[before];
+    const Time t_probe = times[probe];
+    const Time t_after = times[after];
+    const Time t_beyond = times[beyond];
+    std::int64_t step = 2;
+    if (t_before <= t) {
+        if (t < t_beyond) return t < t_probe ? before : (t < t_after ? probe : after);
+        std::int64_t low = beyond;  // times[low] <= t
+        for (; low + step <= end && times[low + step] <= t; step *= 4) low += step;
+        return first_after(times, low + 1, low + step <= end ? low + step : end + 1, t) - 1;
+    }
+    std::int64_t high = before;  // not times[high] <= t
+    for (; high - step >= 0 && !(times[high - step] <= t); step *= 4) high -= step;
+    return first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
+}
+
+/// The same, from the row of evenly spaced times.
 template <class Time>
 __device__ inline std::int64_t search_by_guess(const EpisodeTimes<Time>& times, Time t) {
     const Time first = times[0];
     const Time last = times[times.count - 1];
     if (!(first <= t)) return -1;
     if (last <= t) return times.count - 1;
-    std::int64_t low = 0;                 // times[low] <= t
-    std::int64_t high = times.count - 1;  // times[high] > t
-    const float share = static_cast<float>(distance(first, t)) / static_cast<float>(distance(first, last));
-    auto probe = static_cast<std::int64_t>(share * static_cast<float>(high));
-    probe = probe < 1 ? 1 : (probe >= high ? high - 1 : probe);
-    if (high - low < 2) return low;
-    // Four neighbors of the guess, on their way at once.
-    const std::int64_t before = probe > 1 ? probe - 1 : 0;
-    const std::int64_t after = probe + 1 < high ? probe + 1 : high;
-    const std::int64_t beyond = probe + 2 < high ? probe + 2 : high;
-    const Time t_before = times[before];
-    const Time t_probe = times[probe];
-    const Time t_after = times[after];
-    const Time t_beyond = times[beyond];
-    std::int64_t step = 2;
-    if (t_before <= t && t < t_beyond) {
-        return t < t_probe ? before : (t < t_after ? probe : after);
-    }
-    if (t_beyond <= t) {
-        low = beyond;
-        for (; low + step < high && times[low + step] <= t; step *= 4) low += step;
-        high = low + step < high ? low + step : high;
-    } else {
-        high = before;
-        for (; high - step > low && !(times[high - step] <= t); step *= 4) high -= step;
-        low = high - step > low ? high - step : low;
-    }
-    return first_after(times, low + 1, high, t) - 1;
+    return search_near(times, t, even_row(first, last, times.count, t));
 }
 
-/// A target, the episode it is in, and its neighbors there.
+/// The neighbors of a target from its left one.
 template <class Time>
-struct FoundTarget {
-    DeviceEpisode<Time> episode;
-    EpisodeTimes<Time> times;
-    Time t;
-    Neighbors near;
-};
+__device__ __forceinline__ Located<Time> located_at(const EpisodeTimes<Time>& times, Time t, std::int64_t left) {
+    const Neighbors near = neighbors_of(times, t, left);
+    return {near, near.left < 0 ? t : times[near.left], near.right < 0 ? t : times[near.right], true};
+}
 
+/// The search that finds every target of an episode with rows. Not inlined: its registers would be taken from every
+/// warp.
 template <class Time>
-__device__ __forceinline__ FoundTarget<Time> find_target(const DeviceStream& s, const DeviceQuery& q, std::int64_t b,
-                                                         std::int64_t j) {
-    FoundTarget<Time> found{};
-    found.episode = s.episode<Time>(q.episode_of(s, b));
-    found.times = found.episode.times;
-    found.t = q.target<Time>(b, j, duration_as<Time>(s.latency));
-    found.near = {-1, -1, false};
-    if (found.times.count == 0) return found;
-    found.near = neighbors_of(found.times, found.t, search_by_guess(found.times, found.t), gap_as<Time>(s.tolerance));
-    return found;
+__device__ __noinline__ Located<Time> locate_far(const EpisodeTimes<Time>& times, Time t) {
+    return located_at(times, t, search_by_guess(times, t));
+}
+
+/// Moves a target to a row that is at most `tolerance` away.
+template <class Time>
+__device__ __forceinline__ void snap(const EpisodeTimes<Time>& times, Time t, Gap<Time> tolerance,
+                                     Located<Time>& located) {
+    Neighbors& near = located.near;
+    if (!(tolerance > 0) || near.exact) return;
+    near = near.outside() ? snapped(times, t, near, tolerance)
+                          : snapped(near, distance(located.t_left, t), distance(t, located.t_right), tolerance);
+}
+
+/// The sample of a located target. Times are read only to extrapolate.
+template <class Compute, class Time>
+__device__ __forceinline__ Sample sample_of(const EpisodeTimes<Time>& times, Time t, const Located<Time>& located,
+                                            Method method, const Rules& rules) {
+    return sample_located<Compute>(times, t, located.near, located.t_left, located.t_right, method, rules);
 }
 
 }  // namespace robocache::align_detail
