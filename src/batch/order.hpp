@@ -272,7 +272,7 @@ ROBOCACHE_HD Out scaled(In x, Compute offset, Compute scale) {
 
 /// Calls body.template operator()<T>() with the type of `dtype`.
 template <class Body>
-void with_type(DType dtype, Body&& body) {
+ROBOCACHE_HD void with_type(DType dtype, Body&& body) {
     switch (dtype) {
         case DType::boolean: return body.template operator()<bool>();
         case DType::u8: return body.template operator()<std::uint8_t>();
@@ -292,7 +292,7 @@ void with_type(DType dtype, Body&& body) {
 
 /// The same for floating types alone.
 template <class Body>
-void with_floating_type(DType dtype, Body&& body) {
+ROBOCACHE_HD void with_floating_type(DType dtype, Body&& body) {
     switch (dtype) {
         case DType::f16: return body.template operator()<Half>();
         case DType::bf16: return body.template operator()<BFloat16>();

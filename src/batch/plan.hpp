@@ -26,9 +26,8 @@ struct ColumnPlan {
 /// One column in one part. `stream` is bound to a contiguous output of dtype `written`.
 struct RowsPlan {
     align_detail::StreamPlan stream;
-    std::vector<double> offset;   // of each channel, in turn; empty unless scaled
-    std::vector<double> scale;    // the same number of them
-    bool in_host_memory = false;  // that a GPU reads
+    std::vector<double> offset;  // of each channel, in turn; empty unless scaled
+    std::vector<double> scale;   // the same number of them
 };
 
 struct BatchPlan {

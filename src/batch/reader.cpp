@@ -118,7 +118,6 @@ void plan_rows(const BatchSource& source, BatchPlan& plan) {
         const BatchColumn& column = source.columns[c];
         ColumnPlan known;
         RowsPlan rows{plan_stream(source.rows[i], column, i, plan.device, known), {}, {}};
-        rows.in_host_memory = source.rows[i].stream.values.device.type != plan.device.type;
         known.deltas.assign(column.deltas.begin(), column.deltas.end());
         if (column.scaled) {
             rows.offset = statistics(source.rows[i].offset, i, "offset", known.num_channels);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch/cuda/table.cuh"
+#include "ops/align/cuda/search.cuh"
 
 namespace robocache::loader_detail {
 
@@ -11,13 +12,14 @@ using align_detail::EpisodeTimes;
 struct SampleRows {
     std::int64_t anchor;
     std::int64_t first_time;
+    std::int64_t pivot_time;  // of a row near the anchor, from which rows are guessed
+    std::int64_t pivot_row;
     const std::int64_t* times;
     const char* values;
     std::int64_t max_gap;
     std::int64_t num_rows;
-    std::int64_t anchor_row;  // -1: the anchor is no row of this stream
-    double away;              // ns from the first row to the anchor, with latency
-    double last_row;          // -1: targets are not placed by the period
+    double away;      // ns from the first row to the anchor, with latency
+    double last_row;  // -1: targets are not placed by the period
     double period;
     double rate;  // 1 / period
     float rows_per_ns;
@@ -68,6 +70,27 @@ __device__ inline void count_from_first_row(const DeviceColumn& column, SampleRo
     rows.last_row = static_cast<double>(rows.num_rows - 1);
 }
 
+/// The row of a moment if rows were evenly spaced around the pivot. Not clamped to the episode.
+__device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std::int64_t t) {
+    const bool before = t < rows.pivot_time;
+    const std::uint64_t gap =
+        before ? align_detail::distance(t, rows.pivot_time) : align_detail::distance(rows.pivot_time, t);
+    // A little later, so that rounding does not put a row's own time before it.
+    float away = static_cast<float>(gap) * rows.rows_per_ns;
+    away = floorf((before ? -away : away) + 0.01F);
+    away = away < -1e18F ? -1e18F : (away > 1e18F ? 1e18F : away);
+    return rows.pivot_row + static_cast<std::int64_t>(away);
+}
+
+/// Searches for the row of the anchor itself, so that the rows of all its moments are guessed from nearby.
+__device__ inline void find_pivot(std::int64_t latency, SampleRows& rows) {
+    const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
+    const std::int64_t t = align_detail::add_time(rows.anchor, latency);
+    const std::int64_t row = align_detail::search_near(times, t, guessed_row(rows, t));
+    rows.pivot_row = row < 0 ? 0 : row;
+    rows.pivot_time = times[rows.pivot_row];
+}
+
 __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceColumn& column, std::int64_t i) {
     std::uint64_t position = table.first_position + static_cast<std::uint64_t>(i);
     OrderPlan order = table.order;
@@ -88,22 +111,30 @@ __device__ inline SampleRows find_sample(const BatchTable& table, const DeviceCo
     const EpisodeIndex episode = column.episodes[anchors.first_episode + e];
     PartRows rows = column.rows;
     if (column.parts != nullptr) rows = column.parts[episode.part * column.parts_step];
+    const std::int64_t anchor_row = column.anchors_are_rows ? number - episode.first_row : -1;
     SampleRows found{0,
                      episode.first_time,
+                     episode.first_time,
+                     0,
                      rows.times + episode.first_row,
                      rows.values + episode.first_row * column.value_row_bytes,
                      rows.max_gap,
                      episode.num_rows,
-                     column.row_steps == nullptr ? -1 : number - episode.first_row,
                      0.0,
                      -1.0,
                      episode.period,
                      episode.rate,
                      episode.rows_per_ns,
                      static_cast<std::uint32_t>(episode.part)};
-    const bool told = found.anchor_row >= 0 && episode.period > 0;
-    found.anchor = told ? found.time_of(found.anchor_row) : anchor_time(anchors, e, number);
+    const bool computed = anchor_row >= 0 && episode.period > 0;
+    found.anchor = computed ? found.time_of(anchor_row) : anchor_time(anchors, e, number);
     count_from_first_row(column, found);
+    if (anchor_row >= 0) {
+        found.pivot_row = anchor_row;
+        found.pivot_time = found.anchor;
+    } else if (found.last_row < 0 && found.num_rows > 0) {
+        find_pivot(column.latency, found);
+    }
     return found;
 }
 
@@ -158,79 +189,20 @@ __device__ inline Window find_window(const DeviceColumn& column, const SampleRow
     return window;
 }
 
-/// Where a moment would be among evenly spaced rows.
-__device__ __forceinline__ std::int64_t guessed_row(const SampleRows& rows, std::int64_t t) {
-    if (t <= rows.first_time) return 0;
-    // A little more, so that rounding does not put a row's own time before it.
-    const float away = static_cast<float>(align_detail::distance(rows.first_time, t)) * rows.rows_per_ns + 0.01F;
-    return static_cast<std::int64_t>(away < 1e18F ? away : 1e18F);
-}
-
-/// last_at_or_before, from where an evenly spaced episode would have it: one wait for memory where that is near.
-__device__ inline std::int64_t search_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
-                                           std::int64_t guess) {
-    const std::int64_t end = times.count - 1;
-    const std::int64_t probe = guess < 0 ? 0 : (guess > end ? end : guess);
-    const std::int64_t before = probe > 0 ? probe - 1 : 0;
-    const std::int64_t after = probe + 1 < end ? probe + 1 : end;
-    const std::int64_t beyond = probe + 2 < end ? probe + 2 : end;
-    const std::int64_t t_before = times[before];
-    const std::int64_t t_probe = times[probe];
-    const std::int64_t t_after = times[after];
-    const std::int64_t t_beyond = times[beyond];
-    if (t_before <= t) {
-        if (t < t_beyond) return t < t_probe ? before : (t < t_after ? probe : after);
-        std::int64_t low = beyond;  // times[low] <= t
-        std::int64_t step = 2;
-        for (; low + step <= end && times[low + step] <= t; step *= 4) low += step;
-        return align_detail::first_after(times, low + 1, low + step <= end ? low + step : end + 1, t) - 1;
-    }
-    std::int64_t high = before;  // times[high] > t
-    std::int64_t step = 2;
-    for (; high - step >= 0 && !(times[high - step] <= t); step *= 4) high -= step;
-    return align_detail::first_after(times, high - step >= 0 ? high - step : 0, high, t) - 1;
-}
-
-/// What to write for a target among the (at least one) rows of an episode: search, neighbors and sample of kernel.hpp.
-/// Nearly always the rows are where the guess says and inside the episode; then four times, read at once, tell it all.
+/// The sample of a target in an episode with rows. Nearly always they are at the guess.
 __device__ inline align_detail::Sample sample_near(const EpisodeTimes<std::int64_t>& times, std::int64_t t,
                                                    std::int64_t guess, Method method, const align_detail::Rules& rules,
                                                    std::uint64_t tolerance) {
-    const std::int64_t last = times.count - 1;
-    if (guess > 0 && guess + 2 <= last) {
-        const std::int64_t t0 = times[guess - 1];
-        const std::int64_t t1 = times[guess];
-        const std::int64_t t2 = times[guess + 1];
-        const std::int64_t t3 = times[guess + 2];
-        if (t0 <= t && t < t2) {
-            // left is guess - 1 or guess; the row after it stands for its time where the next one is later.
-            const bool second = t1 <= t;
-            const std::int64_t left = second ? guess : guess - 1;
-            const std::int64_t t_left = second ? t1 : t0;
-            const std::int64_t t_right = second ? t2 : t1;
-            const bool exact = t_left == t;
-            if (exact || t_right < (second ? t3 : t2)) {
-                const auto near = align_detail::snapped({left, left + 1, exact}, align_detail::distance(t_left, t),
-                                                        align_detail::distance(t, t_right), tolerance);
-                return align_detail::sample_inside(t, near, t_left, t_right, method, rules);
-            }
-        }
-    }
-    const auto near = align_detail::neighbors_of(times, t, search_near(times, t, guess), tolerance);
-    return align_detail::sample_at(times, t, near, method, rules);
+    constexpr int num_times = 4;
+    auto located = align_detail::locate_near<num_times>(times, guess - 1, t);
+    if (!located.found) located = align_detail::located_at(times, t, align_detail::search_near(times, t, guess));
+    align_detail::snap(times, t, tolerance, located);
+    return align_detail::sample_of<double>(times, t, located, method, rules);
 }
 
 __device__ inline align_detail::Sample sample_target(const DeviceColumn& column, const SampleRows& rows,
-                                                     std::uint32_t j, std::int64_t t) {
+                                                     std::int64_t t) {
     const EpisodeTimes<std::int64_t> times{rows.times, 1, rows.num_rows};
-    if (rows.anchor_row >= 0) {
-        // Windows on the rows themselves: the last row with just this time.
-        const std::int64_t row = rows.anchor_row + __ldg(column.row_steps + j);
-        if (row >= 0 && row + 1 < rows.num_rows) {
-            const bool exact = rows.period > 0 ? rows.time_of(row) == t : times[row] == t && times[row + 1] > t;
-            if (exact) return align_detail::row_sample(row, true);
-        }
-    }
     align_detail::Rules rules = column.rules;
     rules.max_gap.ns = rows.max_gap;
     return sample_near(times, t, guessed_row(rows, t), column.method, rules, column.tolerance);
@@ -281,7 +253,7 @@ __device__ __forceinline__ PlacedTarget place_target(const DeviceColumn& column,
     if (place_by_period(column, rows, j, placed) || rows.num_rows == 0) return placed;
     const std::int64_t t =
         align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
-    const align_detail::Sample sample = sample_target(column, rows, j, t);
+    const align_detail::Sample sample = sample_target(column, rows, t);
     if (sample.kind == Kind::nan) {
         placed.set_weight(column.format.in, __longlong_as_double(0x7ff8000000000000LL));
         return placed;

@@ -7,6 +7,7 @@
 #include "batch/cuda/layout.cuh"
 #include "batch/cuda/reader.cuh"
 #include "core/cuda/check.hpp"
+#include "core/cuda/for_each.cuh"
 
 namespace robocache::loader_detail {
 namespace {
@@ -26,6 +27,23 @@ __device__ inline bool has_period(const std::int64_t* times, std::int64_t count,
         all = times[k] - times[0] == __double2ll_rn(static_cast<double>(k) * period);
     }
     return __syncthreads_and(all) != 0;
+}
+
+/// Rows per nanosecond between dropouts: of all gaps up to so many mean gaps. For a whole block.
+__device__ inline float usual_rate(const std::int64_t* times, std::int64_t count, double mean_gap) {
+    constexpr double longest = 64;
+    __shared__ unsigned long long rows;
+    __shared__ unsigned long long ns;
+    if (threadIdx.x == 0) rows = ns = 0;
+    __syncthreads();
+    for (std::int64_t k = threadIdx.x; k + 1 < count; k += blockDim.x) {
+        const std::uint64_t gap = align_detail::distance(times[k], times[k + 1]);
+        if (static_cast<double>(gap) > longest * mean_gap) continue;
+        atomicAdd(&rows, 1ULL);
+        atomicAdd(&ns, static_cast<unsigned long long>(gap));
+    }
+    __syncthreads();
+    return static_cast<float>(ns > 0 ? static_cast<double>(rows) / static_cast<double>(ns) : 1.0 / mean_gap);
 }
 
 /// One block for each episode.
@@ -55,15 +73,21 @@ __global__ void robocache_index_episodes(const IndexJob job) {
         for (int i = 0; i < 3 && !(index.period > 0); ++i) {
             if (has_period(rows.times + begin, count, candidates[i])) index.period = candidates[i];
         }
-        if (index.period > 0) index.rate = 1.0 / index.period;
+        if (index.period > 0) {
+            index.rate = 1.0 / index.period;
+        } else {
+            index.rows_per_ns = usual_rate(rows.times + begin, count, period);
+        }
     }
     if (threadIdx.x == 0) job.episodes[e] = index;
 }
 
-__global__ void robocache_index_anchors(const TablePlan table, Bucket* buckets, std::int64_t count) {
-    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i < count) buckets[i] = make_bucket(table, i);
-}
+struct MakeBuckets {
+    TablePlan table;
+    Bucket* buckets;
+
+    __device__ void operator()(std::int64_t i) const { buckets[i] = make_bucket(table, i); }
+};
 
 using align_detail::StreamPlan;
 
@@ -95,10 +119,6 @@ void require_support(const BatchPlan& plan) {
     }
 }
 
-unsigned blocks_of(std::size_t count, unsigned threads) {
-    return static_cast<unsigned>((count + threads - 1) / threads);
-}
-
 constexpr unsigned index_threads = 256;
 
 void index_anchors(const std::vector<TablePlan>& tables, const Buffer& memory, const BatchLayout& layout,
@@ -107,9 +127,8 @@ void index_anchors(const std::vector<TablePlan>& tables, const Buffer& memory, c
         TablePlan bare = tables[i];
         bare.buckets = nullptr;
         const std::int64_t count = num_buckets(bare);
-        robocache_index_anchors<<<blocks_of(static_cast<std::size_t>(count), index_threads), index_threads, 0,
-                                  stream>>>(bare, memory.at<Bucket>(layout.buckets[i]), count);
-        check_cuda(cudaGetLastError(), "BatchReader: launching robocache_index_anchors");
+        for_each(count, MakeBuckets{bare, memory.at<Bucket>(layout.buckets[i])}, stream,
+                 "BatchReader: launching the index of anchors");
     }
 }
 
@@ -133,16 +152,6 @@ bool anchors_are_rows(const BatchPlan& plan, std::size_t c) {
            s.offsets == table.prefix;
 }
 
-/// Rows from the anchor's to each moment.
-std::vector<std::int32_t> row_steps(const ColumnPlan& plan, std::int64_t latency, double rows_per_ns) {
-    std::vector<std::int32_t> steps;
-    for (const std::int64_t delta : plan.deltas) {
-        const double rows = std::rint((static_cast<double>(delta) + static_cast<double>(latency)) * rows_per_ns);
-        steps.push_back(static_cast<std::int32_t>(std::clamp(rows, -1e9, 1e9)));
-    }
-    return steps;
-}
-
 /// How far apart the moments of a column are, where they are equally far apart and by more than the tolerance, so that
 /// a moment before or after the rows stays there; else 0.
 double run_step(const ColumnPlan& plan, std::int64_t latency, std::int64_t tolerance) {
@@ -163,18 +172,6 @@ std::vector<EpisodeIndex> first_episodes(const DeviceColumn& column, std::size_t
     check_cuda(cudaMemcpy(some.data(), column.episodes, some.size() * sizeof(EpisodeIndex), cudaMemcpyDeviceToHost),
                "BatchReader: cudaMemcpy");
     return some;
-}
-
-/// Rows per nanosecond, as most of these episodes have them; 0 where none has two rows.
-double usual_rate(const std::vector<EpisodeIndex>& episodes) {
-    std::vector<float> rates;
-    for (const EpisodeIndex& episode : episodes) {
-        if (episode.rows_per_ns > 0) rates.push_back(episode.rows_per_ns);
-    }
-    if (rates.empty()) return 0;
-    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-    std::nth_element(rates.begin(), middle, rates.end());
-    return static_cast<double>(*middle);
 }
 
 /// Whether windows lie on the rows of most of these episodes.
@@ -213,7 +210,7 @@ CudaBatch::CudaBatch(const BatchPlan& plan, CudaQueue stream) {
     index_episodes(plan.part.size(), *memory_, layout, queue);
     // From here on the index and the rows are only read, on whatever stream, before earlier work is waited for.
     check_cuda(cudaStreamSynchronize(queue), "BatchReader: cudaStreamSynchronize");
-    for (std::size_t c = 0; c < columns_.size(); ++c) learn_from_episodes(plan, layout, c);
+    for (std::size_t c = 0; c < columns_.size(); ++c) learn_from_episodes(plan, c);
 }
 
 void CudaBatch::write_tables(const BatchPlan& plan, BatchLayout& layout) {
@@ -230,7 +227,6 @@ void CudaBatch::write_tables(const BatchPlan& plan, BatchLayout& layout) {
 void CudaBatch::write_rows(const BatchPlan& plan, BatchLayout& layout) {
     const std::size_t num_columns = plan.columns.size();
     in_alignments_.assign(num_columns, 16);
-    in_host_memory_.assign(num_columns, true);
     for (std::size_t i = 0; i < plan.rows.size(); ++i) {
         const std::size_t c = i % num_columns;
         const StreamPlan& s = plan.rows[i].stream;
@@ -244,7 +240,6 @@ void CudaBatch::write_rows(const BatchPlan& plan, BatchLayout& layout) {
             column.rows = rows;
             columns_.push_back(column);
         }
-        if (!plan.rows[i].in_host_memory) in_host_memory_[c] = false;
         if (s.num_rows == 0) continue;
         const std::uint64_t alignment = common_alignment(
             {reinterpret_cast<std::uintptr_t>(s.values), static_cast<std::uint64_t>(row_bytes(plan, c))});
@@ -269,20 +264,14 @@ void CudaBatch::describe_column(const BatchPlan& plan, const BatchLayout& layout
     if (column.run_step > 0) column.run_first = plan.columns[c].deltas[0] + s.latency.ns;
     column.rules = {s.max_gap, s.has_max_gap, s.outside_valid, s.before, s.after};
     column.method = s.ranges[0].method;
+    column.anchors_are_rows = anchors_are_rows(plan, c);
     column.by_channels = Divisor(static_cast<std::uint32_t>(num_pairs(plan, c)));
     column.num_targets = static_cast<std::uint32_t>(plan.columns[c].num_targets());
 }
 
-void CudaBatch::learn_from_episodes(const BatchPlan& plan, const BatchLayout& layout, std::size_t c) {
+void CudaBatch::learn_from_episodes(const BatchPlan& plan, std::size_t c) {
     const std::vector<EpisodeIndex> episodes = first_episodes(columns_[c], plan.part.size());
     mostly_runs_.push_back(are_mostly_runs(columns_[c], episodes) && are_in_gpu_memory(plan, c));
-    const double rate = usual_rate(episodes);
-    if (!(rate > 0) || !anchors_are_rows(plan, c)) return;
-    const std::vector<std::int32_t> steps = row_steps(plan.columns[c], plan.rows[c].stream.latency.ns, rate);
-    auto* target = memory_->at<std::int32_t>(layout.steps[c]);
-    check_cuda(cudaMemcpy(target, steps.data(), steps.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
-               "BatchReader: cudaMemcpy");
-    columns_[c].row_steps = target;
 }
 
 std::unique_ptr<BatchBackend> make_device_batch(const BatchPlan& plan, CudaQueue stream) {

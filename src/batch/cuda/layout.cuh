@@ -126,9 +126,6 @@ struct BatchLayout {
         for (const TablePlan& table : plan.tables) {
             buckets.push_back(behind(static_cast<std::size_t>(num_buckets(table)) * sizeof(Bucket)));
         }
-        for (const ColumnPlan& column : plan.columns) {
-            steps.push_back(behind(column.deltas.size() * sizeof(std::int32_t)));
-        }
         for (std::size_t c = 0; c < num_columns; ++c) {
             std::size_t like = 0;
             while (like < c && !same_times(plan, like, c)) ++like;
@@ -149,7 +146,6 @@ struct BatchLayout {
     // of each column
     std::vector<std::size_t> deltas;
     std::vector<std::size_t> near_deltas;
-    std::vector<std::size_t> steps;
     std::vector<std::size_t> episodes;  // columns that have the same times share them
     std::vector<bool> is_first;         // of the columns that share them
     // of each table

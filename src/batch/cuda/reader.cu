@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <span>
 
-#include "batch/cuda/pinned.cuh"
 #include "batch/cuda/reader.cuh"
 #include "batch/cuda/windows.cuh"
 #include "core/cuda/check.hpp"
@@ -15,10 +14,7 @@ namespace {
 constexpr std::int64_t blocks_per_sm = 6;
 constexpr std::int64_t least_items = 2 * batch_threads;  // of a block: below that finding costs more than moving
 constexpr std::int64_t most_items = 64 * batch_threads;
-constexpr std::int64_t many_samples = 16;      // of a warp, so that few lanes have nothing to find
-constexpr std::int64_t sorting_blocks = 128;   // of windows in host memory
-constexpr std::int64_t least_sorted = 256;     // samples of such a block: fewer are on their way all at once
-constexpr std::int64_t largest_sorted = 4096;  // items of a sample: larger ones are pages of their own
+constexpr std::int64_t many_samples = 16;  // of a warp, so that few lanes have nothing to find
 
 // Of blocks that copy windows.
 constexpr std::int64_t many_windows = 1024;        // of a batch: below that the other kernel is faster
@@ -112,31 +108,6 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     if (column.run_step > 0) column.by_run_items = Divisor(static_cast<std::uint32_t>(sample_items));
 }
 
-/// Whether windows are copied, small enough to be sorted, and enough of them.
-bool can_sort(const DeviceColumn& column, std::int64_t num_samples) {
-    const std::int64_t sample_items = static_cast<std::int64_t>(column.num_targets) * column.num_items;
-    return is_copy(column) && column.run_step > 0 && sample_items <= largest_sorted &&
-           num_samples >= sorting_blocks * least_sorted;
-}
-
-/// Cuts such a column into tasks of blocks, each of which sorts its samples.
-void cut_into_sorted(DeviceColumn& column, std::int64_t num_samples) {
-    const auto divided = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-    const std::int64_t samples = std::min<std::int64_t>(divided(num_samples, sorting_blocks), max_sorted_samples);
-    const std::int64_t tasks = divided(num_samples, samples);
-    if (tasks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
-    column.by_warps = false;
-    column.num_tasks = static_cast<std::uint32_t>(tasks);
-    column.samples = static_cast<std::uint32_t>(samples);
-    column.cut_targets = column.num_targets;
-    column.chunk_items = column.num_items;
-    column.by_cuts = Divisor(1);
-    column.by_chunks = Divisor(1);
-    column.by_targets = Divisor(column.num_targets);
-    column.by_items = Divisor(column.num_items);
-    column.by_run_items = Divisor(column.num_targets * column.num_items);
-}
-
 }  // namespace
 
 /// The column with its outputs.
@@ -193,12 +164,10 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     };
     std::int64_t items = 0;
     bool windows = call.count >= many_windows && compute_capability() >= 90;
-    bool sorted = true;
     for (std::size_t c = begin; c < end; ++c) {
         const DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call);
         items += call.count * column.num_targets * column.num_items;
         windows = windows && mostly_runs_[c] && has_wide_windows(column);
-        sorted = sorted && in_host_memory_[c] && can_sort(column, call.count);
     }
     const auto queue = static_cast<cudaStream_t>(stream.handle);
     const bool is_f32 = all(DType::f32);
@@ -210,23 +179,17 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         (is_f32 || is_bf16 ? ItemsOf<float>::blocks_per_multiprocessor : AnyItems::blocks_per_multiprocessor);
     std::int64_t blocks = 0;
     for (DeviceColumn& column : std::span(table.columns, end - begin)) {
-        if (sorted) {
-            cut_into_sorted(column, call.count);
-        } else {
-            cut_into_tasks(column, call.count, items, resident_warps);
-        }
+        cut_into_tasks(column, call.count, items, resident_warps);
         column.first_block = static_cast<std::uint32_t>(blocks);
         blocks += column.by_warps ? (column.num_tasks + team_warps - 1) / team_warps : column.num_tasks;
         if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     }
     blocks = add_index_blocks(table, blocks, batch_threads);
-    const auto kernel = sorted    ? robocache_read_pinned
-                        : is_f32  ? robocache_read_batch<ItemsOf<float>>
+    const auto kernel = is_f32    ? robocache_read_batch<ItemsOf<float>>
                         : is_bf16 ? robocache_read_batch<ItemsOf<BFloat16>>
                                   : robocache_read_batch<AnyItems>;
-    launch_overlapped(
-        kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
-        sorted ? "BatchReader: launching robocache_read_pinned" : "BatchReader: launching robocache_read_batch");
+    launch_overlapped(kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
+                      "BatchReader: launching robocache_read_batch");
 }
 
 }  // namespace robocache::loader_detail

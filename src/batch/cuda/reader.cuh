@@ -57,7 +57,7 @@ private:
     void write_tables(const BatchPlan& plan, BatchLayout& layout);
     void write_rows(const BatchPlan& plan, BatchLayout& layout);
     void describe_column(const BatchPlan& plan, const BatchLayout& layout, std::size_t c);
-    void learn_from_episodes(const BatchPlan& plan, const BatchLayout& layout, std::size_t c);
+    void learn_from_episodes(const BatchPlan& plan, std::size_t c);
 
     void read_columns(const BatchPlan& plan, const BatchCall& call, std::size_t begin, std::size_t end,
                       CudaQueue stream) const;
@@ -70,7 +70,6 @@ private:
     std::vector<DeviceColumn> columns_;         // without outputs
     std::vector<std::uint64_t> in_alignments_;  // of the rows of all parts
     std::vector<bool> mostly_runs_;             // windows that lie on rows in GPU memory, of most episodes
-    std::vector<bool> in_host_memory_;          // all of them
 };
 
 }  // namespace robocache::loader_detail

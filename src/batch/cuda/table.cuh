@@ -37,9 +37,9 @@ struct alignas(16) EpisodeIndex {
     std::int64_t first_row;  // of its part
     std::int64_t first_time;
     std::int64_t num_rows;
-    double period;  // above 0: row k has the time first_time + rint(k * period) exactly, every one of them
-    double rate;    // 1 / period
-    float rows_per_ns;
+    double period;      // above 0: row k has the time first_time + rint(k * period) exactly, every one of them
+    double rate;        // 1 / period
+    float rows_per_ns;  // without dropouts
     std::int32_t part;
 };
 
@@ -74,8 +74,7 @@ struct DeviceColumn {
     std::uint32_t num_items;    // of a row
     std::uint32_t num_targets;  // of a sample
 
-    // Where anchors are the rows of this stream: how many rows from there to each moment, at a steady rate. Else null.
-    const std::int32_t* row_steps;
+    bool anchors_are_rows;  // of this stream, in the same order
     // Moments this many ns apart, whose rows, where they are as far apart, are copied in one piece. 0: they are not.
     double run_step;
     std::int64_t run_first;  // ns from the anchor to the first of them, with latency
