@@ -14,12 +14,6 @@ inline constexpr int first_pass_shift = idct_constant_bits - idct_pass_bits;
 inline constexpr int second_pass_shift = idct_constant_bits + idct_pass_bits + 3;
 
 // Zigzag order to row * 8 + column.
-#ifdef __CUDACC__
-__device__ __constant__ inline const std::uint8_t device_natural_order[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
-#endif
 inline constexpr std::uint8_t natural_order[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
                                                    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
                                                    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
