@@ -184,6 +184,7 @@ def align_backward(
     grads: list[Any],
     sums: list[Any],
 ) -> None: ...
+
 class PictureIndex:
     @staticmethod
     def from_bytes(bytes: Any) -> PictureIndex: ...
@@ -197,9 +198,9 @@ class PictureIndex:
     def bytes(self) -> Any: ...
 
 def index_pictures(
-    bytes: Any, offsets: Any, every: int, entry_points: bool, max_pixels: int, pixels: Any = None
+    op: str, bytes: Any, offsets: Any, every: int, entry_points: bool, max_pixels: int, pixels: Any = None
 ) -> PictureIndex: ...
-def picture_kinds(bytes: Any, offsets: Any) -> bytes: ...
+def picture_kinds(op: str, bytes: Any, offsets: Any) -> bytes: ...
 def decode(
     bytes: Any,
     offsets: Any,

@@ -1,7 +1,9 @@
 // The picture index for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string_view.h>
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,25 +18,24 @@ namespace nb = nanobind;
 namespace robocache::python {
 namespace {
 
-constexpr const char* op = "index_pictures";
-
 /// Encoded pictures on the host.
 struct HostPictures {
     std::span<const std::uint8_t> bytes;
     std::span<const std::int64_t> offsets;
 };
 
-HostPictures read_pictures(TensorReader& reader, nb::handle bytes, nb::handle offsets) {
+HostPictures read_pictures(TensorReader& reader, std::string_view op, nb::handle bytes, nb::handle offsets) {
     return {host_vector<std::uint8_t>(reader, bytes, {op, "bytes"}, DType::u8),
             host_vector<std::int64_t>(reader, offsets, {op, "offsets"}, DType::i64)};
 }
 
 /// pixels: (N, 3) int32 of height, width, channels, or None.
-PictureIndex make_index(nb::handle bytes, nb::handle offsets, std::int32_t every, bool entry_points,
-                        std::int64_t max_pixels, nb::handle pixels) {
+PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offsets, std::int32_t every,
+                        bool entry_points, std::int64_t max_pixels, nb::handle pixels) {
     TensorReader reader;
-    const HostPictures pictures = read_pictures(reader, bytes, offsets);
+    const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
     PictureIndexOptions options;
+    options.op = op;
     options.every = every;
     options.entry_points = entry_points;
     options.max_pixels = max_pixels;
@@ -44,9 +45,9 @@ PictureIndex make_index(nb::handle bytes, nb::handle offsets, std::int32_t every
 }
 
 /// One PictureKind per picture, as bytes.
-nb::bytes kinds_of(nb::handle bytes, nb::handle offsets) {
+nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets) {
     TensorReader reader;
-    const HostPictures pictures = read_pictures(reader, bytes, offsets);
+    const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
     std::vector<char> kinds;
     for (std::size_t i = 0; i + 1 < pictures.offsets.size(); ++i) {
         const std::int64_t begin = pictures.offsets[i];
@@ -97,9 +98,9 @@ void bind_picture_index(nb::module_& m) {
                 return ByteArray(bytes.data(), {bytes.size()}, self);
             },
             nb::rv_policy::reference);
-    m.def("index_pictures", &make_index, nb::arg("bytes"), nb::arg("offsets"), nb::arg("every"),
+    m.def("index_pictures", &make_index, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"), nb::arg("every"),
           nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none());
-    m.def("picture_kinds", &kinds_of, nb::arg("bytes"), nb::arg("offsets"));
+    m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"));
 }
 
 }  // namespace robocache::python

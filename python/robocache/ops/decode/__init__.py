@@ -14,6 +14,9 @@ from .index import MAX_PIXELS, PictureIndex, index_pictures
 from .inputs import Batch, gather
 from .other_formats import decode_16_bit
 
+Style = tuple[Any, str, str, str, Any, int]
+"""size, filter, layout, dtype, normalize, channels"""
+
 __all__ = ["PictureIndex", "decode_images", "index_pictures"]
 
 
@@ -77,7 +80,7 @@ def decode_images(
     return result
 
 
-def _decode(batch: Batch, group: Any, edits: tuple[Any, ...], style: tuple[Any, ...]) -> Array:
+def _decode(batch: Batch, group: Any, edits: tuple[Any, ...], style: Style) -> Array:
     whole = len(group) == len(batch.rows)
     crops, flips, colors = (x if x is None or whole else x[group] for x in edits)
     like = batch.bytes
@@ -91,6 +94,10 @@ def _decode(batch: Batch, group: Any, edits: tuple[Any, ...], style: tuple[Any, 
 
 def _groups(batch: Batch, crops: Any) -> list[Any]:
     """Positions of pictures of the same size; all of them in one group where the sizes agree, or there is none."""
+    count = len(batch.rows)
+    is_refused = ((batch.rows < 0) | (batch.rows >= batch.index.num_pictures)).any()
+    if is_refused or (crops is not None and len(crops) != count):
+        return [np.arange(count)]  # refused by _core, which says why
     if crops is None:
         sizes = batch.index.sizes[batch.rows]
     else:

@@ -86,4 +86,4 @@ def index_pictures(pictures: Any, *, every: int | None = None, max_pixels: int =
     if every is not None and (not isinstance(every, (int, np.integer)) or not 1 <= every < 2**31):
         raise ValueError(f"index_pictures: every must be a whole number from 1, got {every!r}")
     data, offsets = joined("index_pictures", pictures)
-    return PictureIndex(_core.index_pictures(data, offsets, int(every or 0), True, int(max_pixels)))
+    return PictureIndex(_core.index_pictures("index_pictures", data, offsets, int(every or 0), True, int(max_pixels)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from .other_formats import replace_other_formats
 OP = "decode_images"
 
 
-class Batch(NamedTuple):
+@dataclass
+class Batch:
     """What ``_core.decode`` takes; ``device_index`` on a GPU only."""
 
     bytes: Array
@@ -28,7 +30,7 @@ class Batch(NamedTuple):
 
 def joined(op: str, pictures: Any) -> tuple[Array, Array]:
     """(bytes, offsets) as they were given, or those of a list of pictures, joined on the host."""
-    if isinstance(pictures, tuple) and len(pictures) == 2 and not _is_picture(pictures[0]):
+    if isinstance(pictures, tuple) and len(pictures) == 2 and _has_dtype(pictures[0]) and not _is_picture(pictures[1]):
         return _unit_stride(pictures[0]), _unit_stride(pictures[1])
     if not isinstance(pictures, (list, tuple)):
         raise ValueError(f"{op}: pictures must be a list of bytes, or (bytes, offsets), got {type(pictures).__name__}")
@@ -62,10 +64,7 @@ def _index(data: Array, offsets: Array, on_gpu: bool, max_pixels: int) -> tuple[
     if replaced is not None:
         host, host_offsets, pixels = replaced
         data, offsets = _like(host, data), _like(host_offsets, data)
-    try:
-        native = _core.index_pictures(host, host_offsets, 0, on_gpu, int(max_pixels), pixels)
-    except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise type(error)(str(error).replace("index_pictures:", f"{OP}:", 1)) from None
+    native = _core.index_pictures(OP, host, host_offsets, 0, on_gpu, int(max_pixels), pixels)
     return data, offsets, PictureIndex(native)
 
 
@@ -102,6 +101,10 @@ def _on_host(array: Array) -> NDArray[Any]:
 
 def _unit_stride(array: Array) -> Array:
     return np.ascontiguousarray(array) if isinstance(array, (list, np.ndarray)) else array
+
+
+def _has_dtype(value: Any) -> bool:
+    return hasattr(value, "dtype")
 
 
 def _is_picture(value: Any) -> bool:

@@ -19,7 +19,7 @@ Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
 def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int) -> Replaced | None:
     """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none."""
-    kinds = np.frombuffer(_core.picture_kinds(data, offsets), np.uint8)
+    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets), np.uint8)
     if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
         return None
     parts, shapes = [], np.zeros((len(kinds), 3), np.int32)

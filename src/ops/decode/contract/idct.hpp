@@ -37,9 +37,16 @@ ROBOCACHE_HD int first_pass_value(std::int32_t sum) {
     return saturate_16((sum + (1 << (first_pass_shift - 1))) >> first_pass_shift);
 }
 
+/// The first pass of a column that has only its first coefficient x. Where no column has more (`is_alone`), the vector
+/// code shifts without saturating; only corrupt pictures have values that large.
+ROBOCACHE_HD int first_row_value(int x, bool is_alone) {
+    const int shifted = x * (1 << idct_pass_bits);
+    return is_alone ? wrap_16(shifted) : saturate_16(shifted);
+}
+
 /// Every sample of a block without AC coefficients.
 ROBOCACHE_HD std::uint8_t flat_sample(int dc) {
-    return sample_of(saturate_16(dc * (1 << idct_pass_bits)) * (1 << idct_constant_bits));
+    return sample_of(first_row_value(dc, true) * (1 << idct_constant_bits));
 }
 
 /// The one-dimensional transform of x; y is scaled by 2^13. Arithmetic is modulo 2^32, as in the vector code.

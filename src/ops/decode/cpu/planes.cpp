@@ -17,7 +17,7 @@ void inverse_dct(const std::int16_t* block, unsigned columns, std::uint8_t* out,
     int rows[8][8];
     for (int c = 0; c < 8; ++c) {
         if ((columns >> c & 1U) == 0) {
-            const int value = saturate_16(block[c] * (1 << idct_pass_bits));
+            const int value = first_row_value(block[c], columns == 0);
             for (auto& row : rows) row[c] = value;
             continue;
         }

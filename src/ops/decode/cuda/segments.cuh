@@ -104,8 +104,8 @@ __device__ inline std::uint32_t pack_halves(int low, int high) {
     return __byte_perm(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(high), 0x5410);
 }
 
-/// First pass of the inverse DCT: columns 2 p and 2 p + 1, in place.
-__device__ inline void transform_columns(const ThreadBlock& block, int p) {
+/// First pass of the inverse DCT: columns 2 p and 2 p + 1, in place. is_alone: see first_row_value.
+__device__ inline void transform_columns(const ThreadBlock& block, int p, bool is_alone) {
     std::uint32_t words[8];
     std::uint32_t any = 0;
 #pragma unroll
@@ -114,8 +114,8 @@ __device__ inline void transform_columns(const ThreadBlock& block, int p) {
         if (r > 0) any |= words[r];
     }
     if (any == 0) {
-        const std::uint32_t flat = pack_halves(saturate_16(low_half(words[0]) * (1 << idct_pass_bits)),
-                                               saturate_16(high_half(words[0]) * (1 << idct_pass_bits)));
+        const std::uint32_t flat =
+            pack_halves(first_row_value(low_half(words[0]), is_alone), first_row_value(high_half(words[0]), is_alone));
 #pragma unroll
         for (int r = 0; r < 8; ++r) block.word(4 * r + p) = flat;
         return;
@@ -191,6 +191,7 @@ public:
         steps_ = tables_.steps[c];
         is_wanted_ = is_inside_ && c < num_stored_;
         is_flat_ = true;
+        is_first_row_ = true;
         const int h = static_cast<int>(sampling_ >> (8 * c)) & 15;
         const int v = static_cast<int>(sampling_ >> (8 * c + 4)) & 15;
         const int blocks_x = (region_.x1 - region_.x0) * h;
@@ -204,6 +205,7 @@ public:
     __device__ void put(int k, int value) {
         if (k > 0) is_flat_ = false;
         const std::uint32_t step = steps_[k];
+        if ((step >> 16) >= block_size) is_first_row_ = false;
         block_.put(static_cast<int>(step >> 16), value * static_cast<int>(step & 0xFFFF));
     }
 
@@ -217,7 +219,7 @@ public:
             block_.word(0) = 0;
         } else {
 #pragma unroll 1
-            for (int p = 0; p < 4; ++p) transform_columns(block_, p);
+            for (int p = 0; p < 4; ++p) transform_columns(block_, p, is_first_row_);
 #pragma unroll 1
             for (int r = 0; r < 8; r += 2) {
                 const uint2 upper = transform_row(block_, r);
@@ -234,7 +236,9 @@ private:
     int mcus_x_;
     int mcu_x_ = 0, mcu_y_ = 0;
     int num_stored_ = 0;
-    bool is_inside_ = false, is_wanted_ = false, is_flat_ = true;
+    bool is_inside_ = false, is_wanted_ = false;
+    bool is_flat_ = true;       // no coefficient but the first
+    bool is_first_row_ = true;  // none below the first row
     std::uint32_t sampling_ = 0;
     std::uint32_t first_block_0_ = 0, first_block_1_ = 0, first_block_2_ = 0;
     std::uint8_t* planes_ = nullptr;
