@@ -128,8 +128,8 @@ def main() -> int:
                 found.append(case_of(batch, width, result))
                 shown = ", ".join(f"{n} x {r:.2f}" for n, r in found[-1]["ratios"].items())
                 rate, share = found[-1]["pictures_per_s"], 100 * found[-1]["index_share"]
-                print(f"  {width} to {SIZE[1]}, batch {count}, {batch.name}: {rate:,.0f} pictures/s; index {share:.1f} %; "
-                      f"{shown or 'no rival'}", flush=True)  # fmt: skip
+                print(f"  {width} to {SIZE[1]}, batch {count}, {batch.name}: {rate:,.0f} pictures/s,", end=" ")
+                print(f"index {share:.1f} %, {shown or 'no rival'}", flush=True)
             cases += found
             if any(case["input"] == CLEAN for case in found):
                 worst.append(judge(found, width, count))

@@ -6,34 +6,11 @@
 
 #include "ops/decode/contract/idct.hpp"
 #include "ops/decode/contract/segment.hpp"
+#include "ops/decode/cpu/kernels.hpp"
 #include "ops/decode/jpeg/scan.hpp"
 
 namespace robocache::decode_detail {
 namespace {
-
-/// The samples of a block of dequantized coefficients, in natural order. Which columns have more than their first
-/// coefficient is in `columns`: others need no transform in the first pass.
-void inverse_dct(const std::int16_t* block, unsigned columns, std::uint8_t* out, int stride) {
-    int rows[8][8];
-    for (int c = 0; c < 8; ++c) {
-        if ((columns >> c & 1U) == 0) {
-            const int value = first_row_value(block[c], columns == 0);
-            for (auto& row : rows) row[c] = value;
-            continue;
-        }
-        const int x[8] = {block[c],      block[8 + c],  block[16 + c], block[24 + c],
-                          block[32 + c], block[40 + c], block[48 + c], block[56 + c]};
-        std::int32_t y[8];
-        inverse_dct_8(x, y);
-        for (int r = 0; r < 8; ++r) rows[r][c] = first_pass_value(y[r]);
-    }
-    for (const auto& row : rows) {
-        std::int32_t y[8];
-        inverse_dct_8(row, y);
-        for (int c = 0; c < 8; ++c) out[c] = sample_of(y[c]);
-        out += stride;
-    }
-}
 
 /// Dequantizes blocks and writes their samples, where they belong to the region.
 class PlaneVisitor {
@@ -79,13 +56,14 @@ public:
             block_[0] = 0;
             return;
         }
-        inverse_dct(block_, columns_, out_, stride_);
+        kernels_.inverse_dct(block_, columns_, out_, stride_);
         std::memset(block_, 0, sizeof block_);
         columns_ = 0;
         is_flat_ = true;
     }
 
 private:
+    const CpuKernels& kernels_ = cpu_kernels();
     const PictureTables& tables_;
     Box region_;
     int num_components_;

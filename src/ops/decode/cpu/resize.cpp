@@ -5,25 +5,6 @@
 #include <cstring>
 
 namespace robocache::decode_detail {
-namespace {
-
-template <int channels>
-void resize_row_of(const AxisWeights& axis, int out_width, const std::uint8_t* in, std::uint8_t* out) {
-    for (int x = 0; x < out_width; ++x) {
-        std::int32_t sums[channels];
-        std::fill_n(sums, channels, resample_start);
-        const std::uint8_t* pixel = in + static_cast<std::ptrdiff_t>(axis.first(x)) * channels;
-        const std::int32_t* weights = axis.weights(x);
-        const int count = axis.count(x);
-        for (int i = 0; i < count; ++i) {
-            for (int c = 0; c < channels; ++c) sums[c] += pixel[i * channels + c] * weights[i];
-        }
-        for (int c = 0; c < channels; ++c) *out++ = resampled(sums[c]);
-    }
-}
-
-}  // namespace
-
 void AxisWeights::prepare(int in, int out, bool is_area) {
     if (max_taps_ > 0 && axis_.in == in && axis_.out == out && axis_.is_area == is_area) return;
     axis_ = resample_axis(in, out, is_area);
@@ -43,21 +24,18 @@ void AxisWeights::prepare(int in, int out, bool is_area) {
 }
 
 void resize_row(const AxisWeights& axis, int out_width, int channels, const std::uint8_t* in, std::uint8_t* out) {
-    if (channels == 3) return resize_row_of<3>(axis, out_width, in, out);
-    resize_row_of<1>(axis, out_width, in, out);
+    const CpuKernels& kernels = cpu_kernels();
+    const RowWeights row = axis.row(out_width);
+    if (channels == 3) return kernels.resize_row_3(row, in, out);
+    kernels.resize_row_1(row, in, out);
 }
 
 void resize_column(const AxisWeights& axis, int out_row, const std::uint8_t* rows, int first_row, int row_bytes,
                    std::vector<std::int32_t>& sums, std::uint8_t* out) {
     const auto size = static_cast<std::size_t>(row_bytes);
-    sums.assign(size, resample_start);
-    const std::int32_t* weights = axis.weights(out_row);
-    const std::uint8_t* row = rows + static_cast<std::size_t>(axis.first(out_row) - first_row) * size;
-    for (int i = 0; i < axis.count(out_row); ++i, row += size) {
-        const std::int32_t weight = weights[i];
-        for (std::size_t x = 0; x < size; ++x) sums[x] += row[x] * weight;
-    }
-    for (std::size_t x = 0; x < size; ++x) out[x] = resampled(sums[x]);
+    sums.resize(size);
+    const std::uint8_t* first = rows + static_cast<std::size_t>(axis.first(out_row) - first_row) * size;
+    cpu_kernels().resize_column(first, axis.weights(out_row), axis.count(out_row), row_bytes, sums.data(), out);
 }
 
 }  // namespace robocache::decode_detail

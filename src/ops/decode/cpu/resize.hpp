@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/decode/contract/resample.hpp"
+#include "ops/decode/cpu/kernels.hpp"
 
 namespace robocache::decode_detail {
 
@@ -19,6 +20,10 @@ public:
     [[nodiscard]] int count(int out) const { return count_[static_cast<std::size_t>(out)]; }
     [[nodiscard]] const std::int32_t* weights(int out) const {
         return weights_.data() + static_cast<std::size_t>(out) * static_cast<std::size_t>(max_taps_);
+    }
+
+    [[nodiscard]] RowWeights row(int out_width) const {
+        return {first_.data(), count_.data(), weights_.data(), max_taps_, out_width};
     }
 
 private:

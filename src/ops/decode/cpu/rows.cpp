@@ -1,6 +1,7 @@
 // Upsampling and color conversion of one row at a time.
 #include "ops/decode/cpu/rows.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/decode/contract/color.hpp"
@@ -9,34 +10,37 @@ namespace robocache::decode_detail {
 namespace {
 
 /// Sums of a row and the next one, or the row itself, for samples [begin - 1, end + 1); clamped to the component.
-void sum_rows(const Component& component, const Plane& plane, int row, int next_row, int begin, int end,
-              std::vector<std::int16_t>& sums) {
+void sum_of_rows(const CpuKernels& kernels, const Component& component, const Plane& plane, int row, int next_row,
+                 int begin, int end, std::vector<std::int16_t>& sums) {
     sums.resize(static_cast<std::size_t>(end - begin + 2));
-    const bool is_h2v2 = component.upsampling == Upsampling::h2v2;
-    const std::uint8_t* near = plane.row(row) - plane.x0;
-    const std::uint8_t* next = plane.row(is_h2v2 ? next_row : row) - plane.x0;
-    const auto sum_at = [&](int x) { return static_cast<std::int16_t>(is_h2v2 ? 3 * near[x] + next[x] : near[x]); };
     std::int16_t* out = sums.data() + 1;
-    out[-1] = sum_at(larger(begin - 1, 0));
-    for (int x = begin; x < end; ++x) out[x - begin] = sum_at(x);
-    out[end - begin] = sum_at(smaller(end, component.width - 1));
+    const std::uint8_t* nearer = plane.row(row) + (begin - plane.x0);
+    const std::uint8_t* next = plane.row(next_row) + (begin - plane.x0);
+    const int first = larger(begin - 1, 0) - begin;
+    const int last = smaller(end, component.width - 1) - begin;
+    if (component.upsampling == Upsampling::h2v2) {
+        kernels.sum_rows(nearer, next, end - begin, out);
+        out[-1] = static_cast<std::int16_t>(3 * nearer[first] + next[first]);
+        out[end - begin] = static_cast<std::int16_t>(3 * nearer[last] + next[last]);
+    } else {
+        std::copy_n(nearer, end - begin, out);
+        out[-1] = nearer[first];
+        out[end - begin] = nearer[last];
+    }
 }
 
-/// Pairs of pixels from sums; [x0, x1) begins and ends anywhere.
+/// Pixels [x0, x1), which begin and end anywhere, from sums whose first sample is `first`.
 template <class Value>
-void spread(const std::int16_t* sums, int first, int x0, int x1, std::uint8_t* out, Value value) {
+void spread(const std::int16_t* sums, int first, int x0, int x1, std::uint8_t* out, Value value,
+            void (*pairs)(const std::int16_t*, int, std::uint8_t*)) {
     const auto at = [&](int x) {
         const std::int16_t* s = sums + 1 + (x / 2 - first);
         return static_cast<std::uint8_t>(value(s[0], (x & 1) != 0 ? s[1] : s[-1], (x & 1) != 0));
     };
     int x = x0;
     if ((x & 1) != 0 && x < x1) *out++ = at(x++);
-    const std::int16_t* s = sums + 1 + (x / 2 - first);
     const int num_pairs = (x1 - x) / 2;
-    for (int i = 0; i < num_pairs; ++i) {
-        out[2 * i] = static_cast<std::uint8_t>(value(s[i], s[i - 1], false));
-        out[2 * i + 1] = static_cast<std::uint8_t>(value(s[i], s[i + 1], true));
-    }
+    pairs(sums + 1 + (x / 2 - first), num_pairs, out);
     x += 2 * num_pairs;
     if (x < x1) out[2 * num_pairs] = at(x);
 }
@@ -73,13 +77,11 @@ void RowMaker::upsample(int c, int y, std::uint8_t* out) {
         case Upsampling::h2v1:
         case Upsampling::h2v2: {
             const int first = box_.x0 / 2;
-            sum_rows(component, plane, row, next_row, first, (box_.x1 + 1) / 2, sums_);
+            sum_of_rows(kernels_, component, plane, row, next_row, first, (box_.x1 + 1) / 2, sums_);
             if (component.upsampling == Upsampling::h2v2) {
-                spread(sums_.data(), first, box_.x0, box_.x1, out,
-                       [](int a, int b, bool r) { return h2v2_value(a, b, r); });
+                spread(sums_.data(), first, box_.x0, box_.x1, out, h2v2_value, kernels_.spread_h2v2);
             } else {
-                spread(sums_.data(), first, box_.x0, box_.x1, out,
-                       [](int a, int b, bool r) { return h2v1_value(a, b, r); });
+                spread(sums_.data(), first, box_.x0, box_.x1, out, h2v1_value, kernels_.spread_h2v1);
             }
             return;
         }
@@ -126,12 +128,7 @@ void RowMaker::make(int y, std::uint8_t* out) {
             out[3 * x + 2] = c[x];
         }
     } else {
-        for (std::size_t x = 0; x < width; ++x) {
-            const Rgb pixel = rgb_of_ycc(a[x], b[x], c[x]);
-            out[3 * x] = static_cast<std::uint8_t>(pixel.r);
-            out[3 * x + 1] = static_cast<std::uint8_t>(pixel.g);
-            out[3 * x + 2] = static_cast<std::uint8_t>(pixel.b);
-        }
+        kernels_.color_row(a, b, c, box_.x1 - box_.x0, out);
     }
 }
 

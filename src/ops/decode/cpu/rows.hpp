@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/decode/cpu/kernels.hpp"
 #include "ops/decode/cpu/planes.hpp"
 
 namespace robocache::decode_detail {
@@ -21,6 +22,7 @@ private:
     void upsample(int component, int y, std::uint8_t* out);
     void make_from_pixels(int y, std::uint8_t* out) const;
 
+    const CpuKernels& kernels_ = cpu_kernels();
     const Planes* planes_ = nullptr;
     const std::uint8_t* pixels_ = nullptr;
     int pixel_width_ = 0;
