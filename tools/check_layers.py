@@ -22,6 +22,7 @@ CPP = {
     "cache": {"core"},
     "ops/align": {"core"},
     "ops/voxelize": {"core"},
+    "ops/decode": {"core"},
     "batch": {"core", "ops/align"},
 }
 # Modules and folders of python/robocache, from the bottom up: each may import those before it.

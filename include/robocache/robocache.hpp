@@ -3,6 +3,7 @@
 
 #include "robocache/align.hpp"
 #include "robocache/cache.hpp"
+#include "robocache/decode.hpp"
 #include "robocache/errors.hpp"
 #include "robocache/loader.hpp"
 #include "robocache/system.hpp"

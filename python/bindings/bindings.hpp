@@ -8,8 +8,10 @@ namespace robocache::python {
 void bind_align(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);
 void bind_batch(nanobind::module_& m);
+void bind_decode(nanobind::module_& m);
 void bind_loader(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
+void bind_picture_index(nanobind::module_& m);
 void bind_voxelize(nanobind::module_& m);
 void bind_voxelize_sparse(nanobind::module_& m);
 

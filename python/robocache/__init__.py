@@ -10,6 +10,7 @@ from .convert.view import view
 from .install import check_installation, print_installation_info, self_test
 from .loader import Loader, Mixture, Order, Voxels, What, Where, Window
 from .ops.align import align, fuse_multimodal, resample_trajectories
+from .ops.decode import PictureIndex, decode_images, index_pictures
 from .ops.types import Aligned, SparseVoxels, Stream, VoxelInfo
 from .ops.voxelize import voxelize_depth, voxelize_pointcloud, voxelize_sparse
 from .quality import Report, check
@@ -29,6 +30,7 @@ __all__ = [
     "Loader",
     "Mixture",
     "Order",
+    "PictureIndex",
     "Report",
     "Source",
     "SparseVoxels",
@@ -43,8 +45,10 @@ __all__ = [
     "align",
     "check",
     "check_installation",
+    "decode_images",
     "export",
     "fuse_multimodal",
+    "index_pictures",
     "ingest",
     "num_threads",
     "open",

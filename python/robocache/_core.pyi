@@ -184,6 +184,41 @@ def align_backward(
     grads: list[Any],
     sums: list[Any],
 ) -> None: ...
+
+class PictureIndex:
+    @staticmethod
+    def from_bytes(bytes: Any) -> PictureIndex: ...
+    @property
+    def num_pictures(self) -> int: ...
+    @property
+    def num_entry_points(self) -> int: ...
+    @property
+    def sizes(self) -> Any: ...
+    @property
+    def bytes(self) -> Any: ...
+
+def index_pictures(
+    op: str, bytes: Any, offsets: Any, every: int, entry_points: bool, max_pixels: int, pixels: Any = None
+) -> PictureIndex: ...
+def picture_kinds(op: str, bytes: Any, offsets: Any) -> bytes: ...
+def decode(
+    bytes: Any,
+    offsets: Any,
+    index: PictureIndex,
+    device_index: Any,
+    rows: Any,
+    crops: Any,
+    flips: Any,
+    colors: Any,
+    size: tuple[int, int] | None,
+    filter: str,
+    layout: str,
+    dtype: str,
+    normalize: tuple[Sequence[float], Sequence[float]] | None,
+    channels: int,
+    allocate: Allocate | None = None,
+    queue: Queue | None = None,
+) -> Any: ...
 def voxel_reductions() -> list[tuple[str, bool, bool, str]]: ...
 def voxelize(
     points: Any,

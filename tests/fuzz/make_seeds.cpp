@@ -1,11 +1,15 @@
-// Writes seeds for the fuzz targets: make_seeds FOLDER makes FOLDER/manifest, FOLDER/shard and FOLDER/reader.
+// Writes seeds for the fuzz targets: make_seeds FOLDER makes FOLDER/manifest, FOLDER/shard, FOLDER/reader
+// and FOLDER/picture.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "robocache/cache.hpp"
+#include "robocache/decode.hpp"
+#include "tiny_picture.hpp"
 
 using namespace robocache;
 namespace fs = std::filesystem;
@@ -38,12 +42,29 @@ void write_cache(const fs::path& folder, int num_episodes, int num_rows) {
     writer.commit(R"({"source":{"format":"mcap"}})");
 }
 
+/// What fuzz_picture.cpp takes: a byte that chooses, then a picture or an index.
+void write_pictures(const fs::path& folder) {
+    const auto write = [&](const std::string& name, char choice, std::span<const std::uint8_t> bytes) {
+        std::ofstream file(folder / name, std::ios::binary);
+        file.put(choice).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    };
+    for (const bool restart : {false, true}) {
+        const std::vector<std::uint8_t> picture = tiny_picture(restart);
+        const std::vector<std::int64_t> offsets{0, static_cast<std::int64_t>(picture.size())};
+        const std::string name = restart ? "restart" : "plain";
+        write(name, 0, picture);
+        write(name + "_header", 1, picture);
+        write(name + "_index", 2, index_pictures(picture, offsets, {.every = 1}).bytes());
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     const fs::path out = argv[1];
-    for (const char* target : {"manifest", "shard", "reader"}) fs::create_directories(out / target);
+    for (const char* target : {"manifest", "shard", "reader", "picture"}) fs::create_directories(out / target);
+    write_pictures(out / "picture");
     int number = 0;
     for (const int num_episodes : {0, 1, 3, 9}) {
         for (const int num_rows : {0, 1, 5}) {

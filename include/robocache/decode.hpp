@@ -1,0 +1,145 @@
+// decode: encoded pictures to pixels, cropped, resized and normalized. The contract, case by case, is docs/decode.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+// ---- the picture index ----------------------------------------------------------------------------------------------
+
+/// What the first bytes of a picture tell.
+enum class PictureKind : std::uint8_t {
+    jpeg,  ///< a JPEG that this library decodes: sequential, Huffman codes, 8 bits, gray or three components, one scan
+    other_jpeg,  ///< progressive, arithmetic, lossless, 12 bits, CMYK, several scans
+    png,
+    unknown,
+};
+/// Reads markers up to the scan. Never throws for bad bytes: those are `unknown`.
+[[nodiscard]] PictureKind picture_kind(std::span<const std::uint8_t> bytes) noexcept;
+
+/// The shape of a picture whose bytes are pixels, (height, width, channels) u8, and not encoded. Height 0: it is a
+/// JPEG.
+struct PixelShape {
+    std::int32_t height = 0;
+    std::int32_t width = 0;
+    std::int32_t channels = 3;  ///< 3 or 1
+};
+
+struct PictureIndexOptions {
+    std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
+    bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture
+    std::int64_t max_pixels = 100'000'000;   ///< of one picture; larger ones are refused before memory is allocated
+    std::span<const PixelShape> pixels;      ///< empty: all are JPEG; else one for each picture
+    std::string_view op = "index_pictures";  ///< for messages
+};
+
+/// Headers, tables and entry points of pictures: what decoding on a GPU needs to start anywhere in a scan. One flat
+/// array of bytes, versioned, the same in a file, on the host and on a GPU. Immutable.
+class PictureIndex {
+public:
+    PictureIndex() = default;
+    /// Takes bytes that another index had. Throws FormatError where they are not a valid index.
+    [[nodiscard]] static PictureIndex from_bytes(std::span<const std::uint8_t> bytes,
+                                                 std::string_view op = "PictureIndex");
+
+    [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept;
+    [[nodiscard]] std::int64_t num_pictures() const noexcept;
+    [[nodiscard]] std::int64_t num_entry_points() const noexcept;
+    [[nodiscard]] std::int32_t width(std::int64_t picture) const;
+    [[nodiscard]] std::int32_t height(std::int64_t picture) const;
+
+private:
+    friend class PictureIndexWriter;
+    std::vector<std::uint64_t> words_;
+};
+
+/// Parses pictures [offsets[i], offsets[i + 1]) of `bytes` and reads each scan to its end. Threads share the work.
+/// Throws FormatError for a truncated or corrupt picture, Unsupported for a JPEG of another kind, naming picture and
+/// rule.
+[[nodiscard]] PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
+                                          const PictureIndexOptions& options = {});
+
+// ---- the op ---------------------------------------------------------------------------------------------------------
+
+/// Encoded pictures; owned by the caller. `index` belongs to the same pictures.
+struct PicturesView {
+    TensorView bytes;                        ///< (num_bytes,) u8
+    TensorView offsets;                      ///< (num_pictures + 1,) i64, on the device of `bytes`
+    const PictureIndex* index = nullptr;     ///< on the host
+    std::optional<TensorView> device_index;  ///< index->bytes() on the device of `bytes`: (n,) u8; only on CUDA
+    std::optional<std::span<const std::int64_t>> rows;  ///< the pictures to decode, in this order; absent: all
+};
+
+/// Pixels [x0, x1) x [y0, y1) of a picture.
+struct CropBox {
+    std::int32_t x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+};
+
+enum class ResizeFilter : std::uint8_t {
+    bilinear,  ///< triangle, widened when it shrinks (antialias): Pillow's Resampling.BILINEAR
+    area,      ///< box: Pillow's Resampling.BOX
+};
+enum class PictureLayout : std::uint8_t { hwc, chw };
+
+/// Of one picture; 1 changes nothing. Contrast is about the fixed value 127.5.
+struct ColorFactors {
+    float brightness = 1, contrast = 1, saturation = 1;
+};
+
+/// (value / 255 - mean) / std, by channel.
+struct Normalization {
+    std::array<float, 3> mean{};
+    std::array<float, 3> std{1, 1, 1};
+};
+
+struct DecodeOptions {
+    std::optional<std::array<std::int64_t, 2>> size;  ///< (height, width); absent: all crops must have one size
+    ResizeFilter filter = ResizeFilter::bilinear;
+    std::span<const CropBox> crops;          ///< empty: whole pictures; else one for each row
+    std::span<const std::uint8_t> flips;     ///< empty: none; else one for each row: not 0 mirrors left and right
+    std::span<const ColorFactors> colors;    ///< empty: none; else one for each row
+    std::optional<Normalization> normalize;  ///< floating dtypes only; absent: floating values are value / 255
+    PictureLayout layout = PictureLayout::hwc;
+    DType dtype = DType::u8;                ///< u8, f16, bf16 or f32
+    int channels = 3;                       ///< 3: RGB; 1: gray
+    std::string_view op = "decode_images";  ///< for messages
+};
+
+/// A validated call. It refers to bytes, offsets and index, which must outlive it, and may be run any number of times.
+class DecodePlan {
+public:
+    struct State;
+    explicit DecodePlan(std::unique_ptr<const State> state) noexcept;
+    ~DecodePlan();
+    DecodePlan(DecodePlan&&) noexcept;
+    DecodePlan& operator=(DecodePlan&&) noexcept;
+
+    [[nodiscard]] Device device() const noexcept;
+    /// (N, H, W, C) or (N, C, H, W), C-contiguous, without data.
+    [[nodiscard]] const TensorView& output() const noexcept;
+    /// The bytes of workspace that run needs; 0 on the CPU.
+    [[nodiscard]] std::int64_t workspace_bytes() const noexcept;
+
+    [[nodiscard]] const State& state() const noexcept { return *state_; }  ///< for the implementation
+
+private:
+    std::unique_ptr<const State> state_;
+};
+
+/// Validates a call and sizes output and workspace. Reads the index and no tensor data.
+[[nodiscard]] DecodePlan plan_decode(const PicturesView& pictures, const DecodeOptions& options = {});
+
+/// Decodes into the caller's memory. CUDA: queue-ordered, allocates nothing, waits for nothing; bytes that the index
+/// does not fit decode to undefined pixels. CPU: throws FormatError for those, naming the picture; the output is then
+/// undefined.
+void run(const DecodePlan& plan, const TensorView& output, Workspace workspace = {}, CudaQueue queue = {});
+
+}  // namespace robocache

@@ -1,0 +1,89 @@
+"""index_pictures and PictureIndex: where a decoder may enter the pictures of a batch, a cache or a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _core
+
+MAX_PIXELS = 100_000_000
+"""Of one picture; a larger one is refused before memory is allocated for it."""
+
+
+class PictureIndex:
+    """Headers, tables and entry points of encoded pictures. Made by ``index_pictures``; immutable."""
+
+    def __init__(self, native: _core.PictureIndex) -> None:
+        self._native = native
+        self._copies: dict[str, Any] = {}
+
+    @classmethod
+    def from_bytes(cls, data: Any) -> PictureIndex:
+        """The index that ``to_bytes`` has written. Raises ``FormatError`` where the bytes are not a valid one."""
+        array = np.frombuffer(data, np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else np.asarray(data)
+        return cls(_core.PictureIndex.from_bytes(array))
+
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """The whole index as a flat uint8 array, with a version: to be stored and read by ``from_bytes``. Read-only."""
+        data: NDArray[np.uint8] = self._native.bytes
+        return data
+
+    @property
+    def native(self) -> _core.PictureIndex:
+        return self._native
+
+    @property
+    def sizes(self) -> NDArray[np.int32]:
+        """``(N, 2)``: height and width of each picture."""
+        sizes: NDArray[np.int32] = self._native.sizes
+        return sizes
+
+    @property
+    def num_entry_points(self) -> int:
+        return self._native.num_entry_points
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.to_bytes())
+
+    def on_device(self, device: Any) -> Any:
+        """The bytes of the index as a torch tensor on a GPU, copied there once."""
+        import torch
+
+        device = torch.device(device)
+        if str(device) not in self._copies:
+            self._copies[str(device)] = torch.from_numpy(self.to_bytes().copy()).to(device)
+        return self._copies[str(device)]
+
+    def __len__(self) -> int:
+        return self._native.num_pictures
+
+    def __repr__(self) -> str:
+        return f"PictureIndex({len(self)} pictures, {self.num_entry_points} entry points, {self.size_bytes} bytes)"
+
+
+def index_pictures(pictures: Any, *, every: int | None = None, max_pixels: int = MAX_PIXELS) -> PictureIndex:
+    """Reads JPEG pictures once, to their last bit, and notes where a decoder may enter them.
+
+    ``pictures`` as in ``decode_images``, on the host. There is an entry point before every ``every``-th MCU (a block of
+    8 x 8 to 16 x 16 pixels); by default as many as 3 % of the picture's bytes have room for. Raises ``FormatError`` for
+    a truncated or corrupt picture and ``NotImplementedError`` for a JPEG of another kind (progressive, CMYK), naming
+    the picture.
+
+    >>> import io, robocache
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (64, 48)).save(file, "JPEG")
+    >>> index = robocache.index_pictures([file.getvalue()], every=4)
+    >>> len(index), index.sizes.tolist(), index.num_entry_points
+    (1, [[48, 64]], 3)
+    """
+    from .inputs import joined
+
+    if every is not None and (not isinstance(every, (int, np.integer)) or not 1 <= every < 2**31):
+        raise ValueError(f"index_pictures: every must be a whole number from 1, got {every!r}")
+    data, offsets = joined("index_pictures", pictures)
+    return PictureIndex(_core.index_pictures("index_pictures", data, offsets, int(every or 0), True, int(max_pixels)))

@@ -1,0 +1,113 @@
+"""The pictures of a call: bytes and offsets in one place, with the index that belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _core
+from ..arrays import as_torch, device_type, kind_of
+from ..types import Array
+from .index import PictureIndex
+from .other_formats import replace_other_formats
+
+OP = "decode_images"
+
+
+@dataclass
+class Batch:
+    """What ``_core.decode`` takes; ``device_index`` on a GPU only."""
+
+    bytes: Array
+    offsets: Array
+    index: _core.PictureIndex
+    device_index: Array | None
+    rows: NDArray[np.int64]
+
+
+def joined(op: str, pictures: Any) -> tuple[Array, Array]:
+    """(bytes, offsets) as they were given, or those of a list of pictures, joined on the host."""
+    if isinstance(pictures, tuple) and len(pictures) == 2 and _has_dtype(pictures[0]) and not _is_picture(pictures[1]):
+        return _unit_stride(pictures[0]), _unit_stride(pictures[1])
+    if not isinstance(pictures, (list, tuple)):
+        raise ValueError(f"{op}: pictures must be a list of bytes, or (bytes, offsets), got {type(pictures).__name__}")
+    for i, picture in enumerate(pictures):
+        if not _is_picture(picture):
+            raise ValueError(f"{op}: pictures[{i}] must be bytes, got {type(picture).__name__}")
+    views = [np.frombuffer(picture, np.uint8) for picture in pictures]
+    offsets = np.zeros(len(views) + 1, np.int64)
+    np.cumsum([len(view) for view in views], out=offsets[1:])
+    return np.concatenate(views) if views else np.zeros(0, np.uint8), offsets
+
+
+def gather(pictures: Any, index: PictureIndex | None, rows: Any, device: Any, max_pixels: int) -> Batch:
+    data, offsets = joined(OP, pictures)
+    on_gpu = device_type(data) == "cuda" if device is None else str(device).split(":")[0] == "cuda"
+    if index is None:
+        data, offsets, index = _index(data, offsets, on_gpu, max_pixels)
+    elif not isinstance(index, PictureIndex):
+        raise ValueError(f"{OP}: index must be a PictureIndex (index_pictures), got {type(index).__name__}")
+    if device is not None or on_gpu:
+        data, offsets = _moved(data, device, on_gpu), _moved(offsets, device, on_gpu)
+    copy = index.on_device(as_torch(data).device) if on_gpu else None
+    return Batch(data, offsets, index.native, copy, _rows(rows, len(index)))
+
+
+def _index(data: Array, offsets: Array, on_gpu: bool, max_pixels: int) -> tuple[Array, Array, PictureIndex]:
+    """Reads headers; for a GPU also scans, on the host. Pictures of other formats become pixels."""
+    host, host_offsets = _on_host(data), _on_host(offsets)
+    replaced = replace_other_formats(host, host_offsets, max_pixels)
+    pixels = None
+    if replaced is not None:
+        host, host_offsets, pixels = replaced
+        data, offsets = _like(host, data), _like(host_offsets, data)
+    native = _core.index_pictures(OP, host, host_offsets, 0, on_gpu, int(max_pixels), pixels)
+    return data, offsets, PictureIndex(native)
+
+
+def _rows(rows: Any, count: int) -> NDArray[np.int64]:
+    if rows is None:
+        return np.arange(count)
+    given = np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size > 0):
+        raise ValueError(f"{OP}: rows must be whole numbers (N,), got {given.dtype} of shape {given.shape}")
+    return np.ascontiguousarray(given, np.int64)
+
+
+def _moved(array: Array, device: Any, on_gpu: bool) -> Array:
+    """On the device that was asked for: torch tensors, unless both are the host."""
+    if not on_gpu and kind_of(array) == "numpy" and str(device) == "cpu":
+        return array
+    if device is None:
+        return array
+    return as_torch(array).to(device)
+
+
+def _like(array: NDArray[Any], like: Array) -> Array:
+    """A host array as the kind of array that the pictures were given as."""
+    return as_torch(array).to(like.device) if kind_of(like) == "torch" else array
+
+
+def _on_host(array: Array) -> NDArray[Any]:
+    if kind_of(array) == "torch":
+        array = array.cpu().numpy()
+    elif kind_of(array) == "cupy":
+        array = array.get()
+    return np.asarray(array)
+
+
+def _unit_stride(array: Array) -> Array:
+    return np.ascontiguousarray(array) if isinstance(array, (list, np.ndarray)) else array
+
+
+def _has_dtype(value: Any) -> bool:
+    return hasattr(value, "dtype")
+
+
+def _is_picture(value: Any) -> bool:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return True
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 and value.flags.c_contiguous

@@ -1,0 +1,97 @@
+"""Pictures that the native decoder does not read: PNG, and JPEG of other kinds. Pillow turns them into pixels."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _core
+
+OP = "decode_images"
+JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
+NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind that needs Pillow", PNG: "a PNG"}
+
+Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
+
+
+def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int) -> Replaced | None:
+    """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none."""
+    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets), np.uint8)
+    if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
+        return None
+    parts, shapes = [], np.zeros((len(kinds), 3), np.int32)
+    for i, kind in enumerate(kinds.tolist()):
+        part = data[offsets[i] : offsets[i + 1]]
+        if kind in (OTHER_JPEG, PNG):
+            pixels = _decode(part.tobytes(), i, kind, max_pixels)
+            if pixels.dtype != np.uint8:
+                raise ValueError(
+                    f"{OP}: dtype must be 'uint16' for PNG of 16 bits, got pictures[{i}] of {pixels.dtype}"
+                )
+            shapes[i] = (*pixels.shape, 1)[:3]
+            part = pixels.reshape(-1)
+        parts.append(part)
+    ends = np.cumsum([len(part) for part in parts])
+    return np.concatenate(parts), np.concatenate([[0], ends]).astype(np.int64), shapes
+
+
+def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str, device: Any) -> Any:
+    """PNG of 16 bits, gray: (N, H, W, 1) uint16, cropped and flipped; a list where sizes differ. No resize."""
+    from .edits import as_crops, as_flips
+    from .inputs import joined
+
+    if size is not None:
+        raise NotImplementedError(f"{OP}: size must be None for dtype 'uint16', which is not resized; got {size!r}")
+    data, offsets = joined(OP, pictures)
+    count = len(offsets) - 1
+    crops, flips = as_crops(crop, count), as_flips(flip, count)
+    made = []
+    for i in range(count):
+        pixels = _decode(np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes(), i, PNG, 2**32)
+        if pixels.dtype != np.uint16:
+            raise ValueError(
+                f"{OP}: pictures[{i}] must be a gray PNG of 16 bits for dtype 'uint16', got {pixels.dtype}"
+            )
+        if crops is not None:
+            x0, y0, x1, y1 = crops[i].tolist()
+            if not (0 <= x0 < x1 <= pixels.shape[1] and 0 <= y0 < y1 <= pixels.shape[0]):
+                raise ValueError(
+                    f"{OP}: crop[{i}] must be pixels (x0, y0, x1, y1) of a picture of {pixels.shape[1]} x "
+                    f"{pixels.shape[0]}, got {(x0, y0, x1, y1)}"
+                )
+            pixels = pixels[y0:y1, x0:x1]
+        if flips is not None and flips[i]:
+            pixels = pixels[:, ::-1]
+        made.append(pixels[None] if layout == "CHW" else pixels[:, :, None])
+    alike = len({pixels.shape for pixels in made}) == 1
+    results: list[Any] = [np.stack(made)] if alike else [np.ascontiguousarray(pixels) for pixels in made]
+    if device is not None and str(device) != "cpu":
+        import torch
+
+        results = [torch.from_numpy(array).to(device) for array in results]
+    return results[0] if alike else results
+
+
+def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
+    """uint8 (H, W, 3) or (H, W), or uint16 (H, W)."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise NotImplementedError(
+            f"{OP}: pictures[{i}] is {NAMES[kind]}, which needs the package Pillow: pip install 'robocache[images]'"
+        ) from error
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+            if image.width * image.height > max_pixels:
+                raise _core.FormatError(
+                    f"{OP}: pictures[{i}] must have at most {max_pixels} pixels (max_pixels), "
+                    f"got {image.width} x {image.height}"
+                )
+            if image.mode.startswith("I"):
+                return np.asarray(image).astype(np.uint16)
+            return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"), np.uint8)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _core.FormatError(f"{OP}: pictures[{i}] must be a whole picture, got {error}") from error

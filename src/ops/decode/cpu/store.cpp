@@ -1,0 +1,81 @@
+// The finish of a picture on the CPU. Without color factors a value depends on one byte only: it is looked up.
+#include "ops/decode/cpu/store.hpp"
+
+#include <cstring>
+
+namespace robocache::decode_detail {
+namespace {
+
+template <class T>
+std::uint32_t bits_of(T value) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+std::uint32_t finished_bits(DType dtype, float x, float scale, float offset) {
+    switch (dtype) {
+        case DType::f32: return bits_of(finished<float>(x, scale, offset));
+        case DType::f16: return bits_of(finished<Half>(x, scale, offset));
+        case DType::bf16: return bits_of(finished<BFloat16>(x, scale, offset));
+        default: return finished<std::uint8_t>(x, scale, offset);
+    }
+}
+
+}  // namespace
+
+RowStore::RowStore(const Style& style) : style_(style), values_(3 * 256) {
+    for (std::size_t c = 0; c < 3; ++c) {
+        for (std::size_t i = 0; i < 256; ++i) {
+            values_[256 * c + i] =
+                finished_bits(style.dtype, static_cast<float>(i), style.scaling.scale[c], style.scaling.offset[c]);
+        }
+    }
+}
+
+template <class T, int channels>
+void RowStore::write_pixels(const PictureOutput& output, int y, const std::uint8_t* row) const {
+    const std::int64_t width = style_.out_width;
+    const std::int64_t plane = style_.is_chw ? width * style_.out_height : 1;
+    const std::int64_t pixel = style_.is_chw ? 1 : channels;
+    T* out = static_cast<T*>(output.data) + y * width * pixel;
+    for (std::int64_t x = 0; x < width; ++x) {
+        T* to = out + (output.flip ? width - 1 - x : x) * pixel;
+        if (!style_.has_factors) {
+            for (int c = 0; c < channels; ++c) {
+                std::memcpy(to + c * plane, &values_[static_cast<std::size_t>(256 * c + row[c])], sizeof(T));
+            }
+        } else {
+            float values[channels];
+            for (int c = 0; c < channels; ++c) values[c] = row[c];
+            apply_factors<channels>(output.factors, values);
+            for (int c = 0; c < channels; ++c) {
+                to[c * plane] = finished<T>(values[c], style_.scaling.scale[c], style_.scaling.offset[c]);
+            }
+        }
+        row += channels;
+    }
+}
+
+template <class T>
+void RowStore::write_as(const PictureOutput& output, int y, const std::uint8_t* row) const {
+    if (style_.channels == 3) return write_pixels<T, 3>(output, y, row);
+    write_pixels<T, 1>(output, y, row);
+}
+
+void RowStore::write(const PictureOutput& output, int y, const std::uint8_t* row) const {
+    const bool is_plain = style_.dtype == DType::u8 && !style_.has_factors && !output.flip;
+    if (is_plain && (!style_.is_chw || style_.channels == 1)) {
+        const auto bytes = static_cast<std::size_t>(style_.out_width) * static_cast<std::size_t>(style_.channels);
+        std::memcpy(static_cast<std::uint8_t*>(output.data) + static_cast<std::size_t>(y) * bytes, row, bytes);
+        return;
+    }
+    switch (style_.dtype) {
+        case DType::f32: return write_as<float>(output, y, row);
+        case DType::f16: return write_as<Half>(output, y, row);
+        case DType::bf16: return write_as<BFloat16>(output, y, row);
+        default: return write_as<std::uint8_t>(output, y, row);
+    }
+}
+
+}  // namespace robocache::decode_detail

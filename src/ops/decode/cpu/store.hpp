@@ -1,0 +1,34 @@
+// Writes rows of finished pixels into the output of a call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/decode/contract/plan.hpp"
+
+namespace robocache::decode_detail {
+
+/// Where one picture of the output begins.
+struct PictureOutput {
+    void* data;
+    bool flip;
+    Factors factors;
+};
+
+/// Writes row y: style.out_width pixels of style.channels interleaved bytes.
+class RowStore {
+public:
+    explicit RowStore(const Style& style);
+    void write(const PictureOutput& output, int y, const std::uint8_t* row) const;
+
+private:
+    template <class T>
+    void write_as(const PictureOutput& output, int y, const std::uint8_t* row) const;
+    template <class T, int channels>
+    void write_pixels(const PictureOutput& output, int y, const std::uint8_t* row) const;
+
+    const Style& style_;
+    std::vector<std::uint32_t> values_;  // bits of the finished value of each byte, by channel
+};
+
+}  // namespace robocache::decode_detail

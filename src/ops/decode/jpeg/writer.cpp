@@ -1,0 +1,223 @@
+// index_pictures: parses and scans pictures on all threads, then writes their index. Equal tables are stored once.
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/thread_pool.hpp"
+#include "ops/decode/contract/geometry.hpp"
+#include "ops/decode/jpeg/index.hpp"
+#include "ops/decode/jpeg/scan.hpp"
+#include "robocache/decode.hpp"
+#include "robocache/errors.hpp"
+
+namespace robocache {
+namespace decode_detail {
+namespace {
+
+/// One picture before it is written.
+struct Indexed {
+    JpegHeader header;
+    EntryPoints entries;
+};
+
+[[noreturn]] void refuse(const PictureIndexOptions& options, std::int64_t picture, const PictureFault& fault) {
+    const std::string text = std::string(options.op) + ": pictures[" + std::to_string(picture) + "] must " +
+                             fault.rule + ", got " + fault.given;
+    if (fault.is_unsupported) throw Unsupported(text);
+    throw FormatError(text);
+}
+
+Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options) {
+    Indexed result;
+    result.header = read_header(picture, options.max_pixels);
+    PictureRecord& record = result.header.record;
+    const Geometry geometry = geometry_of(record);
+    const auto num_mcus = static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
+    if (!options.entry_points) {
+        record.every = num_mcus;
+        result.entries.bits.push_back(0);
+        result.entries.predictors.push_back({});
+    } else {
+        record.every =
+            options.every > 0 ? static_cast<std::uint32_t>(options.every) : entry_spacing(record.num_bytes, num_mcus);
+        PictureTables tables;
+        for (int c = 0; c < record.num_components; ++c) {
+            const ComponentTables& given = result.header.tables[static_cast<std::size_t>(c)];
+            tables.load(c, given.dc.data(), given.dc.size(), given.ac.data(), given.ac.size());
+        }
+        result.entries = scan_entries(picture, record, tables);
+    }
+    record.num_entries = static_cast<std::uint32_t>(result.entries.bits.size());
+    return result;
+}
+
+Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pixels) {
+    const std::string text =
+        std::to_string(shape.width) + " x " + std::to_string(shape.height) + " x " + std::to_string(shape.channels);
+    const bool is_valid = shape.width > 0 && shape.width < 65536 && shape.height > 0 && shape.height < 65536 &&
+                          (shape.channels == 1 || shape.channels == 3) &&
+                          std::int64_t{shape.width} * shape.height <= max_pixels;
+    if (!is_valid)
+        throw PictureFault{
+            false, "have 1 or 3 channels and at most " + std::to_string(max_pixels) + " pixels (max_pixels)", text};
+    const std::int64_t num_bytes = std::int64_t{shape.width} * shape.height * shape.channels;
+    if (num_bytes != static_cast<std::int64_t>(picture.size())) {
+        throw PictureFault{false, "have " + std::to_string(num_bytes) + " bytes of pixels",
+                           std::to_string(picture.size())};
+    }
+    Indexed result;
+    PictureRecord& record = result.header.record;
+    record.width = shape.width;
+    record.height = shape.height;
+    record.codec = Codec::pixels;
+    record.num_components = static_cast<std::uint8_t>(shape.channels);
+    record.color = shape.channels == 1 ? ColorSpace::gray : ColorSpace::rgb;
+    record.h[0] = record.h[1] = record.h[2] = record.v[0] = record.v[1] = record.v[2] = 1;
+    record.every = 1;
+    record.num_bytes = static_cast<std::uint32_t>(num_bytes);
+    return result;
+}
+
+/// Numbers for tables: equal ones have the same.
+class TableStore {
+public:
+    std::uint32_t set_of(const JpegHeader& header) {
+        TableSet set{};
+        for (int c = 0; c < max_components; ++c) {
+            // Unused components repeat the first, so that every number is valid.
+            const auto& tables = header.tables[static_cast<std::size_t>(c < header.record.num_components ? c : 0)];
+            set.quantization[c] = number_of(tables.steps);
+            set.dc[c] = position_of(tables.dc);
+            set.ac[c] = position_of(tables.ac);
+        }
+        const std::array<std::uint32_t, 9> key{set.quantization[0], set.quantization[1], set.quantization[2],
+                                               set.dc[0],           set.dc[1],           set.dc[2],
+                                               set.ac[0],           set.ac[1],           set.ac[2]};
+        const auto [at, is_new] = set_numbers_.try_emplace(key, static_cast<std::uint32_t>(sets.size()));
+        if (is_new) sets.push_back(set);
+        return at->second;
+    }
+
+    std::vector<TableSet> sets;
+    std::vector<std::array<std::uint16_t, num_coefficients>> quantization;
+    std::vector<std::uint8_t> huffman;
+
+private:
+    std::uint32_t number_of(const std::array<std::uint16_t, num_coefficients>& steps) {
+        const auto [at, is_new] = step_numbers_.try_emplace(steps, static_cast<std::uint32_t>(quantization.size()));
+        if (is_new) quantization.push_back(steps);
+        return at->second;
+    }
+    std::uint32_t position_of(const std::vector<std::uint8_t>& table) {
+        const std::string key(table.begin(), table.end());
+        const auto [at, is_new] = table_positions_.try_emplace(key, static_cast<std::uint32_t>(huffman.size()));
+        if (is_new) huffman.insert(huffman.end(), table.begin(), table.end());
+        return at->second;
+    }
+
+    std::map<std::array<std::uint32_t, 9>, std::uint32_t> set_numbers_;
+    std::map<std::array<std::uint16_t, num_coefficients>, std::uint32_t> step_numbers_;
+    std::map<std::string, std::uint32_t> table_positions_;
+};
+
+void check_offsets(Bytes bytes, std::span<const std::int64_t> offsets, const PictureIndexOptions& options) {
+    const auto fail = [&](const std::string& rule, const std::string& given) {
+        throw InvalidArgument(std::string(options.op) + ": offsets must " + rule + ", got " + given);
+    };
+    if (offsets.empty()) fail("have at least one entry", "none");
+    if (offsets.front() < 0) fail("not be negative", std::to_string(offsets.front()));
+    for (std::size_t i = 1; i < offsets.size(); ++i) {
+        if (offsets[i] < offsets[i - 1]) {
+            fail("not decrease", std::to_string(offsets[i]) + " after " + std::to_string(offsets[i - 1]));
+        }
+    }
+    if (offsets.back() > static_cast<std::int64_t>(bytes.size())) {
+        fail("end within the " + std::to_string(bytes.size()) + " bytes", std::to_string(offsets.back()));
+    }
+    if (!options.pixels.empty() && options.pixels.size() + 1 != offsets.size()) {
+        fail("have one entry more than pixels", std::to_string(offsets.size()));
+    }
+    if (options.every < 0) {
+        throw InvalidArgument(std::string(options.op) + ": every must not be negative, got " +
+                              std::to_string(options.every));
+    }
+    if (options.max_pixels < 1) {
+        throw InvalidArgument(std::string(options.op) + ": max_pixels must be positive, got " +
+                              std::to_string(options.max_pixels));
+    }
+}
+
+}  // namespace
+}  // namespace decode_detail
+
+using namespace decode_detail;
+
+/// Puts the sections of an index together.
+class PictureIndexWriter {
+public:
+    static PictureIndex write(std::vector<Indexed>& pictures) {
+        TableStore store;
+        std::uint64_t num_entries = 0;
+        for (Indexed& picture : pictures) {
+            PictureRecord& record = picture.header.record;
+            record.first_entry = num_entries;
+            num_entries += record.num_entries;
+            if (record.codec == Codec::jpeg) record.table_set = store.set_of(picture.header);
+        }
+        IndexHead head{};
+        head.magic = index_magic;
+        head.version = index_version;
+        head.num_pictures = pictures.size();
+        head.num_sets = store.sets.size();
+        head.num_quantization = store.quantization.size();
+        head.num_huffman_bytes = store.huffman.size();
+        head.num_entries = num_entries;
+        head.size_bytes = view_of(head, nullptr).end;
+        PictureIndex index;
+        index.words_.resize(head.size_bytes / 8);
+        auto* base = reinterpret_cast<unsigned char*>(index.words_.data());
+        const IndexView view = view_of(head, base);
+        const auto put = [&](std::uint64_t at, const void* data, std::size_t bytes) {
+            if (bytes > 0) std::memcpy(base + at, data, bytes);
+        };
+        put(0, &head, sizeof head);
+        put(view.sets, store.sets.data(), store.sets.size() * sizeof(TableSet));
+        put(view.quantization, store.quantization.data(), store.quantization.size() * sizeof store.quantization[0]);
+        put(view.huffman, store.huffman.data(), store.huffman.size());
+        for (std::size_t i = 0; i < pictures.size(); ++i) {
+            const PictureRecord& record = pictures[i].header.record;
+            const EntryPoints& entries = pictures[i].entries;
+            put(view.records + i * sizeof record, &record, sizeof record);
+            put(view.entry_bits + record.first_entry * sizeof(std::uint32_t), entries.bits.data(),
+                entries.bits.size() * sizeof(std::uint32_t));
+            put(view.entry_predictors + record.first_entry * sizeof(Predictors), entries.predictors.data(),
+                entries.predictors.size() * sizeof(Predictors));
+        }
+        return index;
+    }
+};
+
+PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
+                            const PictureIndexOptions& options) {
+    check_offsets(bytes, offsets, options);
+    std::vector<Indexed> pictures(offsets.size() - 1);
+    parallel_for(static_cast<std::int64_t>(pictures.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            const Bytes picture = bytes.subspan(static_cast<std::size_t>(offsets[at]),
+                                                static_cast<std::size_t>(offsets[at + 1] - offsets[at]));
+            try {
+                const bool has_pixels = !options.pixels.empty() && options.pixels[at].height != 0;
+                pictures[at] = has_pixels ? index_pixels(picture, options.pixels[at], options.max_pixels)
+                                          : index_jpeg(picture, options);
+            } catch (const PictureFault& fault) {
+                refuse(options, i, fault);
+            }
+        }
+    });
+    return PictureIndexWriter::write(pictures);
+}
+
+}  // namespace robocache

@@ -1,0 +1,65 @@
+"""Pictures for the tests of decode: made from a seed, encoded in every way that Pillow and OpenCV can write."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+
+def photo(height, width, seed=0):
+    """A smooth picture with some texture and noise, like a photograph."""
+    rng = np.random.default_rng([seed, height, width])
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [128 + 80 * np.sin(x / 17 + y / 31 + c + seed) + 30 * np.cos(y / 7 * (c + 1)) for c in range(3)]
+    return np.clip(np.stack(waves, -1) + rng.normal(0, 8, (height, width, 3)), 0, 255).astype(np.uint8)
+
+
+def noise(height, width, seed=0):
+    return np.random.default_rng([seed, height, width]).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def jpeg(pixels, **options):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def png(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def by_pillow(data, mode="RGB"):
+    return np.asarray(Image.open(io.BytesIO(data)).convert(mode))
+
+
+def resized_by_pillow(pixels, box, size, resampling):
+    """Crop, then one pass along rows and one along columns. A single call of newer Pillow may begin with columns."""
+    image = Image.fromarray(pixels).crop(box)
+    image = image.resize((size[1], image.height), resampling)
+    return np.asarray(image.resize((size[1], size[0]), resampling))
+
+
+def segments(data):
+    """(marker, begin, end) of every segment before the scan, and of the scan's header."""
+    at, found = 2, []
+    while True:
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        found.append((data[at + 1], at, at + 2 + length))
+        at += 2 + length
+        if found[-1][0] == 0xDA:
+            return found
+
+
+def without(data, *markers):
+    """The picture without the segments of these markers."""
+    parts, kept = segments(data), [data[:2]]
+    kept += [data[begin:end] for marker, begin, end in parts if marker not in markers]
+    return b"".join(kept) + data[parts[-1][2] :]
+
+
+def with_segment(data, marker, change):
+    """The picture with the bytes of its first segment of a marker changed by a function."""
+    _, begin, end = next(part for part in segments(data) if part[0] == marker)
+    return data[:begin] + bytes(change(bytearray(data[begin:end]))) + data[end:]

@@ -1,0 +1,184 @@
+"""Truncated, corrupt and hostile pictures and indexes: refused by name, or decoded as libjpeg decodes them."""
+
+import contextlib
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+import robocache
+from decode_calls import DEVICES, decode
+from pictures import by_pillow, jpeg, photo, png, with_segment, without
+from PIL import Image
+
+GOOD = jpeg(photo(48, 64), quality=85)
+RESTARTS = jpeg(photo(48, 64), quality=85, restart_marker_blocks=2)
+SCAN = GOOD.index(b"\xff\xda") + 14
+
+
+def sized(width, height):
+    def change(frame):
+        frame[5:9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+        return frame
+
+    return with_segment(GOOD, 0xC0, change)
+
+
+def changed(marker, at, value):
+    def change(segment):
+        segment[at] = value
+        return segment
+
+    return with_segment(GOOD, marker, change)
+
+
+# what is wrong: (the picture, the rule in the message)
+REFUSED = {
+    "no bytes": (b"", "begin with a JPEG marker (ffd8), got "),
+    "text": (b"hello, world", "begin with a JPEG marker (ffd8), got 68656c6c"),
+    "only a beginning": (b"\xff\xd8\xff\xe0", "have whole marker segments, got marker ffe0 of 0 bytes at byte 2 of 4"),
+    "a beginning and an end": (b"\xff\xd8\xff\xd9", "have a scan, got the end of the picture at byte 2"),
+    "a cut header": (GOOD[:100], "have whole marker segments, got marker ff"),
+    "a scan without data": (GOOD[:SCAN], "have a whole scan, got the end of its data in MCU 0 of 12"),
+    "half of a scan": (GOOD[: (SCAN + len(GOOD)) // 2], "have a whole scan, got the end of its data in MCU "),
+    "a bomb": (sized(65535, 65535), "have at most 100000000 pixels (max_pixels), got 65535 x 65535"),
+    "a larger picture than its data": (sized(9000, 9000), "have a whole scan, got the end of its data in MCU "),
+    "no width": (sized(0, 48), "have pixels, got 0 x 48"),
+    "no height": (sized(64, 0), "have pixels, got 64 x 0"),
+    "no frame": (without(GOOD, 0xC0), "have a frame before its scan, got none"),
+    "no quantization tables": (without(GOOD, 0xDB), "have the quantization tables that its components use"),
+    "a Huffman table that overruns": (changed(0xC4, 5, 3), "have Huffman tables without more codes than"),
+    "a Huffman table that is cut": (changed(0xC4, 20, 99), "have a whole DHT segment, got 12 bytes for 111"),
+    "a Huffman table with number 9": (changed(0xC4, 4, 9), "number Huffman tables from 0 to 3, got 9"),
+    "a quantization table with number 9": (changed(0xDB, 4, 9), "number quantization tables from 0 to 3, got 9"),
+    "a sampling factor of 0": (changed(0xC0, 11, 0x02), "have sampling factors from 1 to 4, got 0 x 2"),
+    "a sampling factor of 5": (changed(0xC0, 11, 0x51), "have sampling factors from 1 to 4, got 5 x 1"),
+    "16 blocks per MCU": (changed(0xC0, 11, 0x44), "have at most 10 blocks per MCU, got 18"),
+    "another component in the scan": (changed(0xDA, 5, 7), "have the components of its frame in its scan"),
+    "a part of the coefficients": (changed(0xDA, 12, 5), "have all 64 coefficients in its scan, got 0 to 5"),
+    "no restart marker": (
+        RESTARTS.replace(b"\xff\xd1", b"\xff\xd2"), "have the restart markers that its header declares"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_bad_picture_is_refused_with_its_number_and_the_rule(what):
+    data, rule = REFUSED[what]
+    for op in ("decode_images", "index_pictures"):
+        with pytest.raises(robocache.FormatError, match=re.escape(f"{op}: pictures[1] must {rule}")):
+            getattr(robocache, op)([GOOD, data])
+
+
+def arithmetic(data):
+    return data.replace(b"\xff\xc0", b"\xff\xc9", 1)
+
+
+UNSUPPORTED = {
+    "progressive": (jpeg(photo(48, 64), progressive=True), "a progressive JPEG"),
+    "arithmetic": (arithmetic(GOOD), "an arithmetic-coded JPEG"),
+    "12 bits": (changed(0xC0, 4, 12), "a JPEG with 12 bits per sample"),
+    "one component of three": (changed(0xDA, 4, 1), "a JPEG with several scans"),
+}
+
+
+@pytest.mark.parametrize("what", UNSUPPORTED)
+def test_a_jpeg_of_another_kind_is_named(what):
+    data, given = UNSUPPORTED[what]
+    rule = "be a sequential JPEG with Huffman codes, 8 bits, one scan, and 1 or 3 components"
+    with pytest.raises(NotImplementedError, match=re.escape(f"index_pictures: pictures[1] must {rule}, got {given}")):
+        robocache.index_pictures([GOOD, data])
+
+
+def test_pillow_is_named_where_it_is_needed_and_missing(monkeypatch):
+    given = ((UNSUPPORTED["progressive"][0], "a JPEG that is progressive"), (png(photo(4, 4)), "a PNG"))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for data, name in given:
+        with pytest.raises(NotImplementedError, match=re.escape(f"decode_images: pictures[0] is {name}")) as caught:
+            robocache.decode_images([data])
+        assert "pip install 'robocache[images]'" in str(caught.value)
+
+
+def test_a_cut_png_is_refused():
+    with pytest.raises(robocache.FormatError, match=re.escape("decode_images: pictures[1] must be a whole picture")):
+        robocache.decode_images([GOOD, png(photo(40, 40))[:-200]])
+
+
+def by_libjpeg(data):
+    """What libjpeg-turbo makes of it, or None where Pillow refuses it."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+            return np.asarray(image.convert("RGB")) if image.size == (64, 48) else None
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("data", [GOOD, RESTARTS], ids=["plain", "restarts"])
+def test_flipped_bits_are_refused_or_decoded_as_libjpeg_does(data):
+    rng, accepted = np.random.default_rng(7), 0
+    for _ in range(3000):
+        flipped = bytearray(data)
+        for at in rng.integers(2, len(data), rng.integers(1, 4)):
+            flipped[at] ^= 1 << int(rng.integers(8))
+        try:
+            pixels = robocache.decode_images([bytes(flipped)])
+        except (robocache.FormatError, NotImplementedError):
+            continue
+        expected = by_libjpeg(bytes(flipped))
+        if expected is not None and pixels.shape[1:] == (48, 64, 3):
+            accepted += 1
+            np.testing.assert_array_equal(pixels[0], expected)
+    assert accepted > 100
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+@pytest.mark.sanitize
+def test_wrong_entry_points_never_read_outside(device):
+    """On the CPU a fault is an error; on a GPU pixels are undefined and everything else goes on."""
+    pictures = [GOOD, RESTARTS, jpeg(photo(33, 17), quality=30)]
+    data, rng = robocache.index_pictures(pictures, every=2).to_bytes(), np.random.default_rng(3)
+    for _ in range(200 if device == "cpu" else 20):
+        wrong = data.copy()
+        first = len(data) - 16 * (robocache.PictureIndex.from_bytes(data).num_entry_points * 10 // 16 + 2)
+        for at in rng.integers(first, len(wrong), 20):
+            wrong[at] = rng.integers(256)
+        try:
+            index = robocache.PictureIndex.from_bytes(wrong)
+            decode(pictures, device, index=index, size=(24, 24))
+        except robocache.FormatError:
+            pass
+    np.testing.assert_array_equal(decode(pictures[:1], device)[0], by_pillow(GOOD))
+
+
+def test_bytes_of_an_index_are_checked():
+    data = robocache.index_pictures([GOOD, RESTARTS]).to_bytes()
+    again = robocache.PictureIndex.from_bytes(data.tobytes())
+    np.testing.assert_array_equal(again.to_bytes(), data)
+    for wrong, rule in (
+        (data[:-8], "must have "),
+        (data[:16], "must have at least 64 bytes, got 16"),
+        (data[:-3], "must have a multiple of 8 bytes"),
+    ):
+        with pytest.raises(robocache.FormatError, match=re.escape(rule)):
+            robocache.PictureIndex.from_bytes(wrong)
+    version = data.copy()
+    version[4] = 9
+    with pytest.raises(robocache.FormatError, match="must have version 1, got 9"):
+        robocache.PictureIndex.from_bytes(version)
+    rng = np.random.default_rng(1)
+    for _ in range(2000):
+        wrong = data.copy()
+        wrong[rng.integers(0, 64 + 2 * 64 + 96)] = rng.integers(256)
+        with contextlib.suppress(robocache.FormatError, ValueError):
+            decode([GOOD, RESTARTS], index=robocache.PictureIndex.from_bytes(wrong), size=(8, 8))
+
+
+def test_an_index_takes_at_most_3_percent_of_the_bytes():
+    pictures = [jpeg(photo(480, 640, i), quality=90) for i in range(4)]
+    index = robocache.index_pictures(pictures)
+    assert index.size_bytes <= 0.03 * sum(map(len, pictures)) + 1500  # tables and head, once
+    assert index.num_entry_points > 500

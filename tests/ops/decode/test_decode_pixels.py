@@ -1,0 +1,127 @@
+"""Pixels are byte-equal to libjpeg-turbo, as Pillow, OpenCV and simplejpeg have it."""
+
+import io
+
+import numpy as np
+import pytest
+import robocache
+from decode_calls import DEVICES, decode
+from pictures import by_pillow, jpeg, noise, photo, png, with_segment, without
+from PIL import Image
+
+SIZES = [(1, 1), (1, 2), (2, 3), (3, 1), (5, 5), (7, 9), (8, 8), (16, 16), (17, 15), (31, 33), (48, 64), (101, 100)]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def encoded(height, width, subsampling, quality):
+    yield jpeg(photo(height, width), quality=quality, subsampling=subsampling)
+    yield jpeg(photo(height, width, 1), quality=quality, subsampling=subsampling, optimize=True)
+    yield jpeg(noise(height, width), quality=quality, subsampling=subsampling, restart_marker_blocks=3)
+    yield jpeg(photo(height, width, 2), quality=quality, subsampling=subsampling, restart_marker_rows=1)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("quality", [1, 10, 50, 75, 90, 95, 100])
+def test_every_sampling_quality_and_size_is_byte_equal_to_pillow(subsampling, quality, device):
+    pictures = [data for size in SIZES for data in encoded(*size, subsampling, quality)]
+    for data, pixels in zip(pictures, decode(pictures, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+@pytest.mark.parametrize("factors", [0x411111, 0x221111, 0x211111, 0x121111, 0x111111, 0x141111, 0x241111, 0x422111])
+def test_samplings_that_only_opencv_writes_are_byte_equal(factors, device):
+    cv2 = pytest.importorskip("cv2")
+    pictures = []
+    for height, width in SIZES:
+        made, data = cv2.imencode(".jpg", photo(height, width), [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors])
+        if made:
+            pictures.append(data.tobytes())
+    for data, pixels in zip(pictures, decode(pictures, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def test_gray_pictures_and_gray_results_are_those_of_libjpeg(device):
+    cv2 = pytest.importorskip("cv2")
+    gray = [jpeg(photo(h, w)[..., 0], quality=80) for h, w in SIZES]
+    for data, pixels in zip(gray, decode(gray, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+    colored = [jpeg(photo(h, w), quality=80) for h, w in SIZES]
+    for data, pixels in zip(gray + colored, decode(gray + colored, device, channels=1), strict=True):
+        expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+        np.testing.assert_array_equal(pixels[..., 0], expected)
+
+
+def test_opencv_and_simplejpeg_have_the_same_bytes():
+    cv2, simplejpeg = pytest.importorskip("cv2"), pytest.importorskip("simplejpeg")
+    data = jpeg(photo(123, 77), quality=85)
+    pixels = robocache.decode_images([data])[0]
+    np.testing.assert_array_equal(pixels, cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1])
+    np.testing.assert_array_equal(pixels, simplejpeg.decode_jpeg(data))
+
+
+def test_a_4k_picture_is_byte_equal(device):
+    data = jpeg(photo(2160, 3840), quality=90)
+    np.testing.assert_array_equal(decode([data], device)[0], by_pillow(data))
+
+
+def test_motion_jpeg_without_huffman_tables_has_those_of_annex_k(device):
+    data = jpeg(photo(48, 64), quality=80)
+    bare = without(data, 0xC4)
+    assert len(bare) < len(data)
+    np.testing.assert_array_equal(decode([bare], device)[0], by_pillow(data))
+
+
+def test_bytes_after_the_end_and_a_missing_end_are_accepted(device):
+    data = jpeg(photo(48, 64), quality=80)
+    pictures = [data + b"\0" * 100, data[:-2]]
+    for pixels in decode(pictures, device):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def rgb_ids(frame):
+    for i, letter in enumerate(b"RGB"):
+        frame[10 + 3 * i] = letter
+    return frame
+
+
+def rgb_scan(scan):
+    for i, letter in enumerate(b"RGB"):
+        scan[5 + 2 * i] = letter
+    return scan
+
+
+def test_pictures_stored_as_rgb_follow_the_rules_of_libjpeg(device):
+    plain = without(jpeg(photo(33, 41), quality=90, subsampling="4:4:4"), 0xE0)
+    letters = with_segment(with_segment(plain, 0xC0, rgb_ids), 0xDA, rgb_scan)
+    adobe = [plain[:2] + b"\xff\xee\x00\x0eAdobe\0\x64\0\0\0\0" + bytes([t]) + plain[2:] for t in (0, 1, 2)]
+    pictures = [plain, letters, *adobe]
+    for data, pixels in zip(pictures, decode(pictures, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+    assert (decode([letters], device)[0] != decode([plain], device)[0]).any()
+
+
+def test_orientation_in_exif_is_ignored(device):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = jpeg(photo(20, 30), exif=exif)
+    assert decode([data], device)[0].shape == (20, 30, 3)
+
+
+def test_progressive_and_cmyk_pictures_are_decoded_by_pillow(device):
+    progressive = jpeg(photo(40, 50), progressive=True)
+    file = io.BytesIO()
+    Image.fromarray(photo(40, 50)).convert("CMYK").save(file, "JPEG")
+    mixed = [progressive, file.getvalue(), jpeg(photo(40, 50)), png(photo(40, 50)), png(photo(40, 50)[..., 0])]
+    for data, pixels in zip(mixed, decode(mixed, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def test_png_of_16_bits_keeps_its_values():
+    depth = np.arange(20 * 30, dtype=np.uint16).reshape(20, 30) * 100
+    made = robocache.decode_images([png(depth)] * 2, dtype="uint16", crop=(1, 2, 11, 12), flip=[False, True])
+    np.testing.assert_array_equal(made[0, ..., 0], depth[2:12, 1:11])
+    np.testing.assert_array_equal(made[1, ..., 0], depth[2:12, 1:11][:, ::-1])
