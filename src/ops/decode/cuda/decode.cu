@@ -39,9 +39,11 @@ void send_jobs(const CudaSchedule& schedule, void* out, cudaStream_t stream) {
 }
 static_assert(sizeof(JobChunk) == job_chunk_bytes && sizeof(DeviceJob) % sizeof(uint4) == 0);
 
+/// Shared memory beyond 48 KiB, the static memory of the kernel included, must be requested.
 template <class Kernel>
 void allow_shared(Kernel kernel, int bytes, const char* name) {
-    if (bytes <= 48 << 10) return;
+    constexpr int most_static = 8 << 10;
+    if (bytes <= (48 << 10) - most_static) return;
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
 }
 
