@@ -104,10 +104,12 @@ __global__ __launch_bounds__(RowsTuning::warps* warp_size,
     if (times.count > 0) {
         Time t;
         Located<Time> located = locate(s, q, tile, times, raw, active, lane, window_of_warp[warp], t);
-        snap(times, t, gap_as<Time>(s.stream.tolerance), located);
-        left = located.near.left;
-        sample = in_double ? sample_of<double>(times, t, located, s.method, s.stream.rules)
-                           : sample_of<float>(times, t, located, s.method, s.stream.rules);
+        if (active) {  // the others have no neighbors
+            snap(times, t, gap_as<Time>(s.stream.tolerance), located);
+            left = located.near.left;
+            sample = in_double ? sample_of<double>(times, t, located, s.method, s.stream.rules)
+                               : sample_of<float>(times, t, located, s.method, s.stream.rules);
+        }
     }
     PlacedRow* placed = placed_of_warp[warp];
     if (active) {
