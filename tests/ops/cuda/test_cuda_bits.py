@@ -314,3 +314,36 @@ def test_many_short_episodes_of_narrow_rows(width, outside, tdtype, rng):
         case = ragged(rng, dtype, tdtype, (width,), None, lengths.tolist(), num_targets)
         check_plain(case, outside, f"{dtype} ragged")
         check_plain(dense(rng, dtype, tdtype, (width,), None, 40, num_targets, 2200), outside, f"{dtype} dense")
+
+
+def stamps(rng, kind, num_rows):
+    """Milliseconds of a recording with a defect, in order."""
+    gaps = np.ones(num_rows)
+    if kind == "random":
+        gaps = rng.exponential(1, num_rows)
+    elif kind == "dropout":
+        gaps[num_rows // 2] = num_rows
+    elif kind == "bursts":
+        gaps = np.where(np.arange(num_rows) % 16 == 0, 16.0, 0.01)
+    times = np.cumsum(gaps * 10)
+    return np.round(times / 25) * 25 if kind == "repeated" else times
+
+
+@pytest.mark.parametrize("tolerance", [False, True])
+@pytest.mark.parametrize("order", ["sorted", "shuffled", "backward", "beyond"])
+@pytest.mark.parametrize("kind", ["random", "dropout", "bursts", "repeated"])
+def test_windows_that_miss_their_targets(kind, order, tolerance, tdtype, rng):
+    """Rows of one warp that fit a window, that need every second or fourth time, and that are too many for it."""
+    for num_rows, num_targets in ((300, 40), (3000, 64), (20_000, 1000), (20_000, 60)):
+        times = times_of(stamps(rng, kind, num_rows).round(), tdtype)
+        span = float(times[-1] - times[0])
+        around = (-0.2, 1.2) if order == "beyond" else (0.01, 0.99)
+        targets = np.sort(float(times[0]) + span * rng.uniform(*around, num_targets)).astype(tdtype)
+        targets = {"shuffled": rng.permutation(targets), "backward": targets[::-1].copy()}.get(order, targets)
+        values = rng.normal(size=(num_rows, 4)).astype(np.float32)
+        given = {"tolerance": span_of(7, tdtype)} if tolerance else {}
+        streams = [
+            robocache.Stream(tensor(values), tensor(times), method=method, **given)
+            for method in ("linear", "previous", "nearest")
+        ]
+        Call(streams, {"times": tensor(targets)}).check()
