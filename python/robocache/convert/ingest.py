@@ -324,6 +324,9 @@ def convert(
         spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
         if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
             raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
+        if spec.codec is not None:
+            streams[new] = EpisodeStream(spec, stream.pictures, stream.times)
+            continue
         have, explicit = stream.spec.dtype, chosen_dtype(spec, new, dtype) is not None
         if have != spec.dtype and (have not in FLOATS or not (explicit or spec.dtype in WIDER[have])):
             fix = "; set one dtype for all with dtype=" if have in FLOATS and spec.dtype in FLOATS else ""
