@@ -143,6 +143,12 @@ class Cache:
         """What the source has and this cache lacks: unsupported features, streams and episodes not selected."""
         return left_out_from_json(self.metadata.get("left_out"))
 
+    @property
+    def notes(self) -> list[str]:
+        """What ``ingest`` did to pictures: encoded, transcoded or resized them; one line per stream."""
+        notes = self.metadata.get("notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
     def fingerprint(self) -> str:
         """Identifies the source and the options of the ingest."""
         return self._reader.fingerprint

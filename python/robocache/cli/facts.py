@@ -83,6 +83,7 @@ def facts(
     measured = Measured(source)
     if isinstance(source, Cache):
         result |= {"generation": source.generation, "shards": source.num_shards, "bytes": source.size_bytes}
+        result["notes"] = source.notes
         measured.add_cache(source)
     else:
         result["bytes"] = size_of(source)

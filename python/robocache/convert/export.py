@@ -198,7 +198,7 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
         lost.append(f"{spec.name}: stored as float32: LeRobot has no bfloat16; the values are unchanged")
     if shape != spec.shape:
         lost.append(f"{spec.name}: stored with rows of shape {shape} instead of {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded")]
     if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
         beside.insert(0, "unit")
     if beside:
