@@ -55,6 +55,12 @@ struct PixelSum {
 __device__ inline void load_weights(const ResampleAxis& axis, int begin, int count, int stride, int* first,
                                     std::int32_t* weights, int thread, int num_threads) {
     for (int i = thread; i < count; i += num_threads) {
+        if (axis.in == axis.out) {  // every pixel stays as it is
+            first[2 * i] = begin + i;
+            first[2 * i + 1] = 1;
+            weights[i * stride] = 1 << weight_bits;
+            continue;
+        }
         const Taps taps = taps_of(axis, begin + i);
         first[2 * i] = taps.first;
         first[2 * i + 1] = taps.count;
@@ -104,33 +110,37 @@ __global__ void __launch_bounds__(pixel_threads, pixel_blocks_per_sm)
     const int end_y = box.y0 + first_y[2 * (height - 1)] + first_y[2 * (height - 1) + 1];
     const int num_fours = smaller((end_x - begin_x + 3) / 4, layout.region_width / 4);
     const int num_rows = smaller(end_y - begin_y, layout.region_height);
+    // A warp has a row, a lane a column: tiles are at most as wide as a warp.
+    const int lane = thread % warp_threads;
+    const int warp = thread / warp_threads;
+    const bool has_column = lane < width;
+    const int first_tap = has_column ? box.x0 + first_x[2 * lane] - begin_x : 0;
+    const int num_taps = has_column ? first_x[2 * lane + 1] : 0;
+    const std::int32_t* column_weights = weights_x + lane * layout.taps_x;
     for (int first_row = 0; first_row < num_rows; first_row += chunk_rows) {
         const int rows = smaller(chunk_rows, num_rows - first_row);
-        for (int i = thread; i < rows * num_fours; i += pixel_threads) {
-            const int row = i / num_fours;
-            const int four = i - row * num_fours;
-            reinterpret_cast<uint4*>(chunk + row * layout.region_width)[four] =
-                source.four(begin_x + 4 * four, begin_y + first_row + row);
+        for (int row = warp; row < rows; row += pixel_threads / warp_threads) {
+            auto* fours = reinterpret_cast<uint4*>(chunk + row * layout.region_width);
+            for (int i = lane; i < num_fours; i += warp_threads) {
+                fours[i] = source.four(begin_x + 4 * i, begin_y + first_row + row);
+            }
         }
         __syncthreads();
-        for (int i = thread; i < rows * width; i += pixel_threads) {
-            const int row = i / width;
-            const int x = i - row * width;
-            const std::uint32_t* pixels = chunk + row * layout.region_width + (box.x0 + first_x[2 * x] - begin_x);
+        for (int row = warp; row < rows && has_column; row += pixel_threads / warp_threads) {
+            const std::uint32_t* pixels = chunk + row * layout.region_width + first_tap;
             PixelSum<channels> sum;
-            for (int k = 0; k < first_x[2 * x + 1]; ++k) sum.add(pixels[k], weights_x[x * layout.taps_x + k]);
-            narrow[(first_row + row) * job.tile_width + x] = sum.pixel();
+            for (int k = 0; k < num_taps; ++k) sum.add(pixels[k], column_weights[k]);
+            narrow[(first_row + row) * job.tile_width + lane] = sum.pixel();
         }
         __syncthreads();
     }
-    for (int i = thread; i < width * height; i += pixel_threads) {
-        const int y = i / width;
-        const int x = i - y * width;
-        const std::uint32_t* pixels = narrow + (box.y0 + first_y[2 * y] - begin_y) * job.tile_width + x;
+    for (int y = warp; y < height && has_column; y += pixel_threads / warp_threads) {
+        const std::uint32_t* pixels = narrow + (box.y0 + first_y[2 * y] - begin_y) * job.tile_width + lane;
         PixelSum<channels> sum;
-        for (int k = 0; k < first_y[2 * y + 1]; ++k)
+        for (int k = 0; k < first_y[2 * y + 1]; ++k) {
             sum.add(pixels[k * job.tile_width], weights_y[y * layout.taps_y + k]);
-        store_pixel<T, channels>(call, job, x0 + x, y0 + y, sum.pixel());
+        }
+        store_pixel<T, channels>(call, job, x0 + lane, y0 + y, sum.pixel());
     }
 }
 

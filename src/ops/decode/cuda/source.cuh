@@ -13,38 +13,68 @@ __device__ inline std::uint32_t pack_pixel(const Rgb& pixel) {
     return static_cast<std::uint32_t>(pixel.r | pixel.g << 8 | pixel.b << 16);
 }
 
+/// Where the samples next to an even column c are, from the address of c: blocks are 64 bytes apart. Columns past the
+/// component or past the samples that are there are those at the edge.
+struct Neighbors {
+    int before, after, second;  // c - 1, c + 1, c + 2
+
+    __device__ Neighbors(const Component& component, const DevicePlane& plane, int c) {
+        const int i = c - plane.x0;
+        const int num_after = smaller(component.width, plane.x1) - 1 - c;
+        before = i == 0 ? 0 : ((i & 7) != 0 ? -1 : -num_coefficients + 7);
+        after = num_after >= 1 ? 1 : 0;
+        second = num_after >= 2 ? ((i & 7) == 6 ? num_coefficients - 6 : 2) : after;
+    }
+    /// Samples c - 1 to c + 2 of a row, `p` the one of c.
+    __device__ void load(const std::uint8_t* p, int (&samples)[4]) const {
+        const unsigned pair = *reinterpret_cast<const std::uint16_t*>(p);
+        samples[0] = p[before];
+        samples[1] = static_cast<int>(pair & 255);
+        samples[2] = static_cast<int>(after != 0 ? pair >> 8 : pair & 255);
+        samples[3] = p[second];
+    }
+};
+
+/// Pixels x to x + 3 of a component with half the columns; c = x / 2 is even, so c and c + 1 are in one block.
+template <bool is_h2v2>
+__device__ inline std::uint32_t four_of_half(const Component& component, const DevicePlane& plane, int x, int y) {
+    const int c = x >> 1;
+    const int row = is_h2v2 ? y >> 1 : y;
+    const Neighbors neighbors(component, plane, c);
+    int sums[4];
+    neighbors.load(plane.at(c, row), sums);
+    if constexpr (is_h2v2) {
+        const int next_row =
+            clamped((y & 1) != 0 ? row + 1 : row - 1, plane.y0, smaller(component.height, plane.y1) - 1);
+        int next[4];
+        neighbors.load(plane.at(c, next_row), next);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = 3 * sums[i] + next[i];
+    }
+    std::uint32_t packed = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int nearer = sums[1 + i / 2];
+        const int next = sums[i % 2 == 0 ? i / 2 : 2 + i / 2];
+        const int value = is_h2v2 ? h2v2_value(nearer, next, i % 2 != 0) : h2v1_value(nearer, next, i % 2 != 0);
+        packed |= static_cast<std::uint32_t>(value) << (8 * i);
+    }
+    return packed;
+}
+
 /// Four samples of a component at full size, from pixel (x, y) on; x is a multiple of 4. Byte i is pixel x + i.
 __device__ inline std::uint32_t four_samples(const Component& component, const DevicePlane& plane, int x, int y) {
-    if (component.upsampling == Upsampling::none) return *reinterpret_cast<const std::uint32_t*>(plane.at(x, y));
-    const bool is_h2v2 = component.upsampling == Upsampling::h2v2;
-    std::uint32_t packed = 0;
-    if (is_h2v2 || component.upsampling == Upsampling::h2v1) {
-        // Columns c - 1 to c + 2 of the nearer row, and of the next one: c is even, so c and c + 1 are in one block.
-        const int c = x >> 1;
-        const int row = is_h2v2 ? y >> 1 : y;
-        const int next_row = clamped((y & 1) != 0 ? row + 1 : row - 1, 0, component.height - 1);
-        const int last = component.width - 1;
-        const int columns[4] = {larger(c - 1, 0), smaller(c, last), smaller(c + 1, last), smaller(c + 2, last)};
-        int sums[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            sums[i] = plane(columns[i], row);
-            if (is_h2v2) sums[i] = 3 * sums[i] + plane(columns[i], next_row);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int nearer = sums[1 + i / 2];
-            const int next = sums[i % 2 == 0 ? i / 2 : 2 + i / 2];
-            const int value = is_h2v2 ? h2v2_value(nearer, next, i % 2 != 0) : h2v1_value(nearer, next, i % 2 != 0);
-            packed |= static_cast<std::uint32_t>(value) << (8 * i);
-        }
-        return packed;
+    switch (component.upsampling) {
+        case Upsampling::none: return *reinterpret_cast<const std::uint32_t*>(plane.at(x, y));
+        case Upsampling::h2v1: return four_of_half<false>(component, plane, x, y);
+        case Upsampling::h2v2: return four_of_half<true>(component, plane, x, y);
+        default: break;
     }
+    std::uint32_t packed = 0;
+    const int last = component.width * component.scale_x - 1;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-        packed |= static_cast<std::uint32_t>(
-                      upsampled(component, plane, smaller(x + i, component.width * component.scale_x - 1), y))
-                  << (8 * i);
+        packed |= static_cast<std::uint32_t>(upsampled(component, plane, smaller(x + i, last), y)) << (8 * i);
     }
     return packed;
 }

@@ -11,6 +11,7 @@ inline constexpr int segment_threads = 128;
 inline constexpr int segment_blocks_per_sm = 8;
 
 /// Pixels: one block per tile of the output.
+inline constexpr int warp_threads = 32;
 inline constexpr int pixel_threads = 256;
 inline constexpr int pixel_blocks_per_sm = 4;
 inline constexpr int chunk_rows = 16;               // source rows in color at a time
@@ -19,7 +20,7 @@ inline constexpr int tile_shared_bytes = 48 << 10;  // a tile that needs more be
 struct TileSize {
     int width, height;
 };
-/// Tried in this order.
+/// Tried in this order; none is wider than a warp.
 inline constexpr TileSize tile_sizes[] = {{32, 32}, {32, 16}, {32, 8}, {16, 8}, {8, 8}, {8, 4}, {4, 4}, {2, 2}, {1, 1}};
 
 /// Bytes of jobs that one launch carries as a kernel parameter: CUDA 12.1 and later take 32,764.
