@@ -107,7 +107,7 @@ def add_commands(commands: Commands) -> None:
     dtypes = f"stored dtype of floating-point streams, for all or by name (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
     add.add_argument("--dtype", type=by_stream(float_dtype), help=dtypes)
     kept = "keep: encoded pictures as they are, raw camera messages as PNG; jpeg: 8-bit pictures as JPEG; raw: pixels"
-    add.add_argument("--images", choices=IMAGES, default="raw", help=f"{kept} (default: raw)")
+    add.add_argument("--images", choices=IMAGES, default="keep", help=f"{kept} (default: keep)")
     quality = f"of pictures that are encoded as JPEG, 1 to 100 (default: {QUALITY})"
     add.add_argument("--quality", type=count, default=QUALITY, metavar="N", help=quality)
     sizes = "resize images and depth to height x width, for all or by name (A=HxW,B=HxW)"

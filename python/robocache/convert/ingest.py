@@ -45,7 +45,7 @@ def ingest(
     *,
     streams: Streams = None,
     dtype: Dtype = None,
-    images: str = "raw",
+    images: str = "keep",
     quality: int = QUALITY,
     image_size: ImageSize = None,
     episodes: Episodes = None,
