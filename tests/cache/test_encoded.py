@@ -7,6 +7,7 @@ import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, decoded, encoded, pictures_of, scene
 from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
+from robocache.cache.pictures import Pictures
 from robocache.cli import main
 
 FRONT = CAMERAS["front"]
@@ -98,6 +99,24 @@ def test_a_picture_that_cannot_be_stored_is_refused_by_name(tmp_path, spec, pict
     pictures[1] = picture(pictures[1])
     with pytest.raises(ValueError, match=message):
         one_stream(tmp_path / "cache", spec, pictures)
+
+
+@pytest.mark.parametrize("name", ["front", "gray", "flat", "depth"])
+def test_what_is_stored_of_damaged_pictures_can_be_decoded(tmp_path, name, rng):
+    """Flipped bits that are still a picture are a picture; all others are refused."""
+    spec = CAMERAS[name]
+    (good,) = pictures_of(spec, rng, 1)
+    refused = 0
+    for trial in range(60):
+        bad = bytearray(good)
+        for place in rng.integers(0, len(good), 1 + trial % 3):
+            bad[place] ^= 1 << int(rng.integers(8))
+        pictures = Pictures.of([bytes(bad)])
+        if pictures.problems(spec):
+            refused += 1
+        else:
+            assert pictures.decoded(spec).shape == (1, *spec.shape)
+    assert refused > 10
 
 
 @pytest.mark.parametrize(

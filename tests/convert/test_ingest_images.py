@@ -1,6 +1,9 @@
 """``ingest(images=...)``: pictures stay the bytes they were, and a cache of them reads like one of pixels."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import adapter_datasets as datasets
 import adapter_logs as logs
@@ -163,22 +166,27 @@ def test_a_cache_of_encoded_pictures_can_be_ingested_again(tmp_path):
     same_rows(pixels, first)
 
 
+KILLED = """
+import os, signal, sys, robocache
+def stop(done, total):
+    if done == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+robocache.ingest(sys.argv[1], sys.argv[2], images="keep", shard_bytes=1, progress=stop)
+"""
+
+
 def test_a_killed_ingest_resumes_with_encoded_pictures(tmp_path):
-    whole = CameraSource(CAMERAS, episodes=4)
-    whole.fingerprint = lambda: "cameras"
-
-    class Killed(Exception):
-        pass
-
-    def stop(done, total):
-        if done == 3:
-            raise Killed
-
+    robocache.ingest(CameraSource(CAMERAS, episodes=5), tmp_path / "source", images="keep")
+    out = tmp_path / "cache"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "source"), str(out)])
+    assert killed.returncode == -signal.SIGKILL
+    assert len([*out.glob("shard-*")]) >= 2
+    done = []
     options = {"images": "keep", "shard_bytes": 1}
-    with pytest.raises(Killed):
-        robocache.ingest(whole, tmp_path / "cache", progress=stop, **options)
-    cache = robocache.ingest(whole, tmp_path / "cache", resume=True, **options)
-    expected = robocache.ingest(whole, tmp_path / "expected", **options)
+    cache = robocache.ingest(tmp_path / "source", out, resume=True, progress=lambda n, _: done.append(n), **options)
+    assert done[0] > 1
+    assert cache.verify() == []
+    expected = robocache.ingest(tmp_path / "source", tmp_path / "expected", **options)
     assert cache._reader.checksum == expected._reader.checksum
     assert cache.statistics == expected.statistics
 

@@ -104,7 +104,7 @@ TEST_F(CacheTest, WholeShardsHaveTheLayoutThatAlignReads) {
     EXPECT_THROW((void)reader.shard_rows(reader.num_shards(), 0), InvalidArgument);
     EXPECT_THROW((void)reader.rows(9, 0), InvalidArgument);
     EXPECT_THROW((void)reader.rows(-1, 0), InvalidArgument);
-    EXPECT_THROW((void)reader.rows(0, 3), InvalidArgument);
+    EXPECT_THROW((void)reader.rows(0, streams.size()), InvalidArgument);
     EXPECT_THROW((void)reader.stream("leg"), InvalidArgument);
 }
 
@@ -112,7 +112,7 @@ TEST_F(CacheTest, AnEmptyCacheAndAnEmptyEpisodeAreCaches) {
     CacheWriter(folder, some_streams()).commit();
     EXPECT_EQ(CacheReader(folder).num_episodes(), 0);
     CacheWriter writer(folder, some_streams());
-    writer.add(0, std::vector<CacheRows>(3));
+    writer.add(0, std::vector<CacheRows>(some_streams().size()));
     writer.commit();
     const CacheReader reader(folder);
     EXPECT_EQ(reader.rows(0, 0).values.shape[0], 0);
