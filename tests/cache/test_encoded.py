@@ -7,7 +7,7 @@ import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, decoded, encoded, pictures_of, scene
 from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
-from robocache.cache.pictures import Pictures
+from robocache.cache.pictures import Pictures, PictureStatistics
 from robocache.cli import main
 
 FRONT = CAMERAS["front"]
@@ -181,9 +181,15 @@ def test_statistics_come_from_a_spread_sample(tmp_path):
     levels = np.arange(3000) * 255 // 2999
     pictures = [encoded(np.full((8, 8, 3), level, np.uint8), "PNG") for level in levels]
     statistics = one_stream(tmp_path / "cache", spec, pictures).statistics["cam"]
-    assert statistics["sampled"] == {"pictures": 750, "of": 3000}
+    assert statistics["sampled"] == {"pictures": 375, "of": 3000}
     assert statistics["mean"] == pytest.approx([levels.mean()] * 3, abs=1)
     assert statistics["q99"] == pytest.approx([np.quantile(levels, 0.99)] * 3, abs=2)
+
+
+def test_statistics_are_the_same_where_pictures_are_decoded_early(tmp_path, monkeypatch):
+    expected = written(tmp_path / "late").statistics
+    monkeypatch.setattr(PictureStatistics, "MOST_BYTES", 5000)
+    assert written(tmp_path / "early").statistics == expected
 
 
 def test_statistics_of_few_pictures_are_exact(tmp_path):

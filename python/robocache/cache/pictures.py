@@ -202,35 +202,46 @@ def png_problem(picture: bytes, shape: Sequence[int]) -> str:
 
 
 class PictureStatistics:
-    """Statistics of at most 1,024 pictures, evenly spread over all that pass by: every ``stride``-th, from the first.
+    """Statistics of at most 512 pictures, evenly spread over all that pass by: every ``stride``-th, from the first.
 
-    Which ones depends on their number alone, so that a resumed ingest has the same numbers. Of each 8-bit picture a
-    histogram is kept, of each 16-bit picture 4,096 evenly spread pixels.
+    Which ones depends on their number alone, so that a resumed ingest has the same numbers. They are decoded at the
+    end, or earlier where their bytes take too much memory. Of each 8-bit picture a histogram is kept then, of each
+    16-bit picture 4,096 evenly spread pixels.
     """
 
-    MOST = 1024
+    MOST = 512
     PIXELS = 4096
+    MOST_BYTES = 256 << 20
 
     def __init__(self, spec: StreamSpec) -> None:
         self.spec = spec
         self.stride = 1
         self.seen = 0
+        self.encoded: dict[int, bytes] = {}
         self.kept: dict[int, NDArray[Any]] = {}
 
     def add(self, pictures: Pictures) -> None:
         end = self.seen + len(pictures)
         while True:
             new = range(-(-self.seen // self.stride) * self.stride, end, self.stride)
-            if len(self.kept) + len(new) <= self.MOST:
+            if len(self.encoded) + len(self.kept) + len(new) <= self.MOST:
                 break
             self.stride *= 2
+            self.encoded = {number: x for number, x in self.encoded.items() if number % self.stride == 0}
             self.kept = {number: x for number, x in self.kept.items() if number % self.stride == 0}
-        step = max(1, DECODED_BYTES // max(1, self.spec.row_bytes))
-        for first in range(0, len(new), step):
-            numbers = new[first : first + step]
-            pixels = pictures.decoded(self.spec, [number - self.seen for number in numbers])
-            self.kept.update(zip(numbers, map(self.summary, pixels), strict=True))
+        self.encoded |= {number: pictures.picture(number - self.seen) for number in new}
         self.seen = end
+        if sum(map(len, self.encoded.values())) > self.MOST_BYTES:
+            self.decode()
+
+    def decode(self) -> None:
+        numbers = sorted(self.encoded)
+        step = max(1, DECODED_BYTES // max(1, self.spec.row_bytes))
+        for first in range(0, len(numbers), step):
+            part = numbers[first : first + step]
+            pixels = Pictures.of([self.encoded[number] for number in part]).decoded(self.spec)
+            self.kept.update(zip(part, map(self.summary, pixels), strict=True))
+        self.encoded = {}
 
     def summary(self, picture: NDArray[Any]) -> NDArray[Any]:
         if self.spec.dtype != "uint8":
@@ -243,10 +254,11 @@ class PictureStatistics:
         """As ``Statistics.result``, and ``sampled``: how many pictures of how many."""
         from .statistics import Statistics
 
+        self.decode()
         statistics = Statistics(self.spec)
-        if statistics.histogram is not None:
-            statistics.histogram += sum(x.astype(np.int64) for x in self.kept.values())
-        else:
-            for values in self.kept.values():
+        for _, values in sorted(self.kept.items()):
+            if statistics.histogram is not None:
+                statistics.histogram += values
+            else:
                 statistics.add(values)
         return statistics.result() | {"sampled": {"pictures": len(self.kept), "of": self.seen}}
