@@ -20,20 +20,31 @@ class FileIo;  // src/cache/files/io.hpp: file operations of the writer, replace
 /// What all episodes of a stream have in common.
 struct CacheStream {
     std::string name;
-    DType dtype = DType::f32;
+    DType dtype = DType::f32;         ///< of the decoded pictures, if they are encoded
     std::vector<std::int64_t> shape;  ///< of one row: {7}, {480, 640, 3}; {} for one number
     std::string kind = "vector";      ///< "vector", "image", "points", "depth"
     bool ragged = false;              ///< every message has its own number of rows: point clouds
     std::string details = "{}";       ///< a JSON object: rate_hz, unit, names, meta, statistics
+    std::string codec = "";           ///< "jpeg", "png": each message is an encoded picture; empty: rows are values
+
+    [[nodiscard]] bool is_encoded() const { return !codec.empty(); }
+    [[nodiscard]] bool has_splits() const { return ragged || is_encoded(); }
+    /// Of `values` in a shard: bytes, if the pictures are encoded.
+    [[nodiscard]] DType stored_dtype() const { return is_encoded() ? DType::u8 : dtype; }
+    [[nodiscard]] std::vector<std::int64_t> stored_shape() const {
+        return is_encoded() ? std::vector<std::int64_t>{} : shape;
+    }
 };
 
 /// The rows of one stream in one episode; or, for a whole shard, in all of its episodes.
 struct CacheRows {
-    TensorView values;   ///< (rows, ...)
+    TensorView values;   ///< (rows, ...); encoded pictures: (bytes,) u8
     TensorView times;    ///< (messages,) int64 ns, never decreasing inside an episode; one row a message if not ragged
-    TensorView splits;   ///< ragged: (messages + 1,) int64; message m has rows [splits[m] - splits[0], splits[m + 1] -
-                         ///< splits[0])
+    TensorView splits;   ///< ragged or encoded: (messages + 1,) int64; message m has rows [splits[m] - splits[0],
+                         ///< splits[m + 1] - splits[0])
     TensorView offsets;  ///< whole shards: (episodes + 1,) int64; episode e has messages [offsets[e], offsets[e + 1])
+    TensorView index;    ///< encoded: (bytes,) u8, the picture index of the episode (docs/decode.md); may be empty
+    TensorView index_splits;  ///< whole shards: (episodes + 1,) int64; episode e has index bytes [index_splits[e], ...)
     std::shared_ptr<const void> owner;  ///< of a reader: keeps the mapping that the views point into
 };
 

@@ -50,6 +50,10 @@ public:
     [[nodiscard]] static PictureIndex from_bytes(std::span<const std::uint8_t> bytes,
                                                  std::string_view op = "PictureIndex");
 
+    /// The pictures of several indexes, one index after the other; `rows`: only these of them, in this order.
+    [[nodiscard]] static PictureIndex join(std::span<const PictureIndex* const> parts,
+                                           std::optional<std::span<const std::int64_t>> rows = std::nullopt);
+
     [[nodiscard]] std::span<const std::uint8_t> bytes() const noexcept;
     [[nodiscard]] std::int64_t num_pictures() const noexcept;
     [[nodiscard]] std::int64_t num_entry_points() const noexcept;

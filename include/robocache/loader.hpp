@@ -49,6 +49,18 @@ void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& orde
 void normalize(const TensorView& values, const TensorView& offset, const TensorView& scale, const TensorView& out,
                CudaQueue queue = {});
 
+/// Bytes [begin, end) of an array.
+struct ByteRange {
+    std::int64_t part = 0;  ///< which array
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+};
+
+/// Copies ranges of several host arrays into `out`, one after the other: the encoded pictures of a batch. Threads share
+/// the work. Throws InvalidArgument for a range outside of its array, or an `out` of another size.
+void gather_bytes(std::span<const std::span<const std::uint8_t>> parts, std::span<const ByteRange> ranges,
+                  std::span<std::uint8_t> out);
+
 /// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
 struct BatchColumn {
     std::span<const std::int64_t> deltas;  ///< ns from the anchor to each of T moments; at least one

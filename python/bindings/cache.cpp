@@ -32,6 +32,7 @@ using Array = nb::ndarray<nb::numpy, nb::ro>;
 /// The rows of one stream as Python gives them.
 struct GivenCacheRows {
     nb::object values, times, splits;  // splits: or None
+    nb::object index;                  // of encoded pictures, or None
     bool is_bfloat16 = false;          // values are the bits of bfloat16, in uint16: NumPy has no name for it
 };
 
@@ -48,6 +49,7 @@ void add(CacheWriter& writer, std::int64_t index, const std::vector<std::optiona
         if (given->is_bfloat16 && view.values.dtype == DType::u16) view.values.dtype = DType::bf16;
         view.times = reader.read(given->times, {op, "times"});
         if (!given->splits.is_none()) view.splits = reader.read(given->splits, {op, "splits"});
+        if (!given->index.is_none()) view.index = reader.read(given->index, {op, "index"});
     }
     const Unlocked unlocked;
     writer.add(index, views, json);
@@ -58,24 +60,29 @@ void bind_structs(nb::module_& m) {
         .def(
             "__init__",
             [](CacheStream* self, const std::string& name, std::string_view dtype, std::vector<std::int64_t> shape,
-               const std::string& kind, bool ragged, const std::string& details) {
+               const std::string& kind, bool ragged, const std::string& details, const std::string& codec) {
                 const DType read = dtype_from_name(dtype, {"CacheWriter", "dtype"});
-                new (self) CacheStream{name, read, std::move(shape), kind, ragged, details};
+                new (self) CacheStream{name, read, std::move(shape), kind, ragged, details, codec};
             },
-            nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("kind"), nb::arg("ragged"), nb::arg("details"))
+            nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("kind"), nb::arg("ragged"), nb::arg("details"),
+            nb::arg("codec") = "")
         .def_ro("name", &CacheStream::name)
         .def_prop_ro("dtype", [](const CacheStream& self) { return name(self.dtype); })
         .def_ro("shape", &CacheStream::shape)
         .def_ro("kind", &CacheStream::kind)
         .def_ro("ragged", &CacheStream::ragged)
-        .def_ro("details", &CacheStream::details);
+        .def_ro("details", &CacheStream::details)
+        .def_ro("codec", &CacheStream::codec);
     nb::class_<GivenCacheRows>(m, "CacheRows")
         .def(
             "__init__",
-            [](GivenCacheRows* self, nb::object values, nb::object times, nb::object splits, bool is_bfloat16) {
-                new (self) GivenCacheRows{std::move(values), std::move(times), std::move(splits), is_bfloat16};
+            [](GivenCacheRows* self, nb::object values, nb::object times, nb::object splits, bool is_bfloat16,
+               nb::object index) {
+                new (self) GivenCacheRows{std::move(values), std::move(times), std::move(splits), std::move(index),
+                                          is_bfloat16};
             },
-            nb::arg("values"), nb::arg("times"), nb::arg("splits").none() = nb::none(), nb::arg("is_bfloat16") = false);
+            nb::arg("values"), nb::arg("times"), nb::arg("splits").none() = nb::none(), nb::arg("is_bfloat16") = false,
+            nb::arg("index").none() = nb::none());
 }
 
 /// Keeps a mapping for the arrays over it.
@@ -132,6 +139,14 @@ void bind_reader(nb::module_& m) {
             "rows",
             [](const CacheReader& self, std::int64_t episode, std::size_t stream) {
                 return arrays_of(self.rows(episode, stream));
+            },
+            nb::arg("episode"), nb::arg("stream"))
+        .def(
+            "index",
+            [](const CacheReader& self, std::int64_t episode, std::size_t stream) {
+                const CacheRows rows = self.rows(episode, stream);
+                if (rows.index.rank == 0) throw InvalidArgument("CacheReader::index: the stream is not encoded");
+                return array_of(rows.index, owner_of(rows));
             },
             nb::arg("episode"), nb::arg("stream"))
         .def(

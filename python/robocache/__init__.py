@@ -8,7 +8,19 @@ from .convert.export import Exported, export
 from .convert.ingest import ingest
 from .convert.view import view
 from .install import check_installation, print_installation_info, self_test
-from .loader import Loader, Mixture, Order, Voxels, What, Where, Window
+from .loader import (
+    CenterCrop,
+    ColorJitter,
+    Image,
+    Loader,
+    Mixture,
+    Order,
+    RandomCrop,
+    Voxels,
+    What,
+    Where,
+    Window,
+)
 from .ops.align import align, fuse_multimodal, resample_trajectories
 from .ops.decode import PictureIndex, decode_images, index_pictures
 from .ops.types import Aligned, SparseVoxels, Stream, VoxelInfo
@@ -22,15 +34,19 @@ __all__ = [
     "Aligned",
     "Cache",
     "CacheWriter",
+    "CenterCrop",
+    "ColorJitter",
     "Episode",
     "EpisodeStream",
     "Exported",
     "FormatError",
+    "Image",
     "LeftOut",
     "Loader",
     "Mixture",
     "Order",
     "PictureIndex",
+    "RandomCrop",
     "Report",
     "Source",
     "SparseVoxels",

@@ -290,7 +290,7 @@ void CacheReader::check_times(std::int64_t shard, std::size_t stream) const {
     const auto found = impl_->checked_shard("check_times", shard, stream);
     const CacheRows& rows = found->all_rows(stream);
     const std::vector<std::uint32_t>& blocks = impl_->manifest.shards[static_cast<std::size_t>(shard)].blocks;
-    for (const TensorView* view : {&rows.times, &rows.offsets, &rows.splits}) {
+    for (const TensorView* view : {&rows.times, &rows.offsets, &rows.splits, &rows.index_splits}) {
         if (view->rank > 0) found->check(*view, blocks);
     }
 }
@@ -299,7 +299,7 @@ void CacheReader::check_rows(std::int64_t episode, std::size_t stream) const {
     const CacheRows found = rows(episode, stream);
     const auto [i, local] = impl_->find(episode);
     const auto* shard = static_cast<const Shard*>(found.owner.get());
-    for (const TensorView* view : {&found.values, &found.times, &found.splits}) {
+    for (const TensorView* view : {&found.values, &found.times, &found.splits, &found.index}) {
         if (view->rank > 0) shard->check(*view, impl_->manifest.shards[i].blocks);
     }
 }

@@ -98,14 +98,19 @@ void Shard::read_streams(std::span<const CacheStream> streams) {
     std::size_t num_tensors = 3;
     for (const CacheStream& stream : streams) {
         CacheRows rows;
-        rows.values = tensor(stream.name, "values", stream.dtype, stream.shape);
+        rows.values = tensor(stream.name, "values", stream.stored_dtype(), stream.stored_shape());
         rows.times = tensor(stream.name, "times", DType::i64, {});
         rows.offsets = tensor(stream.name, "offsets", DType::i64, {});
-        if (stream.ragged) rows.splits = tensor(stream.name, "splits", DType::i64, {});
-        num_tensors += stream.ragged ? 4 : 3;
+        if (stream.has_splits()) rows.splits = tensor(stream.name, "splits", DType::i64, {});
+        if (stream.is_encoded()) {
+            rows.index = tensor(stream.name, "index", DType::u8, {});
+            rows.index_splits = tensor(stream.name, "index_splits", DType::i64, {});
+            if (rows.index_splits.shape[0] != num_offsets) fail(stream.name + " must have one index for each episode");
+        }
+        num_tensors += stream.is_encoded() ? 6 : stream.ragged ? 4 : 3;
         if (rows.offsets.shape[0] != num_offsets) fail(stream.name + " must have one offset more than episodes");
-        if (stream.ragged ? rows.splits.shape[0] != rows.times.shape[0] + 1
-                          : rows.values.shape[0] != rows.times.shape[0]) {
+        if (stream.has_splits() ? rows.splits.shape[0] != rows.times.shape[0] + 1
+                                : rows.values.shape[0] != rows.times.shape[0]) {
             fail(stream.name + " must have one time for each of its messages");
         }
         streams_.push_back(rows);
@@ -135,6 +140,10 @@ CacheRows Shard::rows(std::int64_t episode, std::size_t stream) const {
     }
     const auto [first, last] = cut(all.splits, begin, end, all.values.shape[0]);
     rows.values = all.values.slice(0, first, last);
+    if (all.index_splits.rank > 0) {
+        const auto [index_begin, index_end] = cut(all.index_splits, episode, episode + 1, all.index.shape[0]);
+        rows.index = all.index.slice(0, index_begin, index_end);
+    }
     rows.splits = all.splits.slice(0, begin, end + 1);
     const std::int64_t* splits = numbers(rows.splits);
     const bool is_rising = std::is_sorted(splits, splits + rows.splits.shape[0]);
@@ -274,6 +283,7 @@ void Shard::verify(const std::vector<std::uint32_t>& blocks, std::vector<std::st
     for (const CacheRows& rows : streams_) {
         bool good = is_cut(rows.offsets, rows.times.shape[0]);
         if (good && rows.splits.rank > 0) good = is_cut(rows.splits, rows.values.shape[0]);
+        if (good && rows.index_splits.rank > 0) good = is_cut(rows.index_splits, rows.index.shape[0]);
         for (std::int64_t e = 0; good && e < num_episodes(); ++e) {
             const std::int64_t* times = numbers(rows.times);
             good = std::is_sorted(times + numbers(rows.offsets)[e], times + numbers(rows.offsets)[e + 1]);

@@ -43,13 +43,16 @@ std::string_view bytes_of(const std::vector<T>& items) {
 
 void check_rows(const CacheStream& stream, const CacheRows& rows) {
     if (is_absent(rows)) return;
-    check_plain(stream, "values", rows.values, stream.dtype, static_cast<int>(stream.shape.size()) + 1);
+    const std::vector<std::int64_t> shape = stream.stored_shape();
+    check_plain(stream, "values", rows.values, stream.stored_dtype(), static_cast<int>(shape.size()) + 1);
     check_plain(stream, "times", rows.times, DType::i64, 1);
-    if (!std::equal(stream.shape.begin(), stream.shape.end(), rows.values.shape.begin() + 1)) {
+    if (rows.index.rank > 0) check_plain(stream, "index", rows.index, DType::u8, 1);
+    if (rows.index.rank > 0 && !stream.is_encoded()) fail(stream, "index", "be of encoded pictures");
+    if (!std::equal(shape.begin(), shape.end(), rows.values.shape.begin() + 1)) {
         fail(stream, "values", "have the shape of the stream, got " + shape_text(rows.values));
     }
     const std::int64_t num_messages = rows.times.shape[0];
-    if (stream.ragged) {
+    if (stream.has_splits()) {
         check_plain(stream, "splits", rows.splits, DType::i64, 1);
         if (rows.splits.shape[0] != num_messages + 1) fail(stream, "splits", "have one number more than times");
         const std::int64_t* splits = numbers(rows.splits);
@@ -83,10 +86,16 @@ void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::
             buffer.times.insert(buffer.times.end(), times, times + num_messages);
             size_bytes_ += static_cast<std::int64_t>(bytes) + num_messages * 8;
             const std::int64_t base = buffer.splits.back();
-            for (std::int64_t m = 1; streams[s].ragged && m <= num_messages; ++m) {
+            for (std::int64_t m = 1; streams[s].has_splits() && m <= num_messages; ++m) {
                 buffer.splits.push_back(base + numbers(rows[s].splits)[m]);
             }
+            if (rows[s].index.rank > 0 && rows[s].index.shape[0] > 0) {
+                buffer.index.append(static_cast<const char*>(rows[s].index.data),
+                                    static_cast<std::size_t>(rows[s].index.shape[0]));
+                size_bytes_ += rows[s].index.shape[0];
+            }
         }
+        buffer.index_splits.push_back(static_cast<std::int64_t>(buffer.index.size()));
         buffer.offsets.push_back(static_cast<std::int64_t>(buffer.times.size()));
     }
     index_.push_back(index);
@@ -101,6 +110,8 @@ void ShardBuffer::clear() {
         buffer.times.clear();
         buffer.offsets = {0};
         buffer.splits = {0};
+        buffer.index.clear();
+        buffer.index_splits = {0};
     }
     index_.clear();
     json_.clear();
@@ -123,8 +134,12 @@ std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> s
     for (std::size_t s = 0; s < streams.size(); ++s) {
         put(streams[s].name, "offsets", DType::i64, bytes_of(streams_[s].offsets));
         put(streams[s].name, "times", DType::i64, bytes_of(streams_[s].times));
-        if (streams[s].ragged) put(streams[s].name, "splits", DType::i64, bytes_of(streams_[s].splits));
-        put(streams[s].name, "values", streams[s].dtype, streams_[s].values, streams[s].shape);
+        if (streams[s].has_splits()) put(streams[s].name, "splits", DType::i64, bytes_of(streams_[s].splits));
+        if (streams[s].is_encoded()) {
+            put(streams[s].name, "index_splits", DType::i64, bytes_of(streams_[s].index_splits));
+            put(streams[s].name, "index", DType::u8, streams_[s].index);
+        }
+        put(streams[s].name, "values", streams[s].stored_dtype(), streams_[s].values, streams[s].stored_shape());
     }
     // Large elements first: then every tensor begins at a multiple of its element, without gaps.
     std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
@@ -147,7 +162,7 @@ ShardFile ShardBuffer::file(std::span<const CacheStream> streams, std::string_vi
     entry.num_episodes = num_episodes();
     entry.blocks = sums.finish();
     header.metadata = {{"format", "robocache"},
-                       {"version", "1"},
+                       {"version", version_text(streams)},
                        {"fingerprint", std::string(fingerprint)},
                        {"blocks", blocks_text(entry.blocks)}};
     file.header = make_safetensors_header(header);

@@ -18,6 +18,8 @@ struct StreamBuffer {
     std::vector<std::int64_t> times;
     std::vector<std::int64_t> offsets = {0};
     std::vector<std::int64_t> splits = {0};
+    std::string index;
+    std::vector<std::int64_t> index_splits = {0};
 };
 
 /// The bytes of a shard, which the ShardBuffer owns but for its header, and what the manifest must say of it.

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -88,6 +89,19 @@ void bind_picture_index(nb::module_& m) {
                     host_vector<std::uint8_t>(reader, bytes, {"PictureIndex", "bytes"}, DType::u8));
             },
             nb::arg("bytes"))
+        .def_static(
+            "join",
+            [](const nb::list& parts, nb::handle rows) {
+                TensorReader reader;
+                std::vector<const PictureIndex*> indexes;
+                for (nb::handle part : parts) indexes.push_back(&nb::cast<const PictureIndex&>(part));
+                std::optional<std::span<const std::int64_t>> picked;
+                if (!rows.is_none()) {
+                    picked = host_vector<std::int64_t>(reader, rows, {"PictureIndex", "rows"}, DType::i64);
+                }
+                return PictureIndex::join(indexes, picked);
+            },
+            nb::arg("parts"), nb::arg("rows").none() = nb::none())
         .def_prop_ro("num_pictures", &PictureIndex::num_pictures)
         .def_prop_ro("num_entry_points", &PictureIndex::num_entry_points)
         .def_prop_ro("sizes", &sizes_of, nb::rv_policy::reference)  // the array has its owner

@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
+#include "decode/arguments.hpp"
 #include "loader/arguments.hpp"
 #include "unlocked.hpp"
 
@@ -36,6 +37,20 @@ void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::
     if (reader.must_wait()) wait_for_stream(in.device.index, reader.stream());
 }
 
+/// ranges: (N, 3) int64 of part, begin, end.
+void gather(const nb::list& parts, nb::handle ranges, nb::handle out) {
+    constexpr const char* op = "gather_bytes";
+    TensorReader reader;
+    std::vector<std::span<const std::uint8_t>> views;
+    for (std::size_t i = 0; i < nb::len(parts); ++i) {
+        views.push_back(host_vector<std::uint8_t>(reader, parts[i], {op, {"parts", i, ""}}, DType::u8));
+    }
+    const auto range_views = host_rows<ByteRange>(reader, ranges, {op, "ranges"}, DType::i64, 3);
+    const auto into = host_vector<std::uint8_t>(reader, out, {op, "out"}, DType::u8);
+    const Unlocked unlocked;
+    gather_bytes(views, range_views, {const_cast<std::uint8_t*>(into.data()), into.size()});
+}
+
 }  // namespace
 
 void bind_loader(nb::module_& m) {
@@ -61,6 +76,7 @@ void bind_loader(nb::module_& m) {
         .def_ro("quota", &GivenTable::quota);
     m.def("sample_anchors", &sample, nb::arg("tables"), nb::arg("order"), nb::arg("first_position"), nb::arg("episode"),
           nb::arg("anchor"));
+    m.def("gather_bytes", &gather, nb::arg("parts"), nb::arg("ranges"), nb::arg("out"));
     m.def("normalize", &scale_channels, nb::arg("values"), nb::arg("offset"), nb::arg("scale"), nb::arg("out"));
 }
 

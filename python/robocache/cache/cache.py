@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import _core
 from .episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
+from .pictures import Pictures, PictureStatistics
 from .statistics import Statistics
 
 SHARD_BYTES = 64 << 20
@@ -108,7 +109,7 @@ class Cache:
                 self.specs[name] = StreamSpec(
                     name, stream.dtype, tuple(stream.shape), stream.kind, details.get("rate_hz"), details.get("unit"),
                     tuple(details["names"]) if details.get("names") else None, details.get("meta") or {},
-                    details.get("method"), details.get("period"),
+                    details.get("method"), details.get("period"), stream.codec or None,
                 )  # fmt: skip
             except (TypeError, ValueError) as error:
                 raise _core.FormatError(f"{self.path}: stream {name!r} of the manifest: {error}") from None
@@ -142,6 +143,12 @@ class Cache:
         """What the source has and this cache lacks: unsupported features, streams and episodes not selected."""
         return left_out_from_json(self.metadata.get("left_out"))
 
+    @property
+    def notes(self) -> list[str]:
+        """What ``ingest`` did to pictures: encoded, transcoded or resized them; one line per stream."""
+        notes = self.metadata.get("notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
     def fingerprint(self) -> str:
         """Identifies the source and the options of the ingest."""
         return self._reader.fingerprint
@@ -172,6 +179,12 @@ class Cache:
             values, times, splits, _ = self._reader.rows(index, i)
             if copy:
                 values, times = values.copy(), times.copy()
+            if spec.codec is not None:
+                entries = self._reader.index(index, i)
+                known = entries.copy() if copy else entries
+                pictures = Pictures(values, splits - splits[0], known if len(known) else None)
+                streams[name] = EpisodeStream(spec, pictures, times)
+                continue
             streams[name] = EpisodeStream(spec, values, times, None if splits is None else splits - splits[0])
         del guard
         self._reader.require_whole(index)
@@ -190,7 +203,17 @@ class Cache:
 
     def verify(self) -> list[str]:
         """Reads every byte and verifies all checksums. Returns one line per problem; empty if the cache is intact."""
-        return self._reader.verify()
+        problems = self._reader.verify()
+        jpeg = [i for i, spec in enumerate(self.specs.values()) if spec.codec == "jpeg"]
+        for i, episode in ((i, e) for i in jpeg if not problems for e in range(len(self))):
+            values, times, splits, _ = self._reader.rows(episode, i)
+            try:
+                if len(times):
+                    Pictures(values, splits - splits[0], self._reader.index(episode, i)).index  # noqa: B018
+            except (_core.FormatError, ValueError) as error:
+                name = list(self.specs)[i]
+                problems.append(f"{self.path}: stream {name!r}: episode {episode}: {error}")
+        return problems
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling opens the same version; raises FormatError if that version has been replaced."""
@@ -248,6 +271,7 @@ class CacheWriter:
                 spec.kind,
                 ragged=spec.kind == "points",
                 details=details_of(spec, None),
+                codec=spec.codec or "",
             )
             for name, spec in self.specs.items()
         ]
@@ -255,7 +279,10 @@ class CacheWriter:
         self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
         self._noted = 0
         self._warn()
-        self._statistics = {name: Statistics(spec) for name, spec in self.specs.items()}
+        self._statistics: dict[str, Statistics | PictureStatistics] = {
+            name: Statistics(spec) if spec.codec is None else PictureStatistics(spec)
+            for name, spec in self.specs.items()
+        }
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
         """Position of the last added episode in the source; -1 if there is none."""
@@ -293,13 +320,20 @@ class CacheWriter:
 
     @staticmethod
     def _rows(spec: StreamSpec, stream: EpisodeStream) -> _core.CacheRows:
+        if spec.codec is not None:
+            return encoded_rows(spec, stream)
         splits = None if stream.offsets is None else np.ascontiguousarray(stream.offsets)
         values, times = np.ascontiguousarray(stream.values), np.ascontiguousarray(stream.times)
         return _core.CacheRows(values, times, splits, is_bfloat16=spec.dtype == "bfloat16")
 
     def _count(self, episode: Episode) -> None:
         for name, stream in episode.streams.items():
-            self._statistics[name].add(stream.values)
+            statistics = self._statistics[name]
+            if isinstance(statistics, PictureStatistics):
+                assert stream.pictures is not None
+                statistics.add(stream.pictures)
+            else:
+                statistics.add(stream.values)
         self._table.add(episode)
 
     def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
@@ -318,6 +352,20 @@ class CacheWriter:
         for note in notes[self._noted :]:
             warnings.warn(note, RuntimeWarning, stacklevel=3)
         self._noted = len(notes)
+
+
+def encoded_rows(spec: StreamSpec, stream: EpisodeStream) -> _core.CacheRows:
+    """ValueError where a picture cannot be stored, with its number and time."""
+    what = f"CacheWriter.add: stream {spec.name!r}"
+    pictures, times = stream.pictures, np.ascontiguousarray(stream.times)
+    if pictures is None or stream.spec.codec != spec.codec:
+        raise ValueError(f"{what} must be encoded as {spec.codec}, got codec {stream.spec.codec}")
+    for i, problem in pictures.problems(spec).items():
+        raise ValueError(f"{what}: picture {i} at {times[i]} ns {problem}")
+    index = pictures.index.to_bytes() if spec.codec == "jpeg" and len(pictures) else None
+    return _core.CacheRows(
+        np.ascontiguousarray(pictures.data), times, np.ascontiguousarray(pictures.splits), index=index
+    )
 
 
 class EpisodeTable:

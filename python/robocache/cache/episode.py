@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .. import _core
 from ..ops.methods import ONE_ROW
 from ..ops.types import Method
+from .pictures import Pictures, codec_problem
 
 JSON = Any
 """What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
@@ -40,6 +41,9 @@ class StreamSpec:
     channels. None: ``linear`` for floats, ``previous`` for integers, bool, images and clouds. ``period``: the period
     of angles, None for 2 pi. Loader, export and view use both unless their caller overrides them.
 
+    ``codec``: ``"jpeg"`` or ``"png"`` where rows are encoded pictures; ``dtype`` and ``shape`` are those of the decoded
+    ones.
+
     >>> import robocache
     >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
     28
@@ -55,6 +59,7 @@ class StreamSpec:
     meta: dict[str, JSON] = field(default_factory=dict)
     method: Method = None
     period: float | None = None
+    codec: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -71,6 +76,8 @@ class StreamSpec:
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
         if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
             raise ValueError(f"StreamSpec: a row of shape {self.shape} must have less than 2**63 bytes")
+        if self.codec is not None and (problem := codec_problem(self.codec, self.kind, self.dtype, self.shape)):
+            raise ValueError(f"StreamSpec: {problem}")
         if self.method is None and self.period is None:
             method, period = _marked(self)
         else:
@@ -144,12 +151,15 @@ def _marked(spec: StreamSpec) -> tuple[Method, float | None]:
     return None, None
 
 
-@dataclass
 class EpisodeStream:
     """The rows of one stream in one episode: ``values (rows, *shape)`` and ``times (rows,)`` int64 nanoseconds.
 
     Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
     ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
+
+    Where ``spec.codec`` is set, ``values`` is given as encoded pictures: a list of ``bytes``, or ``(bytes, splits)``,
+    where message m is ``[splits[m], splits[m + 1])``. ``encoded`` returns the latter, ``values`` decodes them when it
+    is first read.
 
     This is the form in which sources return rows. ``robocache.Stream`` is the input of ``align``: arrays of any
     framework, and a resampling method.
@@ -161,13 +171,49 @@ class EpisodeStream:
     array([[[1.]]])
     """
 
-    spec: StreamSpec
-    values: NDArray[Any]
-    times: NDArray[np.int64]
-    offsets: NDArray[np.int64] | None = None
+    def __init__(
+        self, spec: StreamSpec, values: Any, times: NDArray[np.int64], offsets: NDArray[np.int64] | None = None
+    ) -> None:
+        self.spec, self.times, self.offsets = spec, times, offsets
+        self.pictures: Pictures | None = None
+        """The encoded pictures; None where ``spec.codec`` is None."""
+        self._values: NDArray[Any] | None = None
+        if spec.codec is None:
+            self._values = values
+        else:
+            try:
+                self.pictures = Pictures.of(values)
+            except ValueError as error:
+                raise ValueError(f"EpisodeStream: {spec.name}: {error}") from None
+        self._check()
 
-    def __post_init__(self) -> None:
-        name, values, times = self.spec.name, self.values, self.times
+    @property
+    def values(self) -> NDArray[Any]:
+        """The rows. Encoded pictures are decoded once, all of the episode; FormatError where one is damaged."""
+        if self._values is None:
+            assert self.pictures is not None
+            self._values = self.pictures.decoded(self.spec)
+        return self._values
+
+    @property
+    def encoded(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """``(bytes, splits)``: picture m is ``bytes[splits[m]:splits[m + 1]]``. ValueError unless ``spec.codec``."""
+        if self.pictures is None:
+            raise ValueError(f"EpisodeStream: {self.spec.name} must have a codec to have encoded pictures, got None")
+        return self.pictures.data, self.pictures.splits
+
+    def _check(self) -> None:
+        name, times = self.spec.name, self.times
+        if self.pictures is not None:
+            if times.ndim != 1 or times.dtype != np.int64 or len(times) != len(self.pictures):
+                raise ValueError(
+                    f"EpisodeStream: times of {name} must be ({len(self.pictures)},) int64, one for each picture, got "
+                    f"{times.dtype} {times.shape}"
+                )
+            if self.offsets is not None:
+                raise ValueError(f"EpisodeStream: {name} is encoded; only kind points has offsets")
+            return
+        values = self.values
         if values.shape[1:] != self.spec.shape or values.dtype != self.spec.numpy_dtype:
             raise ValueError(
                 f"EpisodeStream: {name} must have rows of {self.spec.numpy_dtype} {self.spec.shape}, "
@@ -198,6 +244,7 @@ class EpisodeStream:
     def __repr__(self) -> str:
         """Sizes and times, no arrays."""
         points = f" of {len(self.values)} points" if self.offsets is not None else ""
+        points += f" of {self.spec.codec}" if self.spec.codec is not None else ""
         times = f", from {self.times[0]} to {self.times[-1]} ns" if len(self.times) else ""
         spec = self.spec
         return f"EpisodeStream({spec.name!r}, {spec.dtype} {spec.shape}, {len(self)} rows{points}{times})"

@@ -74,12 +74,16 @@ def facts(
     """
     result: dict[str, Any] = {"path": str(source.path), "format": source.format, "episodes": len(source)}
     streams: dict[str, dict[str, Any]] = {
-        name: {"dtype": spec.dtype, "shape": list(spec.shape), "kind": spec.kind, "declared_hz": spec.rate_hz}
+        name: {
+            **{"dtype": spec.dtype, "shape": list(spec.shape), "kind": spec.kind, "declared_hz": spec.rate_hz},
+            "codec": spec.codec,
+        }
         for name, spec in source.specs.items()
     }
     measured = Measured(source)
     if isinstance(source, Cache):
         result |= {"generation": source.generation, "shards": source.num_shards, "bytes": source.size_bytes}
+        result["notes"] = source.notes
         measured.add_cache(source)
     else:
         result["bytes"] = size_of(source)
@@ -119,7 +123,8 @@ def table(result: dict[str, Any]) -> str:
     for name, x in result["streams"].items():
         rates = [f"{rate:.2f}" if rate else "-" for rate in (x["declared_hz"], x["measured_hz"])]
         row = "x".join(map(str, x["shape"])) or "1"
-        lines.append((escaped(name), x["kind"], x["dtype"], row, *rates, str(x["messages"])))
+        dtype = x["dtype"] if x["codec"] is None else f"{x['dtype']} {x['codec']}"
+        lines.append((escaped(name), x["kind"], dtype, row, *rates, str(x["messages"])))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     return "\n".join([head, *rows])

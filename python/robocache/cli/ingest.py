@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeVar
 from .._core import FormatError
 from ..cache.cache import SHARD_BYTES
 from ..convert.ingest import FLOATS, ingest, open_source
+from ..convert.pictures import IMAGES, QUALITY
 from .facts import facts, table
 from .output import failed, left_out_text, print_escaped
 
@@ -105,6 +106,10 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B=C renames B to C")
     dtypes = f"stored dtype of floating-point streams, for all or by name (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
     add.add_argument("--dtype", type=by_stream(float_dtype), help=dtypes)
+    kept = "keep: encoded pictures as they are, raw camera messages as PNG; jpeg: 8-bit pictures as JPEG; raw: pixels"
+    add.add_argument("--images", choices=IMAGES, default="keep", help=f"{kept} (default: keep)")
+    quality = f"of pictures that are encoded as JPEG, 1 to 100 (default: {QUALITY})"
+    add.add_argument("--quality", type=count, default=QUALITY, metavar="N", help=quality)
     sizes = "resize images and depth to height x width, for all or by name (A=HxW,B=HxW)"
     add.add_argument("--image-size", type=by_stream(image_size), metavar="HxW", help=sizes)
     add.add_argument("--episodes", type=numbers, metavar="0-3,7", help="episodes to keep (default: all)")
@@ -157,7 +162,8 @@ def run_ingest(args: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = print_note
             cache = ingest(
-                args.source, args.out, streams=args.streams, dtype=args.dtype, image_size=args.image_size,
+                args.source, args.out, streams=args.streams, dtype=args.dtype, images=args.images,
+                quality=args.quality, image_size=args.image_size,
                 episodes=args.episodes, shard_bytes=args.shard_mib, resume=args.resume,
                 progress=None if args.json else show_progress, format=args.format, **dict(args.option),
             )  # fmt: skip
@@ -187,4 +193,6 @@ def show_facts(result: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(result, indent=1))
     else:
-        print_escaped("\n".join([table(result), *left_out_text(result["left_out"], args.flags)]))
+        notes = [f"  {note}" for note in result.get("notes", ())]
+        lines = [table(result), *(["notes:", *notes] if notes else ())]
+        print_escaped("\n".join([*lines, *left_out_text(result["left_out"], args.flags)]))

@@ -80,9 +80,9 @@ def export(
     copied bit for bit. ``fps`` is optional if all streams declare the same rate.
 
     ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
-    are counted in ``lost``. ``skip_incomplete``: leave out episodes without frames instead of raising. Images are
-    stored as PNG. If ``source`` is a path, ``format`` and ``options`` are passed to ``robocache.open``. See
-    docs/formats.md.
+    are counted in ``lost``. ``skip_incomplete``: leave out episodes without frames instead of raising. Encoded images
+    are stored as they are, others as PNG. If ``source`` is a path, ``format`` and ``options`` are passed to
+    ``robocache.open``. See docs/formats.md.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -167,7 +167,7 @@ def column_at(
         values, valid = values_at(stream, times, method, max_gap_ns)
         return values, int((~valid).sum())
     rows, valid = rows_at(stream, times, method, max_gap_ns)
-    return Pictures(stream.values, rows), int((~valid).sum())
+    return Pictures(stream, rows), int((~valid).sum())
 
 
 def without_feature(spec: StreamSpec) -> LeftOut | None:
@@ -198,7 +198,7 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
         lost.append(f"{spec.name}: stored as float32: LeRobot has no bfloat16; the values are unchanged")
     if shape != spec.shape:
         lost.append(f"{spec.name}: stored with rows of shape {shape} instead of {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer")]
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded")]
     if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
         beside.insert(0, "unit")
     if beside:

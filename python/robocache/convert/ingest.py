@@ -19,6 +19,7 @@ from ..cache.cache import JOURNAL, SHARD_BYTES, Cache, CacheWriter, to_json
 from ..cache.episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ..cache.statistics import bfloat16_to_float32, float_to_bfloat16
 from ..text import did_you_mean
+from .pictures import MARK, QUALITY, check_images, converted, stored_pictures, whole_pictures
 from .resize import ImageSize, resize, resized_specs
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -44,6 +45,8 @@ def ingest(
     *,
     streams: Streams = None,
     dtype: Dtype = None,
+    images: str = "keep",
+    quality: int = QUALITY,
     image_size: ImageSize = None,
     episodes: Episodes = None,
     shard_bytes: int = SHARD_BYTES,
@@ -54,8 +57,10 @@ def ingest(
 ) -> Cache:
     """Converts a dataset into a cache in the folder ``out``, and opens it.
 
-    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: stored dtype of float
-    streams (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``.
+    ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: stored dtype of float streams
+    (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``images``: ``"keep"``
+    stores encoded pictures as they are and raw camera messages as PNG; ``"jpeg"`` encodes all 8-bit pictures that are
+    not JPEG as JPEG of that ``quality`` (1 to 100); ``"raw"`` stores pixels. ``Cache.notes`` lists what was encoded.
     ``image_size``: (height, width) of images and depth, for all or as ``{name in the cache: size}``; images use
     Pillow's box filter, depth the nearest pixel. ``episodes``: numbers to keep, or a function ``Episode -> bool``.
     ``progress(done, total)`` is called after each episode. If ``source`` is a path, ``format`` and ``options`` are
@@ -78,7 +83,8 @@ def ingest(
     """
     if isinstance(source, str | os.PathLike):
         require_apart(source, out)
-    opened = open_source(source, format, options)
+    check_images(images, quality)
+    opened = open_source(source, format, options, encoded=images != "raw")
     require_apart(opened.path, out)
     chosen = choose_streams(opened.specs, streams, left_out=left_out_of(opened))
     if not chosen or not len(opened):
@@ -90,10 +96,15 @@ def ingest(
             raise ValueError(f"ingest: {what} must name streams of the cache, got {unknown[0]!r}{near}")
     if image_size is not None:
         specs = resized_specs(specs, image_size)
+    kept_as = {new: stored_pictures(opened.specs[old], specs[new], images, quality) for old, new in chosen.items()}
+    specs = {name: stored.spec for name, stored in kept_as.items()}
+    notes = [stored.note for stored in kept_as.values() if stored.note]
     positions = range(len(opened)) if episodes is None or callable(episodes) else check_episodes(episodes, len(opened))
-    stored = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
+    stored: dict[str, Any] = {"streams": chosen, "dtypes": {name: spec.dtype for name, spec in specs.items()}}
     if image_size is not None:
         stored["shapes"] = {name: str(spec.shape) for name, spec in specs.items()}
+    if codecs := {name: [spec.codec, spec.meta.get(MARK)] for name, spec in specs.items() if spec.codec is not None}:
+        stored["codecs"] = codecs
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
     identity = identity_of(opened)
     if resume:
@@ -119,8 +130,11 @@ def ingest(
             if not callable(episodes) or episodes(episode):
                 if streams is None:
                     check_all_known(episode, chosen, opened)
+                for name, spec in opened.specs.items():
+                    if spec.codec is not None and name in chosen and name in episode.streams:
+                        episode.streams[name] = whole_pictures(episode, name, opened)
                 with blamed:
-                    writer.add(convert(episode, chosen, opened.specs, specs, dtype), positions[done])
+                    writer.add(convert(episode, chosen, opened.specs, specs, dtype, quality), positions[done])
             if progress is not None:
                 progress(done + 1, len(positions))
         if not len(writer):
@@ -134,7 +148,8 @@ def ingest(
         origin = {"format": opened.format, "path": os.fspath(opened.path), "fingerprint": identity}
         left_out = [entry.to_json() for entry in all_left_out(opened, chosen, len(writer))]
         with blamed:
-            return writer.commit({"source": origin | {"metadata": opened.metadata}, "left_out": left_out})
+            metadata = {"source": origin | {"metadata": opened.metadata}, "left_out": left_out}
+            return writer.commit(metadata | ({"notes": notes} if notes else {}))
     finally:
         writer._release()
         if changed:  # some of its shards may be of either state
@@ -153,14 +168,22 @@ class BlameSource(contextlib.AbstractContextManager[None]):
 
 
 def open_source(
-    source: str | os.PathLike[str] | Source, format: str | None, options: dict[str, Any], op: str = "ingest"
+    source: str | os.PathLike[str] | Source,
+    format: str | None,
+    options: dict[str, Any],
+    op: str = "ingest",
+    encoded: bool = False,
 ) -> Source:
+    """``encoded``: pictures stay as they are, in formats that have the option."""
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
             raise ValueError(f"{op}: format and options must not be given for a source that is already open")
         return source
+    from ..sources import detect, takes
     from ..sources import open as open_path
 
+    if encoded and "encoded" not in options and takes(format or detect(source), "encoded"):
+        options = {**options, "encoded": True}
     return open_path(source, format, **options)
 
 
@@ -314,6 +337,7 @@ def convert(
     had: Mapping[str, StreamSpec],
     specs: Mapping[str, StreamSpec],
     dtype: Dtype = None,
+    quality: int = QUALITY,
 ) -> Episode:
     """The chosen streams under their new names, in the dtypes and sizes they are stored in."""
     streams = {}
@@ -324,6 +348,11 @@ def convert(
         spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
         if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
             raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
+        if stream.pictures is not None or spec.codec is not None:
+            if stream.spec.dtype != spec.dtype:
+                raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {stream.spec.dtype}")
+            streams[new] = converted(stream, spec, quality)
+            continue
         have, explicit = stream.spec.dtype, chosen_dtype(spec, new, dtype) is not None
         if have != spec.dtype and (have not in FLOATS or not (explicit or spec.dtype in WIDER[have])):
             fix = "; set one dtype for all with dtype=" if have in FLOATS and spec.dtype in FLOATS else ""

@@ -87,9 +87,9 @@ def nearest(have: int, want: int) -> NDArray[np.int64]:
     return (2 * np.arange(want, dtype=np.int64) + 1) * have // (2 * want)
 
 
-def need_pillow() -> Any:
+def need_pillow(option: str = "image_size") -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError as error:
-        message = "ingest: image_size needs the package pillow: pip install 'robocache[images]'"
+        message = f"ingest: {option} needs the package pillow: pip install 'robocache[images]'"
         raise ImportError(message, name="PIL") from error

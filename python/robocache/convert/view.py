@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..cache.cache import utf8
 from ..cache.episode import Episode, EpisodeStream, Source, StreamSpec
+from ..cache.pictures import CODECS
 from ..ops.types import Method
 from .grid import MIN_RATE_HZ, check_methods, frame_times, plain_values, values_at
 from .ingest import Progress, Streams, check_episodes, choose_streams, open_source
@@ -175,6 +176,8 @@ class Shown:
         spec = stream.spec
         if spec.kind == "points":
             self.points(path, stream)
+        elif stream.pictures is not None and (archetype := self.encoded_archetype(spec)) is not None:
+            self.encoded(path, stream, archetype)
         elif spec.kind == "image" and spec.dtype == "uint8" and (spec.shape[2:] or (1,))[0] in COLORS:
             self.pictures(path, stream, self.rr.Image, color_model=COLORS[(spec.shape[2:] or (1,))[0]])
         elif spec.kind == "depth" and spec.dtype in PIXELS and len(spec.shape) == 2:
@@ -201,11 +204,27 @@ class Shown:
             width=width, height=height, channel_datatype=PIXELS[stream.spec.dtype], **form
         )
         if archetype is self.rr.DepthImage:
-            unit = {"m": 1.0, "mm": 1000.0}.get(stream.spec.unit or "", 1000.0 if stream.spec.dtype[0] == "u" else 1.0)
-            self.recording.log(path, archetype.from_fields(meter=unit), static=True)
+            self.recording.log(path, archetype.from_fields(meter=depth_meter(stream.spec)), static=True)
         for part in parts(len(stream), stream.spec.row_bytes):
             raw = np.ascontiguousarray(stream.values[part]).reshape(len(stream.times[part]), -1).view(np.uint8)
             self.send(path, stream.times[part], archetype.columns(buffer=raw, format=[kind] * len(raw)))
+
+    def encoded_archetype(self, spec: StreamSpec) -> Any:
+        """What shows encoded pictures of the stream; None where this version of Rerun has no such thing."""
+        name = "EncodedImage" if spec.kind == "image" else "EncodedDepthImage"
+        found = getattr(self.rr, name, None)
+        return found if hasattr(found, "columns") else None
+
+    def encoded(self, path: str, stream: EpisodeStream, archetype: Any) -> None:
+        """The bytes as they are: Rerun decodes those that it shows."""
+        spec, pictures = stream.spec, stream.pictures
+        assert pictures is not None
+        if spec.kind == "depth":
+            self.recording.log(path, archetype.from_fields(meter=depth_meter(spec)), static=True)
+        for part in parts(len(stream), pictures.nbytes // max(1, len(stream))):
+            blobs = [*pictures[part]]
+            columns = archetype.columns(blob=blobs, media_type=[CODECS[spec.codec or ""]] * len(blobs))
+            self.send(path, stream.times[part], columns)
 
     def points(self, path: str, stream: EpisodeStream) -> None:
         """The fields x, y, z; the first three where they are not named so."""
@@ -229,6 +248,11 @@ def clock(times: Any) -> tuple[str, dict[str, Any]]:
     if np.min(times) >= UNIX_NS:
         return "unix_time", {"timestamp": times.astype("datetime64[ns]")}
     return "time", {"duration": times.astype("timedelta64[ns]")}
+
+
+def depth_meter(spec: StreamSpec) -> float:
+    """Units in a meter."""
+    return {"m": 1.0, "mm": 1000.0}.get(spec.unit or "", 1000.0 if spec.dtype[0] == "u" else 1.0)
 
 
 def num_series(spec: StreamSpec) -> int:

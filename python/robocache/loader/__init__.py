@@ -1,9 +1,22 @@
 """Aligned, shuffled, normalized batches from caches. The guide: docs/loader.md."""
 
+from .image import CenterCrop, ColorJitter, Image, RandomCrop
 from .loader import Loader
 from .mixture import Mixture
 from .options import Order, What, Where
 from .voxels import Voxels
 from .window import Window
 
-__all__ = ["Loader", "Mixture", "Order", "Voxels", "What", "Where", "Window"]
+__all__ = [
+    "CenterCrop",
+    "ColorJitter",
+    "Image",
+    "Loader",
+    "Mixture",
+    "Order",
+    "RandomCrop",
+    "Voxels",
+    "What",
+    "Where",
+    "Window",
+]

@@ -61,6 +61,11 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
                     f"Loader: stream {name!r} of sources[{i}] must be {spec.dtype} {spec.shape} like that of the "
                     f"first, got {other.dtype} {other.shape}"
                 )
+            if other.codec != spec.codec:
+                raise ValueError(
+                    f"Loader: stream {name!r} of sources[{i}] must have codec {spec.codec} like that of the first, got "
+                    f"{other.codec}; ingest both with the same images="
+                )
     return specs
 
 

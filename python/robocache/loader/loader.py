@@ -98,7 +98,11 @@ class Loader:
         self.tier = self._reader.store.tier
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
-        self._clouds = samples.open_clouds(self.tier, self.where, self.device)
+        self._ragged = samples.open_ragged(self.tier, self.where, self.device)
+        for pictures in self._ragged:
+            for scales, own in zip(self._reader.scales, getattr(pictures, "scales", ()), strict=False):
+                if own is not None:
+                    scales[pictures.name] = own
         for cache in self.caches:
             cache._reader.require_readable()
         del guard
@@ -224,7 +228,7 @@ class Loader:
         through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
         increments the tensor, every replay reads the next batch without work on the host."""
         fused = self._reader.fused
-        if fused is None or self._reader.place != self.device or self._clouds:
+        if fused is None or self._reader.place != self.device or self._ragged:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
         if not self.drop_last:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
@@ -246,14 +250,14 @@ class Loader:
         begin, end = self._positions(step)
         with self._reader.watched():
             made = self._reader.read(self._order(epoch), begin, end - begin)
-            for clouds in self._clouds:
-                clouds.fill(made)
+            for ragged in self._ragged:
+                ragged.fill(made, (self.order.seed, epoch, begin))
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
-        if self._reader.place == self.device or self._clouds:
+        if self._reader.place == self.device or self._ragged:
             yield from (self._read(step, epoch) for step in steps)
             return
         if self._ring is None:

@@ -15,7 +15,8 @@ from .arguments import (
     require_windows_fit,
     shared_specs,
 )
-from .batches.clouds import Clouds, number_clouds, points_bytes
+from .batches.clouds import Clouds, number_messages, points_bytes
+from .batches.pictures import Output, Pictures, pictures_bytes
 from .batches.reader import BatchReader, columns_of
 from .batches.scale import check_ways
 from .batches.store import choose_tier, open_store, resident_bytes
@@ -72,12 +73,17 @@ class Samples:
 
     def _columns(self, what: What, specs: Any) -> list[Any]:
         ways = check_ways(what.normalize, self.names, specs)
-        read_as = number_clouds(self.keys, self.selections, specs, ways, what.dtype)
-        return columns_of(self.keys, read_as, ways, dtypes_of(what.dtype, read_as, self.names, ways))
+        read_as = number_messages(self.keys, self.selections, specs, ways, what.dtype)
+        encoded = {key.name: key for key in self.keys if specs[key.name].codec is not None}
+        dtypes = dtypes_of(what.dtype, read_as, self.names, ways)
+        self.outputs = {name: output_of(key, ways.get(name), dtypes.get(name)) for name, key in encoded.items()}
+        numbers = {name: x for name, x in ways.items() if name not in encoded}
+        return columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in encoded})
 
     def open_reader(self, where: Where, device: Any, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""
-        needed = resident_bytes(self.selections, self.names) + points_bytes(self.keys, self.selections)
+        needed = resident_bytes(self.selections, self.names)
+        needed += points_bytes(self.keys, self.selections) + pictures_bytes(self.keys, self.selections)
         tier = choose_tier(where.tier, device, needed, where.budget_bytes, local_ranks)
         try:
             return self._reader_of(tier, needed, where.verify, device)
@@ -98,10 +104,25 @@ class Samples:
         anchors = [*zip(self.tables, self.quotas, strict=True)]
         return BatchReader(store, self.caches, self.columns, anchors, rows_of, device, mapped, self.episodes)
 
-    def open_clouds(self, tier: str, where: Where, device: Any) -> list[Clouds]:
+    def open_ragged(self, tier: str, where: Where, device: Any) -> list[Clouds | Pictures]:
+        """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)
-        return [
-            Clouds(key, 2 * i, self.selections, tier, device, check)
-            for i, key in enumerate(self.keys)
-            if key.window.voxels
-        ]
+        made: list[Clouds | Pictures] = []
+        for i, key in enumerate(self.keys):
+            if key.window.voxels:
+                made.append(Clouds(key, 2 * i, self.selections, tier, device, check))
+            elif key.name in self.outputs:
+                made.append(Pictures(key, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
+        return made
+
+
+def output_of(key: Key, way: str | None, dtype: str | None) -> Output:
+    """What becomes of encoded pictures without an ``image``; with one, it says that itself."""
+    if key.window.image is not None:
+        if way is not None or dtype is not None:
+            what = "normalize" if way is not None else "dtype"
+            raise ValueError(
+                f"Loader: {what} of {key.name!r} must be a field of its Image, got {what} of the loader and an image"
+            )
+        return Output()
+    return Output(way, dtype or ("float32" if way is not None else None))

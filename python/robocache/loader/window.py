@@ -12,6 +12,7 @@ from ..cache.episode import StreamSpec
 from ..ops.methods import uses_windows
 from ..ops.types import Method, Outside
 from ..text import did_you_mean
+from .image import Image
 from .numbers import number
 from .voxels import Voxels
 
@@ -41,7 +42,8 @@ class Window:
 
     Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
     ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
-    in seconds. ``voxels``: what becomes of point clouds.
+    in seconds. ``voxels``: what becomes of point clouds. ``image``: what becomes of encoded pictures; None: pixels as
+    they are.
 
     ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
     the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
@@ -66,6 +68,7 @@ class Window:
     outside_valid: bool = False
     voxels: Voxels | None = None
     tolerance: float | None = None
+    image: Image | None = None
 
     __repr__ = short_repr
 
@@ -98,6 +101,8 @@ class Window:
         _require_seconds("latency", self.latency, -math.inf, "be finite")
         if self.max_gap is not None:
             _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
+        if not isinstance(self.image, Image | None):
+            raise ValueError(f"Window: image must be robocache.Image(...) or None, got {self.image!r}")
         if self.tolerance is not None:
             _require_seconds("tolerance", self.tolerance, 0, "be 0 or more seconds")
 
@@ -157,6 +162,19 @@ def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, toleran
     return Key(name, window, period=spec.align_period, tolerance_ns=tolerance_ns)
 
 
+def require_image(spec: StreamSpec) -> None:
+    """Raises unless a window may have an ``image``."""
+    what = f"Loader: the window of {spec.name!r} has an image, which"
+    if spec.codec is None:
+        raise ValueError(
+            f"{what} is for encoded pictures, got {spec.kind} of pixels; ingest the dataset with images='keep' or "
+            "images='jpeg'"
+        )
+    channels = spec.shape[2] if len(spec.shape) == 3 else 1
+    if spec.kind != "image" or spec.dtype != "uint8" or channels not in (1, 3):
+        raise ValueError(f"{what} is for uint8 images of 1 or 3 channels, got {spec.dtype} {spec.kind} {spec.shape}")
+
+
 def keys_of(
     specs: Mapping[str, StreamSpec],
     windows: Mapping[str, Window] | None,
@@ -184,6 +202,8 @@ def keys_of(
             )
         if specs[name].kind != "points" and voxels is not None:
             raise ValueError(f"Loader: voxels are for point clouds, and stream {name!r} is of kind {specs[name].kind}")
+        if getattr(asked[name], "image", None) is not None:
+            require_image(specs[name])
     if windows is not None:
         for name, window in windows.items():
             if not isinstance(window, Window):

@@ -82,6 +82,9 @@ def check(
     for index in range(len(opened)):
         try:
             episode = opened.episode(index)
+            for name in chosen:
+                if name in episode.streams:
+                    episode.streams[name].values  # noqa: B018  encoded pictures are decoded here
         except FormatError as error:
             tally.unreadable(index, error)
         else:

@@ -36,7 +36,7 @@ FORMATS = {
 ISOLATED = ("lerobot", "robomimic")
 """Formats that are read in another process, because their libraries may crash or loop on malicious files."""
 
-SWITCHES = ("follow_symlinks", "language", "next_obs", "video")
+SWITCHES = ("encoded", "follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
 
 
@@ -55,10 +55,11 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     """Opens a dataset in place, without conversion. ``format`` defaults to the detected format.
 
     Options depend on the format; all formats have these. ``repair``: policies for dirty data; by default nothing is
-    repaired. ``follow_symlinks``: allow links out of the dataset's folder (False). Limits on opening, and on reading
-    one episode: ``max_bytes`` of memory (8 GiB), ``max_items`` records, chunks, files and values (200 million), and
-    ``max_seconds`` of processor time (8 s plus 1 s for each 256 KiB that the files store). A folder that ``ingest``
-    wrote opens as a ``Cache``, which takes no options.
+    repaired. ``follow_symlinks``: allow links out of the dataset's folder (False). ``encoded`` (of lerobot, mcap and
+    rlds): pictures stay encoded, and ``EpisodeStream.values`` decodes them when it is read (False). Limits on opening,
+    and on reading one episode: ``max_bytes`` of memory (8 GiB), ``max_items`` records, chunks, files and values (200
+    million), and ``max_seconds`` of processor time (8 s plus 1 s for each 256 KiB that the files store). A folder that
+    ``ingest`` wrote opens as a ``Cache``, which takes no options.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -98,6 +99,11 @@ def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any
     """Opens a dataset of any format in this process. The caller has checked the options."""
     with budget.call() as meter, guarded(f"{format}: {path}", meter):
         return _module(format).open(path, budget=budget, **options)  # type: ignore[no-any-return]
+
+
+def takes(format: str | None, option: str) -> bool:
+    """Whether ``open`` of a format has the option; False for an unknown format."""
+    return format in FORMATS and option in options_of(_module(format).open)
 
 
 def option_names() -> set[str]:

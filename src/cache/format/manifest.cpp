@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view format_name = "robocache";
 constexpr std::int64_t format_version = 1;
-constexpr std::size_t checksum_bytes = 22;  // ,"crc32c":"01234567"} and a newline
+constexpr std::int64_t encoded_version = 2;  // of a cache with encoded pictures, which older readers would misread
+constexpr std::size_t checksum_bytes = 22;   // ,"crc32c":"01234567"} and a newline
 
 /// Reads members of one object by name; every message begins with where it is.
 class Fields {
@@ -72,6 +73,7 @@ CacheStream parse_stream(const Json& json, const std::string& where) {
     stream.kind = fields.text("kind");
     stream.ragged = fields.get<bool>("ragged", "bool");
     stream.details = fields.object_text("details");
+    if (json.find("codec") != nullptr) stream.codec = fields.text("codec");
     if (const std::string problem = problem_of(stream); !problem.empty()) throw FormatError(where + " " + problem);
     return stream;
 }
@@ -124,7 +126,19 @@ std::string problem_of(const CacheStream& stream) {
     for (const std::int64_t extent : stream.shape) {
         if (extent < 1 || __builtin_mul_overflow(bytes, extent, &bytes)) return "must have rows of 1 to 2^63 bytes";
     }
+    if (!stream.is_encoded()) return "";
+    if (stream.codec != "jpeg" && stream.codec != "png") {
+        return "must have a codec among jpeg and png, got " + json_text(stream.codec);
+    }
+    if (stream.ragged || (stream.kind != "image" && stream.kind != "depth")) {
+        return "must be an image or depth to have a codec";
+    }
     return "";
+}
+
+std::string version_text(std::span<const CacheStream> streams) {
+    const bool is_encoded = std::any_of(streams.begin(), streams.end(), [](const auto& s) { return s.is_encoded(); });
+    return std::to_string(is_encoded ? encoded_version : format_version);
 }
 
 std::string shard_name(std::size_t i, std::uint32_t generation) {
@@ -179,9 +193,10 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     const Json json = parse_json(check_sum(text, path), path);
     const Fields fields(json, std::string(path) + ": manifest");
     if (fields.text("format") != format_name) fields.fail("format", "must be " + json_text(format_name));
-    if (fields.size("version") != format_version) {
-        fields.fail("version", "must be " + std::to_string(format_version) + ", got " +
-                                   std::to_string(fields.size("version")) + ": written by a newer RoboCache");
+    const std::int64_t version = fields.size("version");
+    if (version != format_version && version != encoded_version) {
+        fields.fail("version", "must be " + std::to_string(format_version) + " or " + std::to_string(encoded_version) +
+                                   ", got " + std::to_string(version) + ": written by a newer RoboCache");
     }
     if (fields.size("block_bytes") != block_bytes) fields.fail("block_bytes", "must be " + std::to_string(block_bytes));
     Manifest manifest;
@@ -194,6 +209,9 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     for (const Json& stream : fields.list("streams")) {
         manifest.streams.push_back(parse_stream(stream, item(path, "streams", manifest.streams.size())));
         if (!names.insert(manifest.streams.back().name).second) fields.fail("streams", "has a name twice");
+        if (version < encoded_version && manifest.streams.back().is_encoded()) {
+            fields.fail("version", "must be " + std::to_string(encoded_version) + " with encoded pictures");
+        }
     }
     std::int64_t num_episodes = 0;
     std::int64_t total = 0;
@@ -215,7 +233,7 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
 std::string write_manifest(const Manifest& manifest) {
     std::int64_t num_episodes = 0;
     for (const ShardEntry& shard : manifest.shards) num_episodes += shard.num_episodes;
-    std::string text = "{\"format\":" + json_text(format_name) + ",\"version\":" + std::to_string(format_version) +
+    std::string text = "{\"format\":" + json_text(format_name) + ",\"version\":" + version_text(manifest.streams) +
                        ",\"generation\":" + std::to_string(manifest.generation) +
                        ",\"fingerprint\":" + json_text(manifest.fingerprint) +
                        ",\"episodes\":" + std::to_string(num_episodes) +
@@ -230,7 +248,7 @@ std::string write_manifest(const Manifest& manifest) {
         for (const std::int64_t extent : stream.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
         return "\"name\":" + json_text(stream.name) + ",\"dtype\":" + json_text(name(stream.dtype)) + ",\"shape\":[" +
                shape + "],\"kind\":" + json_text(stream.kind) + ",\"ragged\":" + (stream.ragged ? "true" : "false") +
-               ",\"details\":" + stream.details;
+               (stream.is_encoded() ? ",\"codec\":" + json_text(stream.codec) : "") + ",\"details\":" + stream.details;
     });
     list("shards", manifest.shards, [](const ShardEntry& shard) {
         return "\"name\":" + json_text(shard.name) + ",\"bytes\":" + std::to_string(shard.size_bytes) +

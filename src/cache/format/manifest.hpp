@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ struct Manifest {
 /// Throws FormatError for anything wrong, `path` first. Checks the manifest's own checksum before it parses.
 [[nodiscard]] Manifest parse_manifest(std::string_view text, std::string_view path);
 [[nodiscard]] std::string write_manifest(const Manifest& manifest);
+
+/// The version of manifest and shards: 2 where a stream is encoded, else 1.
+[[nodiscard]] std::string version_text(std::span<const CacheStream> streams);
 
 /// "shard-00003-0000000a.safetensors".
 [[nodiscard]] std::string shard_name(std::size_t i, std::uint32_t generation);

@@ -64,11 +64,12 @@ struct EpisodeData {
 inline TensorView view_of(const void* data, const CacheStream& stream, std::int64_t num_rows) {
     TensorView view;
     view.data = const_cast<void*>(data);
-    view.dtype = stream.dtype;
-    view.rank = static_cast<int>(stream.shape.size()) + 1;
+    const std::vector<std::int64_t> shape = stream.stored_shape();
+    view.dtype = stream.stored_dtype();
+    view.rank = static_cast<int>(shape.size()) + 1;
     std::int64_t stride = 1;
     for (int d = view.rank - 1; d >= 0; --d) {
-        view.shape[d] = d == 0 ? num_rows : stream.shape[static_cast<std::size_t>(d) - 1];
+        view.shape[d] = d == 0 ? num_rows : shape[static_cast<std::size_t>(d) - 1];
         view.strides[d] = stride;
         stride *= view.shape[d];
     }
@@ -88,17 +89,18 @@ inline EpisodeData make_episode(const std::vector<CacheStream>& streams, unsigne
         episode.splits[s] = {0};
         for (std::int64_t m = 0; m < num_messages; ++m) {
             episode.times[s].push_back(static_cast<std::int64_t>(seed) * 1000 + m / 2);
-            num_rows += streams[s].ragged ? static_cast<std::int64_t>(random() % 5) : 1;
+            num_rows += streams[s].has_splits() ? static_cast<std::int64_t>(random() % 5) : 1;
             episode.splits[s].push_back(num_rows);
         }
-        std::int64_t bytes = num_rows * size_bytes(streams[s].dtype);
-        for (const std::int64_t extent : streams[s].shape) bytes *= extent;
+        std::int64_t bytes = num_rows * size_bytes(streams[s].stored_dtype());
+        for (const std::int64_t extent : streams[s].stored_shape()) bytes *= extent;
         episode.values[s].resize(static_cast<std::size_t>(bytes));
         for (char& byte : episode.values[s]) byte = static_cast<char>(random());
         CacheRows& rows = episode.rows[s];
         rows.values = view_of(episode.values[s].data(), streams[s], num_rows);
         rows.times = TensorView(episode.times[s].data(), DType::i64, {num_messages});
-        if (streams[s].ragged) rows.splits = TensorView(episode.splits[s].data(), DType::i64, {num_messages + 1});
+        if (streams[s].has_splits()) rows.splits = TensorView(episode.splits[s].data(), DType::i64, {num_messages + 1});
+        if (streams[s].is_encoded()) rows.index = TensorView(episode.values[s].data(), DType::u8, {num_rows / 2});
     }
     return episode;
 }
@@ -106,7 +108,8 @@ inline EpisodeData make_episode(const std::vector<CacheStream>& streams, unsigne
 inline std::vector<CacheStream> some_streams() {
     return {{"arm", DType::f32, {7}, "vector", false, R"({"rate_hz":500.0})"},
             {"/lidar/points", DType::f32, {4}, "points", true, "{}"},
-            {"gripper", DType::u8, {}, "vector", false, "{}"}};
+            {"gripper", DType::u8, {}, "vector", false, "{}"},
+            {"camera", DType::u8, {4, 4, 3}, "image", false, "{}", "jpeg"}};
 }
 
 inline std::string bytes_of(const TensorView& view) {
@@ -123,6 +126,7 @@ inline std::string contents(const CacheReader& reader) {
         for (std::size_t s = 0; s < reader.streams().size(); ++s) {
             const CacheRows rows = reader.rows(e, s);
             text += bytes_of(rows.values) + bytes_of(rows.times);
+            if (rows.index.rank > 0) text += bytes_of(rows.index);
             if (rows.splits.rank == 0) continue;
             const auto* splits = static_cast<const std::int64_t*>(rows.splits.data);
             for (std::int64_t m = 0; m < rows.splits.shape[0]; ++m) text += std::to_string(splits[m] - splits[0]) + ",";

@@ -52,6 +52,39 @@ TEST_F(CacheTest, WhatWasWrittenComesBackBitForBitInEveryDtype) {
     }
 }
 
+TEST_F(CacheTest, EncodedPicturesComeBackWithTheIndexOfTheirEpisode) {
+    const CacheStream camera{"camera", DType::u8, {480, 640, 3}, "image", false, "{}", "jpeg"};
+    const std::string bytes = "onetwothree";
+    const std::string index = "index";
+    const std::int64_t times[] = {10, 20, 30};
+    const std::int64_t splits[] = {0, 3, 6, 11};
+    CacheRows rows;
+    rows.values = TensorView(bytes.data(), DType::u8, {11});
+    rows.times = TensorView(times, DType::i64, {3});
+    rows.splits = TensorView(splits, DType::i64, {4});
+    rows.index = TensorView(index.data(), DType::u8, {5});
+    for (const std::int64_t shard_bytes : {1, 1 << 20}) {
+        CacheWriter writer(folder, {camera}, {.shard_bytes = shard_bytes});
+        writer.add(0, std::vector<CacheRows>{rows});
+        writer.add(1, std::vector<CacheRows>{{}});
+        writer.add(2, std::vector<CacheRows>{rows});
+        writer.commit();
+        const CacheReader reader(folder);
+        EXPECT_EQ(reader.verify(), std::vector<std::string>{});
+        EXPECT_EQ(reader.streams()[0].codec, "jpeg");
+        EXPECT_EQ(reader.rows(1, 0).times.shape[0], 0);
+        for (const std::int64_t episode : {0, 2}) {
+            const CacheRows read = reader.rows(episode, 0);
+            EXPECT_EQ(bytes_of(read.values), bytes_of(rows.values));
+            EXPECT_EQ(bytes_of(read.index), bytes_of(rows.index));
+            const auto* found = static_cast<const std::int64_t*>(read.splits.data);
+            for (int m = 0; m < 4; ++m) EXPECT_EQ(found[m] - found[0], splits[m]);
+        }
+    }
+    // Earlier releases know version 1 alone.
+    EXPECT_NE(read_bytes(folder / "manifest.json").find("\"version\":2,"), std::string::npos);
+}
+
 TEST_F(CacheTest, WholeShardsHaveTheLayoutThatAlignReads) {
     const std::vector<CacheStream> streams = some_streams();
     CacheWriter writer(folder, streams, {.shard_bytes = 700});
@@ -71,7 +104,7 @@ TEST_F(CacheTest, WholeShardsHaveTheLayoutThatAlignReads) {
     EXPECT_THROW((void)reader.shard_rows(reader.num_shards(), 0), InvalidArgument);
     EXPECT_THROW((void)reader.rows(9, 0), InvalidArgument);
     EXPECT_THROW((void)reader.rows(-1, 0), InvalidArgument);
-    EXPECT_THROW((void)reader.rows(0, 3), InvalidArgument);
+    EXPECT_THROW((void)reader.rows(0, streams.size()), InvalidArgument);
     EXPECT_THROW((void)reader.stream("leg"), InvalidArgument);
 }
 
@@ -79,7 +112,7 @@ TEST_F(CacheTest, AnEmptyCacheAndAnEmptyEpisodeAreCaches) {
     CacheWriter(folder, some_streams()).commit();
     EXPECT_EQ(CacheReader(folder).num_episodes(), 0);
     CacheWriter writer(folder, some_streams());
-    writer.add(0, std::vector<CacheRows>(3));
+    writer.add(0, std::vector<CacheRows>(some_streams().size()));
     writer.commit();
     const CacheReader reader(folder);
     EXPECT_EQ(reader.rows(0, 0).values.shape[0], 0);
@@ -343,7 +376,11 @@ TEST_F(CacheTest, BadStreamsAreRefusedBeforeAnythingIsWritten) {
          {std::vector<CacheStream>{good, good}, with([](CacheStream& s) { s.name = ""; }),
           with([](CacheStream& s) { s.name = "a\nb"; }), with([](CacheStream& s) { s.name = "__episodes__"; }),
           with([](CacheStream& s) { s.shape = {0}; }), with([](CacheStream& s) { s.shape = {1LL << 62, 4}; }),
-          with([](CacheStream& s) { s.shape.assign(8, 1); }), with([](CacheStream& s) { s.details = "{"; })}) {
+          with([](CacheStream& s) { s.shape.assign(8, 1); }), with([](CacheStream& s) { s.details = "{"; }),
+          with([](CacheStream& s) { s.codec = "jpeg"; }), with([](CacheStream& s) {
+              s.kind = "image";
+              s.codec = "gif";
+          })}) {
         EXPECT_THROW(CacheWriter(folder, streams), InvalidArgument);
     }
     EXPECT_THROW(CacheWriter(folder, {good}, {.shard_bytes = 0}), InvalidArgument);

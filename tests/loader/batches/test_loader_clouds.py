@@ -256,5 +256,5 @@ def test_clouds_that_overlap_in_the_file_are_a_format_error(caches, monkeypatch)
             return values, times, splits if splits is None else splits[::-1], offsets
 
     monkeypatch.setattr(caches[0], "_reader", Damaged())
-    with pytest.raises(FormatError, match="shard 0: clouds of 'lidar' must rise from 0 to"):
+    with pytest.raises(FormatError, match="shard 0: splits of 'lidar' must rise from 0 to"):
         Loader(caches[0], 4, LIDAR)

@@ -54,7 +54,7 @@ class Clouds:
 
     def add(self, selection: Selection, shard: int, spec: StreamSpec, tier: str) -> Any:
         """The points of the kept episodes of a shard, run by run; the rows of the table for all its clouds."""
-        points, splits = selection.points(self.name, shard)
+        points, splits = selection.ragged(self.name, shard)
         table = np.zeros((len(splits) - 1, 3), np.int64)
         for begin, end in selection.runs_of(self.name, shard):
             first, last = int(splits[begin]), int(splits[end])
@@ -87,33 +87,39 @@ class Clouds:
             offsets=offsets, dtype=v.dtype, fill=v.fill, deterministic=True, check=False,
         )  # fmt: skip
 
-    def fill(self, made: list[Any]) -> None:
+    def fill(self, made: list[Any], order: tuple[int, int, int]) -> None:
         """Puts grids in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, X, Y, Z[, F])``."""
         numbers = made[self.place]
         grids = self.grids(numbers.flatten().tolist())
         made[self.place] = grids.view(*numbers.shape, *grids.shape[1:])
 
 
-def number_clouds(
+def number_messages(
     keys: list[Key], selections: list[Selection], specs: Mapping[str, StreamSpec], scaled: Mapping[str, Any], dtype: Any
 ) -> dict[str, StreamSpec]:
-    """Makes each stream of clouds one of numbers. Returns the specs of all streams as the reader sees them."""
+    """Makes each stream of clouds or encoded pictures one of numbers. Returns the specs of all streams as the reader
+    sees them."""
     seen = dict(specs)
     for key in keys:
-        if key.window.voxels is None:
+        if key.window.voxels is not None:
+            require_voxels(key, scaled, dtype)
+        elif specs[key.name].codec is None:
             continue
-        what, window = f"Loader: stream {key.name!r} is voxelized", key.window
-        if window.method is not None and window.method not in FRAMES:
-            raise ValueError(f"{what}: method must be previous, next or nearest, got {window.method!r}")
-        if window.outside != "hold":
-            raise ValueError(f"{what}: outside must be 'hold', got {window.outside!r}")
-        if scaled.get(key.name) is not None or (isinstance(dtype, Mapping) and key.name in dtype):
-            raise ValueError(f"{what}: its dtype is that of its Voxels, and there is nothing to normalize")
         first = 1
         for selection in selections:
-            first = selection.number_clouds(key.name, first)
+            first = selection.number_messages(key.name, first)
         seen[key.name] = selections[0].spec(key.name)
     return seen
+
+
+def require_voxels(key: Key, scaled: Mapping[str, Any], dtype: Any) -> None:
+    what, window = f"Loader: stream {key.name!r} is voxelized", key.window
+    if window.method is not None and window.method not in FRAMES:
+        raise ValueError(f"{what}: method must be previous, next or nearest, got {window.method!r}")
+    if window.outside != "hold":
+        raise ValueError(f"{what}: outside must be 'hold', got {window.outside!r}")
+    if scaled.get(key.name) is not None or (isinstance(dtype, Mapping) and key.name in dtype):
+        raise ValueError(f"{what}: its dtype is that of its Voxels, and there is nothing to normalize")
 
 
 def points_bytes(keys: list[Key], selections: list[Selection]) -> int:
@@ -122,7 +128,7 @@ def points_bytes(keys: list[Key], selections: list[Selection]) -> int:
     for key in (k for k in keys if k.window.voxels is not None):
         for selection in selections:
             for shard in selection.shards.tolist():
-                splits = selection.points(key.name, shard)[1]
+                splits = selection.ragged(key.name, shard)[1]
                 points = sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.name, shard))
                 total += points * selection.cache.specs[key.name].row_bytes
     return total

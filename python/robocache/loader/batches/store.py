@@ -149,7 +149,7 @@ def copy_values(
     """Rows of a stream, by read calls: a file that is cut short is an error. A GPU gets them piece by piece."""
     import torch
 
-    if (name, stream.shard) in selection._first_clouds:  # numbers, which are in no file
+    if (name, stream.shard) in selection._first_numbers:  # numbers, which are in no file
         into.copy_(as_tensor(selection.values(name, stream)[begin:end]))
         return
     reader, number = selection.cache._reader, list(selection.cache.specs).index(name)

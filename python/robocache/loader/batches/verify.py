@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core import MappingGuard
+from ..._core import FormatError, MappingGuard
 from ..order.selection import Selection
 
 VERIFY = ("auto", "load", "none")
@@ -54,6 +54,9 @@ class MappedRows:
         guard = MappingGuard()
         try:
             yield
+        except FormatError:
+            self.require_whole()  # the cause, where a file was cut short
+            raise
         finally:
             del guard
         self.require_whole()

@@ -49,14 +49,14 @@ class Selection:
         self.local = self.kept - self.firsts[self.shard_of]
         self.shards = np.unique(self.shard_of)
         self._streams: dict[tuple[str, int], ShardStream] = {}
-        self._first_clouds: dict[tuple[str, int], int] = {}
+        self._first_numbers: dict[tuple[str, int], int] = {}
 
     def stream(self, name: str, shard: int) -> ShardStream:
         found = self._streams.get((name, shard))
         if found is None:
             number = list(self.cache.specs).index(name)
             values, times, _, offsets = self.cache._reader.shard_rows(shard, number)
-            first = self._first_clouds.get((name, shard))
+            first = self._first_numbers.get((name, shard))
             if not self.cache._reader.stays_mapped(shard):
                 values, times, offsets = None, times.copy(), offsets.copy()
             if first is not None:
@@ -83,25 +83,27 @@ class Selection:
         rows = self.cache._reader.shard_rows(stream.shard, list(self.cache.specs).index(name))
         return np.asarray(rows[0])
 
-    def number_clouds(self, name: str, first: int) -> int:
-        """From now on the values of a stream of clouds are their numbers, from ``first`` on; returns the next one."""
+    def number_messages(self, name: str, first: int) -> int:
+        """From now on the values of a stream of clouds or encoded pictures are their numbers, from ``first`` on.
+        Returns the next number."""
         for shard in range(self.cache.num_shards):
-            self._first_clouds[name, shard] = first
+            self._first_numbers[name, shard] = first
             self._streams.pop((name, shard), None)
-            first += len(self.points(name, shard)[1]) - 1
+            first += len(self.ragged(name, shard)[1]) - 1
         return first
 
     def spec(self, name: str) -> StreamSpec:
         """Of the values of ``stream``."""
         spec = self.cache.specs[name]
-        numbered = (name, 0) in self._first_clouds
+        numbered = (name, 0) in self._first_numbers
         return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz, method=spec.method) if numbered else spec
 
-    def points(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
-        """Of all clouds of a shard: cloud m has the points ``[splits[m], splits[m + 1])``."""
+    def ragged(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
+        """Of all clouds or encoded pictures of a shard: message m has the points or bytes ``[splits[m], splits[m +
+        1])``."""
         values, _, splits, _ = self.cache._reader.shard_rows(shard, list(self.cache.specs).index(name))
         if len(splits) == 0 or splits[0] != 0 or splits[-1] != len(values) or (np.diff(splits) < 0).any():
-            raise FormatError(f"{self.cache.path}: shard {shard}: clouds of {name!r} must rise from 0 to {len(values)}")
+            raise FormatError(f"{self.cache.path}: shard {shard}: splits of {name!r} must rise from 0 to {len(values)}")
         return values, splits
 
     def counts(self, name: str) -> Int64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ class PictureIndex:
         """The index that ``to_bytes`` has written. Raises ``FormatError`` where the bytes are not a valid one."""
         array = np.frombuffer(data, np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else np.asarray(data)
         return cls(_core.PictureIndex.from_bytes(array))
+
+    @classmethod
+    def join(cls, parts: Sequence[PictureIndex], rows: Any = None) -> PictureIndex:
+        """The pictures of several indexes, one after the other; ``rows``: only these of them, in this order."""
+        picked = None if rows is None else np.ascontiguousarray(rows, np.int64)
+        return cls(_core.PictureIndex.join([part.native for part in parts], picked))
 
     def to_bytes(self) -> NDArray[np.uint8]:
         """The whole index as a flat uint8 array, with a version: to be stored and read by ``from_bytes``. Read-only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], m
     if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
         return None
     parts, shapes = [], np.zeros((len(kinds), 3), np.int32)
-    for i, kind in enumerate(kinds.tolist()):
+    others = [(i, kind) for i, kind in enumerate(kinds.tolist()) if kind in (OTHER_JPEG, PNG)]
+    decoded = _decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
+    for i in range(len(kinds)):
         part = data[offsets[i] : offsets[i + 1]]
-        if kind in (OTHER_JPEG, PNG):
-            pixels = _decode(part.tobytes(), i, kind, max_pixels)
+        if i in decoded:
+            pixels = decoded[i]
             if pixels.dtype != np.uint8:
                 raise ValueError(
                     f"{OP}: dtype must be 'uint16' for PNG of 16 bits, got pictures[{i}] of {pixels.dtype}"
@@ -49,8 +52,10 @@ def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str
     count = len(offsets) - 1
     crops, flips = as_crops(crop, count), as_flips(flip, count)
     made = []
+    pictures = [np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes() for i in range(count)]
+    decoded = _decode_all([(picture, i, PNG, 2**32) for i, picture in enumerate(pictures)])
     for i in range(count):
-        pixels = _decode(np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes(), i, PNG, 2**32)
+        pixels = decoded[i]
         if pixels.dtype != np.uint16:
             raise ValueError(
                 f"{OP}: pictures[{i}] must be a gray PNG of 16 bits for dtype 'uint16', got {pixels.dtype}"
@@ -73,6 +78,14 @@ def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str
 
         results = [torch.from_numpy(array).to(device) for array in results]
     return results[0] if alike else results
+
+
+def _decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
+    """Pixels by number, decoded on the threads of the library; Pillow releases the GIL while it decodes."""
+    if len(jobs) < 2 or _core.num_threads() == 1:
+        return {job[1]: _decode(*job) for job in jobs}
+    with ThreadPoolExecutor(min(len(jobs), _core.num_threads())) as threads:
+        return dict(zip([job[1] for job in jobs], threads.map(lambda job: _decode(*job), jobs), strict=True))
 
 
 def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:

@@ -14,7 +14,15 @@ from ..._core import FormatError
 from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, Budget
 from ..reading.declared import as_declared, flat_values
-from ..reading.images import MAX_PICTURE_BYTES, decode_picture, picture_size
+from ..reading.images import (
+    MAX_PICTURE_BYTES,
+    OTHER_PICTURES,
+    PICTURES,
+    decode_picture,
+    encoded_picture,
+    picture_size,
+    stored_codec,
+)
 from ..reading.paths import need, num_bytes, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
@@ -44,10 +52,12 @@ def open(
     repair: Mapping[str, str] | None = None,
     budget: Budget = BUDGET,
     follow_symlinks: bool = False,
+    encoded: bool = False,
 ) -> LeRobot:
     """``video``: decode the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
-    the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``."""
-    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks))
+    the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``. ``encoded``: pictures in
+    the tables stay as they are (``StreamSpec.codec``)."""
+    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks, encoded))
 
 
 class LeRobot(BaseSource):
@@ -142,7 +152,7 @@ class LeRobot(BaseSource):
             what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
             repairer.apply_policy("missing", "timestamp", abs(placed.length - num_rows), what)
         times = self._times(table)
-        self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs) * num_rows)
+        self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs if not spec.codec) * num_rows)
         rows = []
         for spec in specs:
             if spec.meta.get("stored") == "video":
@@ -194,10 +204,13 @@ class LeRobot(BaseSource):
             raise FormatError(f"{where}, column {name} must have one integer for each row, got {values.dtype}")
         return values.astype(np.int64).reshape(-1)
 
-    def _column(self, table: Any, spec: StreamSpec, where: str) -> NDArray[Any]:
+    def _column(self, table: Any, spec: StreamSpec, where: str) -> Any:
+        """An array, or encoded pictures."""
         if spec.name not in table.column_names:
             raise FormatError(f"{where}: the column is missing, but meta/info.json declares it")
         column = table.column(spec.name).combine_chunks()
+        if spec.codec is not None:
+            return self._encoded(column, spec, where)
         if spec.meta.get("stored") == "image":
             values = np.empty((table.num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(table.num_rows):
@@ -212,6 +225,16 @@ class LeRobot(BaseSource):
             raise FormatError(f"{where}: {values.size} values for {table.num_rows} rows of shape {spec.shape}")
         values = values.reshape(int(table.num_rows), *spec.shape)
         return as_declared(values, spec.dtype, where)
+
+    def _encoded(self, column: Any, spec: StreamSpec, where: str) -> list[bytes]:
+        pictures, total = [], 0
+        for row, cell in enumerate(column):
+            at = f"{where}, row {row}"
+            picture = self._picture(cell.as_py(), at)
+            total += len(picture)
+            self.budget.check(where, 2 * total)
+            pictures.append(encoded_picture(picture, spec, "lerobot", at, self.budget))
+        return pictures
 
     def _decoded(self, picture: bytes, spec: StreamSpec, where: str) -> NDArray[Any]:
         if depth_maps.is_tiff(picture):
@@ -234,31 +257,37 @@ class LeRobot(BaseSource):
         """Images, or depth where pictures have 16 bits or are floats. What is declared may be in another order, or
         wrong; the first picture is not. One that is damaged is an error where the stream is read."""
         found: tuple[tuple[int, ...], str | None] | None = None
+        codec, meta = None, {"stored": dtype}
         if dtype == "image" and self._episodes:
             try:
-                found = self._first_picture(name)
+                picture, found = self._first_picture(name)
             except FormatError:
                 found = None
+            if found is not None and picture and self.encoded and not depth_maps.is_tiff(picture):
+                codec = stored_codec(picture, "image" if found[1] == "uint8" else "depth", str(found[1]), found[0])
+                if codec is None:
+                    meta[PICTURES] = OTHER_PICTURES
         size, pixel = found or (self._declared_size(name, shape, names), "uint8")
         depth = depth_maps.is_depth_map(feature)
         if pixel == "uint8" and not (depth and found):
-            return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta={"stored": dtype})
+            return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta=meta, codec=codec)
         if pixel not in ("uint16", "float32"):
             kind = "8-bit depth maps, which have no unit" if depth else "neither 8-bit, 16-bit nor float"
             return LeftOut(name, f"its images are {kind}")
         unit = depth_maps.unit_of(feature) if depth else None
-        return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta={"stored": dtype})
+        return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta=meta, codec=codec)
 
-    def _first_picture(self, name: str) -> tuple[tuple[int, ...], str | None] | None:
+    def _first_picture(self, name: str) -> tuple[bytes, tuple[tuple[int, ...], str | None] | None]:
+        """The picture, and its size and dtype; None where there is none."""
         first = self._episodes[0]
         table = self._tables.episode(self.tree.file(first.data_file), first.index, [name])
         if not table.num_rows or name not in table.column_names:
-            return None
+            return b"", None
         where = f"lerobot: {self.path}: {first.data_file}, stream {name}, row 0"
         picture = self._picture(table.column(name)[0].as_py(), where)
         if depth_maps.is_tiff(picture):
-            return depth_maps.tiff_size(picture, where, self.budget)
-        return picture_size(picture, "lerobot", where, self.budget)
+            return picture, depth_maps.tiff_size(picture, where, self.budget)
+        return picture, picture_size(picture, "lerobot", where, self.budget)
 
     def _declared_size(self, name: str, shape: tuple[int, ...], names: tuple[str, ...] | None) -> tuple[int, ...]:
         """(height, width, channels)"""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cache.cache import to_json
-from ...cache.episode import JSON, StreamSpec
+from ...cache.episode import JSON, EpisodeStream, StreamSpec
 from ..reading.paths import need
 from .depth import UNITS
 from .meta import DATA_V30
@@ -35,9 +35,10 @@ AUTOMATIC = {
 
 @dataclass(frozen=True)
 class Pictures:
-    """Frame i is ``values[rows[i]]``: pictures are encoded as they are written, and once where they repeat."""
+    """Frame i is row ``rows[i]`` of the stream. Encoded pictures are written as they are, others as PNG, once where
+    they repeat."""
 
-    values: NDArray[Any]
+    stream: EpisodeStream
     rows: NDArray[np.int64]
 
 
@@ -45,7 +46,7 @@ Column = NDArray[Any] | Pictures
 
 
 class LeRobotWriter:
-    """``specs`` say what is written: kind ``image`` and ``depth`` as PNG, ``vector`` as numbers."""
+    """``specs`` say what is written: kind ``image`` and ``depth`` as pictures, ``vector`` as numbers."""
 
     def __init__(self, root: Path, specs: Mapping[str, StreamSpec], fps: float, robot_type: str | None) -> None:
         self.root, self.fps, self.robot_type = root, fps, robot_type
@@ -79,9 +80,9 @@ class LeRobotWriter:
                 column = automatic[name] if name in automatic else columns[name]
                 if isinstance(column, Pictures):
                     rows = column.rows[begin:end]
-                    made[name] = self.arrow.array(png[name](column.values, rows), self.arrow_type(spec))
+                    made[name] = self.arrow.array(png[name](column.stream, rows), self.arrow_type(spec))
                     for row in rows:
-                        self.counted.add(name, column.values[row][None])
+                        self.counted.add(name, column.stream.values[row][None])
                 else:
                     part = np.ascontiguousarray(column[begin:end])
                     made[name] = self.array(part.reshape(len(part), *spec.shape), spec)
@@ -211,11 +212,13 @@ class PngEncoder:
         self.spec = spec
         self.last: tuple[int, bytes] = (-1, b"")
 
-    def __call__(self, values: NDArray[Any], rows: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+    def __call__(self, stream: EpisodeStream, rows: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
         cells = []
         for row in map(int, rows):
-            if self.last[0] != row:
-                picture = np.ascontiguousarray(values[row])
+            if self.last[0] != row and stream.pictures is not None:
+                self.last = (row, stream.pictures.picture(row))
+            elif self.last[0] != row:
+                picture = np.ascontiguousarray(stream.values[row])
                 if picture.ndim == 3 and picture.shape[2] == 1:
                     picture = picture[:, :, 0]
                 data = io.BytesIO()

@@ -14,6 +14,7 @@ from ..._core import FormatError
 from ...cache.episode import JSON, LeftOut
 from ..reading.budget import BUDGET, Budget
 from ..reading.guard import NeedsOption, OptionError
+from ..reading.images import other_codec
 from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
@@ -46,12 +47,14 @@ def open(
     repair: Mapping[str, str] | None = None,
     budget: Budget = BUDGET,
     follow_symlinks: bool = False,
+    encoded: bool = False,
 ) -> Mcap:
     """``clock`` must be chosen: ``log_time`` (when it was recorded), ``publish_time`` (when it was sent) or
-    ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these."""
+    ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these. ``encoded``: pictures of
+    CompressedImage stay as they are (``StreamSpec.codec``)."""
     if topics is not None and (isinstance(topics, str) or not all(isinstance(name, str) for name in topics)):
         raise OptionError(f"open: topics must be a list of names, got {topics!r}")
-    return Mcap(Path(path), clock, topics, (repair, budget, follow_symlinks))
+    return Mcap(Path(path), clock, topics, (repair, budget, follow_symlinks, encoded))
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ class Mcap(BaseSource):
         for name, spec in self.specs.items():
             if name not in present:
                 offsets = np.zeros(1, np.int64) if spec.kind == "points" else None
-                rows.append(Rows(spec, np.empty((0, *spec.shape), spec.numpy_dtype), np.empty(0, np.int64), offsets))
+                nothing: Any = [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
+                rows.append(Rows(spec, nothing, np.empty(0, np.int64), offsets))
         files = [file.name for file in self._recordings[index]]
         return rows, None, {"files": files, "clock": self._clock}
 
@@ -183,10 +187,12 @@ class Mcap(BaseSource):
                 f"{where}, stream {spec.name}: rows are {part.spec.dtype} {part.spec.shape} of {part.spec.names}, "
                 f"in the dataset's first message {spec.dtype} {spec.shape} of {spec.names}"
             )
+        if spec.codec != part.spec.codec:
+            raise FormatError(other_codec(f"{where}, stream {spec.name}", part.spec.codec, spec.codec))
 
     def _collect(self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False) -> dict[str, Collected]:
         """Decodes the messages of the topics; only the first one of each where ``first``."""
-        collected = {name: Collected(name, topic.schema, self.budget) for name, topic in topics.items()}
+        collected = {name: Collected(name, topic.schema, self.budget, self.encoded) for name, topic in topics.items()}
         total = 0
         for file in files:
             data = Data(file, self.budget)

@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 
 from ..._core import FormatError
 from ...cache.episode import StreamSpec
+from ...cache.pictures import Pictures
 from ..reading.budget import Budget
-from ..reading.images import decode_picture, picture_size
+from ..reading.images import (
+    OTHER_PICTURES,
+    PICTURES,
+    RAW_PICTURES,
+    decode_picture,
+    other_codec,
+    picture_size,
+    stored_codec,
+)
 
 
 @dataclass
@@ -20,7 +29,8 @@ class Part:
     """One stream of a topic: JointState, for one, has positions, velocities and efforts."""
 
     spec: StreamSpec
-    values: NDArray[Any]
+    values: Any
+    """An array, or ``Pictures`` where they are encoded."""
     offsets: NDArray[np.int64] | None = None
 
 
@@ -34,6 +44,17 @@ class Row:
     names: tuple[str, ...] | None = None
     unit: str | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+    codec: str | None = None
+    """Set: ``values`` are the bytes of a picture that decodes to ``shape`` and ``dtype``."""
+    decoded: tuple[tuple[int, ...], str] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape if self.decoded is None else self.decoded[0]
+
+    @property
+    def dtype(self) -> str:
+        return self.values.dtype.name if self.decoded is None else self.decoded[1]
 
 
 XYZ = ("x", "y", "z")
@@ -121,6 +142,27 @@ def _compressed_image(message: Any, where: str, budget: Budget) -> list[Row]:
     return [Row("", decode_picture(data, shape, "mcap", where, budget), kind, meta={"encoding": message.format})]
 
 
+def _encoded_image(message: Any, where: str, budget: Budget) -> list[Row]:
+    """The bytes of the picture; its pixels where it is of a kind that is not stored so."""
+    data = bytes(message.data)
+    shape, dtype = picture_size(data, "mcap", where, budget)
+    kind = "image" if len(shape) == 3 else "depth"
+    meta = {"encoding": message.format}
+    codec = stored_codec(data, kind, dtype, shape)
+    if codec is None:
+        pixels = decode_picture(data, shape, "mcap", where, budget)
+        return [Row("", pixels, kind, meta={**meta, PICTURES: OTHER_PICTURES})]
+    return [Row("", np.frombuffer(data, np.uint8), kind, meta=meta, codec=codec, decoded=(shape, dtype))]
+
+
+def _raw_image(message: Any, where: str, budget: Budget) -> list[Row]:
+    """Pixels, marked as never encoded."""
+    rows = _image(message, where, budget)
+    for row in rows:
+        row.meta[PICTURES] = RAW_PICTURES
+    return rows
+
+
 def _point_cloud(message: Any, where: str, budget: Budget) -> list[Row]:
     """Fields as float32, or float64 where one of the fields is."""
     fields = [f for f in message.fields if f.count == 1 and f.datatype in POINT_TYPES]
@@ -167,13 +209,20 @@ KNOWN: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
 }
 
 
+ENCODED: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
+    "sensor_msgs/msg/Image": _raw_image,
+    "sensor_msgs/msg/CompressedImage": _encoded_image,
+}
+"""In the place of ``KNOWN``, where encoded pictures stay as they are."""
+
+
 class Collected:
     """The messages of one topic of an episode, turned into rows one by one."""
 
-    def __init__(self, topic: str, schema: str, budget: Budget) -> None:
+    def __init__(self, topic: str, schema: str, budget: Budget, encoded: bool = False) -> None:
         self.topic = topic
         self.times: list[int] = []
-        self._turn = KNOWN[schema]
+        self._turn = (ENCODED if encoded and schema in ENCODED else KNOWN)[schema]
         self._rows: list[list[Row]] = []
         self._budget = budget
         self._bytes = 0
@@ -193,12 +242,14 @@ class Collected:
             raise FormatError(f"{where}: it has {_listed(rows)}, the first message {_listed(first)}")
         for row, other in zip(rows, first, strict=True):
             skip = 1 if row.kind == "points" else 0
-            same = row.values.shape[skip:] == other.values.shape[skip:] and row.values.dtype == other.values.dtype
+            same = row.shape[skip:] == other.shape[skip:] and row.dtype == other.dtype
             if not same or row.names != other.names:
                 raise FormatError(
-                    f"{where}: {row.name or 'rows'} {row.values.dtype} {row.values.shape} of {row.names}, in the first "
-                    f"message {other.values.dtype} {other.values.shape} of {other.names}"
+                    f"{where}: {row.name or 'rows'} {row.dtype} {row.shape} of {row.names}, in the first "
+                    f"message {other.dtype} {other.shape} of {other.names}"
                 )
+            if row.codec != other.codec:
+                raise FormatError(other_codec(where, row.codec, other.codec))
 
     def parts(self) -> list[Part]:
         if not self._rows:
@@ -209,10 +260,12 @@ class Collected:
         name = f"{self.topic}/{first.name}" if first.name else self.topic
         values = [rows[i].values for rows in self._rows]
         points = first.kind == "points"
-        shape = first.values.shape[1:] if points else first.values.shape
+        shape = first.shape[1:] if points else first.shape
         spec = StreamSpec(
-            name, first.values.dtype.name, shape, first.kind, unit=first.unit, names=first.names, meta=first.meta
+            name, first.dtype, shape, first.kind, unit=first.unit, names=first.names, meta=first.meta, codec=first.codec
         )
+        if first.codec is not None:
+            return Part(spec, Pictures.of([x.data for x in values]))
         if not points:
             return Part(spec, np.stack(values))
         sizes = [len(v) for v in values]

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._core import FormatError
+from ...cache.episode import StreamSpec
+from ...cache.pictures import codec_of, codec_problem
 from .budget import Budget
 from .paths import need
 
@@ -55,6 +57,38 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
         except (OSError, ValueError, SyntaxError) as error:
             raise FormatError(f"{where}: the image cannot be decoded: {error}") from error
     return pixels.reshape(shape)
+
+
+PICTURES = "pictures"
+"""Key of ``StreamSpec.meta``: why pixels of a source that keeps encoded pictures are not encoded."""
+RAW_PICTURES = "raw camera messages"
+OTHER_PICTURES = "pictures that are stored decoded (progressive, CMYK or 12-bit JPEG, or another kind of PNG)"
+
+
+def stored_codec(data: bytes, kind: str, dtype: str, shape: tuple[int, ...]) -> str | None:
+    """The codec of a stream whose first picture this is; None where such pictures cannot be stored as they are."""
+    codec = codec_of(data)
+    return None if codec is None or codec_problem(codec, kind, dtype, shape) else codec
+
+
+def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budget: Budget) -> bytes:
+    """The same bytes, if the picture is what the stream has: of its size, dtype and codec, by its header."""
+    shape, dtype = picture_size(data, extra, where, budget)
+    if (shape, dtype) != (spec.shape, spec.dtype):
+        raise FormatError(f"{where}: the image is {dtype} {shape}, but the stream has {spec.dtype} {spec.shape}")
+    codec = codec_of(data)
+    if codec != spec.codec:
+        raise FormatError(other_codec(where, codec, spec.codec))
+    return data
+
+
+def other_codec(where: str, codec: str | None, first: str | None) -> str:
+    """The message for a picture that is encoded in another way than the first of its stream."""
+    names = {"jpeg": "JPEG", "png": "PNG", None: "of another kind (progressive, CMYK or 12-bit JPEG)"}
+    return (
+        f"{where}: the picture is {names[codec]}, but the first of its stream is {names[first]}; to store pixels "
+        'instead, pass images="raw" to ingest'
+    )
 
 
 def _opened(data: bytes, extra: str, where: str, budget: Budget) -> Any:

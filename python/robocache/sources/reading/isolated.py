@@ -218,7 +218,10 @@ class IsolatedSource:
             for stream in answer["streams"]:
                 spec = _spec(stream["spec"])
                 values, times = next(parts), next(parts)
-                found[spec.name] = EpisodeStream(spec, values, times, next(parts) if stream["ragged"] else None)
+                offsets = next(parts) if stream["ragged"] else None
+                if spec.codec is not None:
+                    values, offsets = (values, offsets), None
+                found[spec.name] = EpisodeStream(spec, values, times, offsets)
         except (KeyError, TypeError, ValueError, StopIteration) as error:
             raise FormatError(f"{self.format}: {self.path}: episode {index}: {error}") from error
         return Episode(index, found, answer["task"], answer["meta"])

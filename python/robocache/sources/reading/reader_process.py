@@ -180,9 +180,11 @@ class Server:
         episode: Episode = source.episode(request["index"], request["streams"])
         streams = []
         for stream in episode.streams.values():
-            ragged = stream.offsets is not None
-            streams.append({"spec": dataclasses.asdict(stream.spec), "ragged": ragged})
-            arrays += [stream.values, stream.times, *([stream.offsets] if ragged else ())]
+            pictures = stream.pictures
+            values = stream.values if pictures is None else pictures.data
+            offsets = stream.offsets if pictures is None else pictures.splits
+            streams.append({"spec": dataclasses.asdict(stream.spec), "ragged": offsets is not None})
+            arrays += [values, stream.times, *([offsets] if offsets is not None else ())]
         answer = {"streams": streams, "task": episode.task, "meta": episode.meta, "arrays": wire.layout(arrays)}
         episode.streams.clear()
         return answer

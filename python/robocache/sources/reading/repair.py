@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..._core import FormatError
 from ...cache.episode import EpisodeStream, StreamSpec
+from ...cache.pictures import Pictures
 from .guard import OptionError
 from .times import SECOND_NS, seconds_to_ns
 
@@ -85,14 +86,14 @@ class Repairer:
     def finish(
         self,
         spec: StreamSpec,
-        values: NDArray[Any],
+        values: Any,
         times: NDArray[Any],
         offsets: NDArray[np.int64] | None = None,
         unit_ns: int | None = None,
         made: bool = False,
     ) -> EpisodeStream:
         """The repaired stream. ``times``, ``unit_ns``, ``made``: see ``Rows``."""
-        rows = _Rows(values, times, offsets)
+        rows = _Rows(values if spec.codec is None else Pictures.of(values), times, offsets)
         if not made:
             self._drop_unusable_times(spec.name, rows, unit_ns)
             self._order(spec.name, rows)
@@ -153,7 +154,7 @@ class Repairer:
                 rows.keep(np.append(True, ~same))
 
     def _drop_nan_values(self, spec: StreamSpec, rows: _Rows) -> None:
-        if rows.values.dtype.kind != "f" or self.policies["nan_value"] == "keep":
+        if spec.codec is not None or rows.values.dtype.kind != "f" or self.policies["nan_value"] == "keep":
             return
         if rows.offsets is None:
             bad = np.isnan(rows.values).any(axis=tuple(range(1, rows.values.ndim)))
@@ -179,7 +180,7 @@ class Repairer:
 class _Rows:
     """Rows before they are a stream: times may still be floats, and in any order."""
 
-    values: NDArray[Any]
+    values: Any
     times: NDArray[Any]
     offsets: NDArray[np.int64] | None
 

@@ -25,7 +25,8 @@ class Rows:
     integers are nanoseconds and floats are seconds."""
 
     spec: StreamSpec
-    values: NDArray[Any]
+    values: Any
+    """An array; encoded pictures where ``spec.codec`` is set."""
     times: NDArray[Any]
     offsets: NDArray[np.int64] | None = None
     unit_ns: int | None = None
@@ -46,8 +47,11 @@ class BaseSource(ABC):
         repair: Mapping[str, str] | None = None,
         budget: Budget = BUDGET,
         follow_symlinks: bool = False,
+        encoded: bool = False,
     ) -> None:
         self.path = path
+        self.encoded = encoded
+        """Whether encoded pictures stay as they are, in formats that have the option."""
         self.metadata: dict[str, JSON] = {}
         self.specs: dict[str, StreamSpec] = {}
         self.left_out: list[LeftOut] = []

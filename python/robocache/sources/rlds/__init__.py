@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..._core import FormatError
 from ...cache.episode import JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, Budget
 from ..reading.declared import as_declared
 from ..reading.guard import NeedsOption, OptionError
-from ..reading.images import decode_picture, picture_size
+from ..reading.images import OTHER_PICTURES, PICTURES, decode_picture, encoded_picture, picture_size, stored_codec
 from ..reading.json_file import load_json
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
@@ -51,12 +50,14 @@ def open(
     repair: Mapping[str, str] | None = None,
     budget: Budget = BUDGET,
     follow_symlinks: bool = False,
+    encoded: bool = False,
 ) -> Rlds:
-    """``rate_hz``: needed unless the dataset is in the table of Open X rates, which it overrides. ``split``: one."""
+    """``rate_hz``: needed unless the dataset is in the table of Open X rates, which it overrides. ``split``: one.
+    ``encoded``: pictures stay as they are (``StreamSpec.codec``)."""
     folder = _version_folder(Path(path))
     if folder is None:
         raise FormatError(f"rlds: {path} has no features.json with *.tfrecord-* files beside it")
-    return Rlds(folder, rate_hz, split, (repair, budget, follow_symlinks))
+    return Rlds(folder, rate_hz, split, (repair, budget, follow_symlinks, encoded))
 
 
 class Rlds(BaseSource):
@@ -105,16 +106,20 @@ class Rlds(BaseSource):
             if not leaf.in_steps or leaf.kind in ("text", "other"):
                 continue
             shape, dtype = leaf.shape, leaf.dtype
+            codec, meta = None, {}
             if leaf.kind == "image":
                 encoded = example.get(leaf.key)
                 if isinstance(encoded, list) and encoded:  # sizes of pictures may be left open, as null
                     shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
+                    if self.encoded:
+                        codec = stored_codec(encoded[0], "image" if len(shape) == 3 else "depth", dtype, shape)
+                        meta = {} if codec is not None else {PICTURES: OTHER_PICTURES}
             if None in shape:
                 self.left_out.append(LeftOut(leaf.name, "its shape is not fixed"))
                 continue
             kind = "vector" if leaf.kind == "tensor" else "image" if len(shape) == 3 else "depth"
             sizes = tuple(size for size in shape if size is not None)
-            spec = StreamSpec(leaf.name, dtype, sizes, kind, self._rate_hz)
+            spec = StreamSpec(leaf.name, dtype, sizes, kind, self._rate_hz, meta=meta, codec=codec)
             self.budget.check(f"rlds: {self.path}/features.json: one row of {leaf.name}", spec.row_bytes)
             self.specs[leaf.name] = spec
 
@@ -128,7 +133,8 @@ class Rlds(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         example, stored = self._example(index)
         num_rows = self._num_rows(example, repairer)
-        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows, stored)
+        row_bytes = sum(spec.row_bytes for spec in self.specs.values() if not spec.codec)
+        self.budget.check(self.label(index), row_bytes * num_rows, stored)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = []
         meta: dict[str, JSON] = {"split": self._shards[self._place(index)[0]].split}
@@ -170,11 +176,17 @@ class Rlds(BaseSource):
                 repairer.apply_policy("length", name, count - shortest, what)
         return shortest
 
-    def _values(self, leaf: Leaf, spec: StreamSpec, value: Feature, num_rows: int, where: str) -> NDArray[Any]:
+    def _values(self, leaf: Leaf, spec: StreamSpec, value: Feature, num_rows: int, where: str) -> Any:
+        """An array, or encoded pictures."""
         at = f"{where}, stream {leaf.name}"
         if leaf.kind == "image" or leaf.encoded:
             if not isinstance(value, list):
                 raise FormatError(f"{at}: has numbers, but features.json declares encoded rows")
+            if spec.codec is not None:
+                return [
+                    encoded_picture(value[row], spec, "rlds", f"{at}, row {row}", self.budget)
+                    for row in range(num_rows)
+                ]
             values = np.empty((num_rows, *spec.shape), spec.numpy_dtype)
             for row in range(num_rows):
                 if leaf.kind == "image":

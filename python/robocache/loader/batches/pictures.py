@@ -1,0 +1,279 @@
+"""Encoded pictures in batches: the picture of each moment is found by its number, and decoded.
+
+For the reader of batches such a stream has one int64 for each picture: its number from 1 on, through all caches and
+shards. 0 is what ``align`` gives where an episode has none. So a picture is chosen as a row of pixels is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _core
+from ...cache import pictures as encoded
+from ...ops.decode import PictureIndex, decode_images
+from ...ops.decode.edits import as_normalization
+from ..image import Image, RandomCrop
+from ..order.draws import draws
+from ..order.selection import Selection
+from ..window import Key
+from .scale import scale_of
+from .store import STAGED_BYTES, as_tensor
+
+NUM_DRAWS = 6
+"""Of a sample: top and left of the crop, flip, brightness, contrast, saturation."""
+
+
+class Output(NamedTuple):
+    """What pictures become where their window has no ``image``: normalized as rows of pixels are."""
+
+    way: str | None = None
+    dtype: str | None = None
+
+
+class Edits(NamedTuple):
+    """What happens to each picture, one row of each array per picture; None: nothing."""
+
+    crop: Any = None
+    flip: Any = None
+    color: Any = None
+
+    def take(self, rows: Any) -> Edits:
+        return Edits(*(None if x is None else x[rows] for x in self))
+
+
+class Pictures:
+    """The pictures of one stream, where they are, and what becomes of them."""
+
+    def __init__(
+        self,
+        key: Key,
+        place: int,
+        selections: list[Selection],
+        tier: str,
+        device: Any,
+        output: Output,
+        check: bool = False,
+    ) -> None:
+        """``check``: compare the checksums of the pictures that are copied."""
+        import torch
+
+        self.torch, self.device, self.tier = torch, device, tier
+        self.name, self.place, self.output = key.name, place, output
+        self.spec = selections[0].cache.specs[key.name]
+        self.image = key.window.image
+        self.channels = self.spec.shape[2] if len(self.spec.shape) == 3 else 1
+        self.is_native = self.spec.codec == "jpeg"
+        """Decoded by the native decoder, also on a GPU; else by Pillow."""
+        self.parts: list[Any] = []
+        self.scales = [
+            tuple(torch.from_numpy(x) for x in scale_of(s.cache, key.name, output.way)) if output.way else None
+            for s in selections
+        ]
+        rows: list[Any] = [np.full(1, -1)]
+        ranges: list[Any] = []
+        sources: list[Any] = []
+        indexes: list[PictureIndex] = []
+        count = 0
+        for source, selection in enumerate(selections):
+            number = list(selection.cache.specs).index(key.name)
+            for episode in selection.kept.tolist() if check and tier != "mmap" else ():
+                selection.cache._reader.check_rows(episode, number)
+            for shard in range(selection.cache.num_shards):
+                found, kept = self.add(selection, shard)
+                rows.append(np.where(kept, np.cumsum(kept) - 1 + count, -1))
+                ranges.append(found[kept])
+                count += int(kept.sum())
+            sources.append(np.full(count - sum(len(x) for x in sources), source))
+            if self.is_native and tier != "mmap":
+                indexes += [index_of(selection, number, episode) for episode in selection.kept.tolist()]
+        self.rows = np.concatenate(rows)
+        """For each number: which of the kept pictures it is; -1 for none."""
+        self.ranges = np.concatenate(ranges) if ranges else np.zeros((0, 3), np.int64)
+        """For each kept picture: its part, and its bytes there."""
+        self.sources = np.concatenate(sources)
+        self.index: PictureIndex | None = PictureIndex.join(indexes) if self.is_native and tier != "mmap" else None
+        if tier != "mmap":
+            self.copy()
+        self.black = self.black_picture()
+
+    def add(self, selection: Selection, shard: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """``(part, begin, end)`` of each picture of a shard, and whether it belongs to a kept episode."""
+        data, splits = selection.ragged(self.name, shard)
+        part = np.full(len(splits) - 1, len(self.parts))
+        kept = np.zeros(len(splits) - 1, bool)
+        for begin, end in selection.runs_of(self.name, shard):
+            kept[begin:end] = True
+        if kept.any():
+            self.parts.append(as_tensor(data))
+        return np.stack([part, splits[:-1], splits[1:]], axis=1), kept
+
+    def copy(self) -> None:
+        """All kept pictures one after the other, in the memory of the tier. Those that Pillow decodes stay on the
+        host."""
+        everything = np.arange(len(self.ranges))
+        ends = np.cumsum(self.ranges[:, 2] - self.ranges[:, 1])
+        splits = np.concatenate([np.zeros(1, np.int64), ends])
+        if self.tier == "gpu" and self.is_native:
+            data = self.torch.empty(int(splits[-1]), dtype=self.torch.uint8, device=self.device)
+            for rows in np.split(everything, np.flatnonzero(np.diff(ends // STAGED_BYTES)) + 1):
+                if len(rows):
+                    data[splits[rows[0]] : splits[rows[-1] + 1]].copy_(self.gather(rows))
+        else:
+            data = self.gather(everything, pinned=self.tier == "pinned")
+        self.parts = [data]
+        self.ranges = np.stack([np.zeros(len(ends), np.int64), splits[:-1], splits[1:]], axis=1)
+        self.splits = self.torch.from_numpy(splits).to(data.device)
+
+    def gather(self, rows: NDArray[np.int64], pinned: bool = False) -> Any:
+        """The bytes of these pictures, in their order, on the host."""
+        ranges = self.ranges[rows]
+        used, part = np.unique(ranges[:, 0], return_inverse=True)
+        size = int((ranges[:, 2] - ranges[:, 1]).sum())
+        data = self.torch.empty(size, dtype=self.torch.uint8, pin_memory=pinned and size > 0)
+        picked = np.ascontiguousarray(np.stack([part.reshape(-1), ranges[:, 1], ranges[:, 2]], axis=1), np.int64)
+        _core.gather_bytes([self.parts[i] for i in used.tolist()], picked, data)
+        return data
+
+    def splits_of(self, rows: NDArray[np.int64]) -> Any:
+        sizes = self.ranges[rows, 2] - self.ranges[rows, 1]
+        return self.torch.from_numpy(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]))
+
+    def decoded(self, rows: NDArray[np.int64], edits: Edits) -> Any:
+        """Pixels of these kept pictures, ``(n, ...)``, on the device of the loader."""
+        if not self.is_native and (self.channels == 4 or self.spec.dtype != "uint8"):
+            picked = encoded.Pictures(self.gather(rows).numpy(), self.splits_of(rows).numpy())
+            return self.torch.from_numpy(picked.decoded(self.spec)).to(self.device)
+        on_gpu = self.device.type == "cuda"
+        if self.index is not None and self.tier in (("gpu",) if on_gpu else ("memory",)):
+            # The pictures are where they are decoded.
+            return self.pixels((self.parts[0], self.splits), edits, index=self.index, rows=rows)
+        data, splits = self.gather(rows, pinned=on_gpu), self.splits_of(rows)
+        if self.index is not None and on_gpu:
+            index = PictureIndex.join([self.index], rows)
+            data, splits = (x.to(self.device, non_blocking=True) for x in (data, splits))
+            return self.pixels((data, splits), edits, index=index)
+        return self.pixels((data, splits), edits).to(self.device)
+
+    def pixels(self, pictures: Any, edits: Edits, **which: Any) -> Any:
+        image = self.image or Image()
+        return decode_images(
+            pictures, size=image.size, crop=edits.crop, flip=edits.flip, color=edits.color, layout=image.layout,
+            dtype=image.dtype, filter=image.filter, normalize=image.normalize, channels=self.channels, **which,
+        )  # fmt: skip
+
+    def edits(self, seed: int, epoch: int, begin: int, count: int) -> Edits:
+        """Of samples at positions ``[begin, begin + count)`` of an epoch: the same on every device, rank and tier."""
+        image = self.image
+        if image is None:
+            return Edits()
+        drawn = np.zeros((count, NUM_DRAWS))
+        if image.is_random:
+            drawn = draws(seed, epoch, self.name, np.arange(begin, begin + count), NUM_DRAWS)
+        crop = None
+        if image.crop is not None:
+            whole = (self.spec.shape[0], self.spec.shape[1])
+            height, width = image.cropped(whole)
+            free = np.array([whole[0] - height, whole[1] - width])
+            if isinstance(image.crop, RandomCrop):
+                corner = np.floor(drawn[:, :2] * (free + 1)).astype(np.int32)
+            else:
+                corner = np.broadcast_to(free // 2, (count, 2)).astype(np.int32)
+            top, left = corner.T
+            crop = np.stack([left, top, left + width, top + height], axis=1)
+        flip = drawn[:, 2] < image.flip if image.flip > 0 else None
+        color = None if image.color is None else image.color.factors(drawn[:, 3:6])
+        return Edits(crop, flip, color)
+
+    def black_picture(self) -> Any:
+        """What a batch has where an episode has no picture: pixels of 0, normalized like all others."""
+        torch = self.torch
+        if self.image is None:
+            return torch.zeros(self.spec.shape, dtype=getattr(torch, self.spec.dtype), device=self.device)
+        shape, dtype = self.image.shape(self.spec.shape), getattr(torch, self.image.dtype)
+        black = torch.zeros(shape, dtype=torch.float32, device=self.device)
+        normalize = as_normalization(self.image.normalize)
+        if normalize is not None:
+            offset = torch.tensor([-m / s for m, s in zip(*normalize, strict=True)][: self.channels])
+            black += offset.to(self.device).view((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
+        return black.to(dtype)
+
+    def fill(self, made: list[Any], order: tuple[int, int, int]) -> None:
+        """Puts pixels in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, ...)``. ``order``:
+        seed, epoch and first position."""
+        numbers = made[self.place]
+        count, moments = numbers.shape
+        rows = self.rows[numbers.cpu().numpy().reshape(-1)]
+        there = np.flatnonzero(rows >= 0)
+        edits = self.edits(*order, count).take(there // max(1, moments))
+        shape = tuple(self.black.shape)
+        pixels = None
+        if len(there):
+            try:
+                pixels = self.decoded(rows[there], edits).reshape(len(there), *shape)
+            except _core.FormatError as error:
+                raise _core.FormatError(f"Loader: stream {self.name!r}: {error}") from None
+        if pixels is None or len(there) < len(rows):
+            whole = self.black.expand(len(rows), *shape).clone()
+            if pixels is not None:
+                self.put(whole, there, pixels)
+            pixels = whole
+        pixels = self.finished(pixels, self.sources[np.maximum(rows, 0)] if len(self.sources) else rows)
+        made[self.place] = pixels.view(count, moments, *shape)
+
+    def put(self, whole: Any, places: NDArray[np.int64], pixels: Any) -> None:
+        if whole.dtype == self.torch.uint16:  # which torch cannot index
+            whole, pixels = whole.view(self.torch.int16), pixels.view(self.torch.int16)
+        whole[self.torch.from_numpy(places).to(self.device)] = pixels
+
+    def finished(self, pixels: Any, sources: NDArray[np.int64]) -> Any:
+        """Without an ``image``: normalized and converted as rows of pixels are."""
+        torch = self.torch
+        if self.image is not None or self.output.dtype is None:
+            return pixels
+        dtype = getattr(torch, self.output.dtype)
+        if self.output.way is None:
+            return pixels.to(dtype)
+        out = torch.empty(pixels.shape, dtype=dtype, device=self.device)
+        for source in np.unique(sources).tolist():
+            offset, scale = (x.to(self.device) for x in self.scales[source] or ())
+            rows = torch.from_numpy(np.flatnonzero(sources == source)).to(self.device)
+            everything = len(rows) == len(pixels)
+            part = pixels if everything else self.taken(pixels, rows)
+            into = out if everything else torch.empty(part.shape, dtype=dtype, device=self.device)
+            channels = len(offset)
+            _core.normalize(part.reshape(-1, channels), offset, scale, into.view(-1, channels))
+            if not everything:
+                out[rows] = into
+        return out
+
+    def taken(self, pixels: Any, rows: Any) -> Any:
+        if pixels.dtype == self.torch.uint16:
+            return pixels.view(self.torch.int16)[rows].view(self.torch.uint16)
+        return pixels[rows]
+
+
+def index_of(selection: Selection, stream: int, episode: int) -> PictureIndex:
+    """The stored index of an episode. FormatError where it is damaged, or is not of these pictures."""
+    reader = selection.cache._reader
+    data, _, splits, _ = reader.rows(episode, stream)
+    stored = reader.index(episode, stream)
+    return encoded.Pictures(data, splits - splits[0], stored if len(stored) else None).index
+
+
+def pictures_bytes(keys: list[Key], selections: list[Selection]) -> int:
+    """Of the pictures of the kept episodes, with their indexes."""
+    total = 0
+    for key in keys:
+        for selection in selections:
+            spec = selection.cache.specs[key.name]
+            if spec.codec is None:
+                continue
+            number = list(selection.cache.specs).index(key.name)
+            for shard in selection.shards.tolist():
+                splits = selection.ragged(key.name, shard)[1]
+                total += sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.name, shard))
+            total += sum(len(selection.cache._reader.index(episode, number)) for episode in selection.kept.tolist())
+    return total

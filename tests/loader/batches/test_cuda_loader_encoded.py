@@ -1,0 +1,91 @@
+"""Encoded pictures on CUDA: from every tier the same bits as on the CPU, decoded there or here."""
+
+import pytest
+import robocache
+import torch
+from cuda_tools import DEVICE, assert_same_bits, needs_cuda
+from picture_cases import CAMERAS, CameraSource
+from robocache import ColorJitter, Image, Loader, RandomCrop, Window
+from robocache.loader.batches.store import TIERS
+
+pytestmark = needs_cuda
+
+NAMES = ("front", "gray", "flat", "alpha", "depth")
+RANDOM = Image(
+    size=(24, 24), crop=RandomCrop(0.6), flip=0.5, color=ColorJitter(0.3, 0.2, 0.4), layout="CHW", dtype="bfloat16",
+    normalize="imagenet",
+)  # fmt: skip
+CASES = {
+    "pixels": {name: Window(past=0.2, rate_hz=10) for name in NAMES},
+    "edits": {name: Window(past=0.1, rate_hz=10, image=RANDOM) for name in ("front", "gray", "flat")},
+    "crop alone": {"front": Window(image=Image(crop=RandomCrop(0.5))), "arm": Window()},
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """In one shard for each episode; the second has no pictures of ``front``."""
+
+    class Source(CameraSource):
+        def episode(self, index):
+            episode = super().episode(index)
+            if index == 1:
+                del episode.streams["front"]
+            return episode
+
+    return robocache.ingest(Source(), tmp_path_factory.mktemp("encoded") / "cache", images="keep", shard_bytes=1)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("options", [{}, {"episodes": [0, 2, 3], "drop_last": False, "return_index": True}])
+def test_every_tier_gives_the_bits_of_the_cpu(cache, tier, case, options):
+    windows = {"arm": Window(), **CASES[case]}
+    want = Loader(cache, 6, windows, seed=5, tier="memory", **options)
+    got = Loader(cache, 6, windows, seed=5, device=DEVICE, tier=tier, **options)
+    for step, epoch in ((0, 0), (len(want) - 1, 0), (1, 3)):
+        mine, its = got.batch(step, epoch), want.batch(step, epoch)
+        assert mine.keys() == its.keys()
+        for name in its:
+            assert mine[name].device.type == DEVICE
+            assert mine[name].dtype == its[name].dtype
+            assert_same_bits(mine[name], its[name], f"{name} of step {step} of epoch {epoch}")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_normalized_pictures_have_the_bits_of_the_cpu(cache, tier):
+    windows = {"front": Window(), "depth": Window(), "arm": Window()}
+    options = {"normalize": "unit", "seed": 5}
+    want = Loader(cache, 6, windows, tier="memory", **options).batch(0)
+    got = Loader(cache, 6, windows, device=DEVICE, tier=tier, **options).batch(0)
+    for name in want:
+        assert_same_bits(got[name], want[name], name)
+
+
+def test_the_gpu_tier_holds_bytes_on_the_gpu(cache):
+    loader = Loader(cache, 6, {"front": Window()}, device=DEVICE, tier="gpu")
+    (pictures,) = loader._ragged
+    assert pictures.parts[0].device.type == DEVICE
+    kept = sum(episode.streams["front"].pictures.nbytes for episode in cache)
+    assert pictures.parts[0].numel() == kept
+
+
+def test_memory_stays_the_same_over_many_batches(cache):
+    loader = Loader(cache, 6, {"front": Window(image=RANDOM)}, device=DEVICE, tier="gpu")
+    loader.batch(0)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for step in range(200):
+        loader.batch(step % len(loader), step)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+def test_a_cache_in_one_shard_of_one_stream_is_read(tmp_path):
+    source = CameraSource({"front": CAMERAS["front"]})
+    cache = robocache.ingest(source, tmp_path / "cache", images="keep")
+    batches = [*Loader(cache, 4, {"front": Window()}, device=DEVICE)]
+    expected = [*Loader(cache, 4, {"front": Window()}, tier="memory")]
+    for got, want in zip(batches, expected, strict=True):
+        assert_same_bits(got["front"], want["front"], "front")
