@@ -16,6 +16,7 @@ from measure.report import RESULTS, ROOT, load
 from pipeline.ingest import tables as ingest_tables
 from pipeline.loader import tables as loader_tables
 from pipeline.training import tables as training_tables
+from pixels import tables as pixels_tables
 from voxelize import tables as voxelize_tables
 
 README, DOCS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
@@ -33,8 +34,8 @@ def fill(text: str, block: str, content: str) -> str:
 def documents() -> dict[pathlib.Path, str]:
     """The text that each document should have."""
     cpu, cuda = align_tables.committed()
-    blocks = align_tables.blocks(cpu, cuda)
-    for benchmark in (voxelize_tables, ingest_tables, loader_tables, training_tables):
+    blocks = align_tables.blocks(cpu, cuda) | align_tables.honest_blocks()
+    for benchmark in (voxelize_tables, ingest_tables, loader_tables, training_tables, pixels_tables):
         blocks |= benchmark.blocks()
     docs = DOCS.read_text()
     for block, content in blocks.items():

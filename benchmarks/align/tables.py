@@ -103,6 +103,14 @@ def blocks(cpu: Result, cuda: Result | None) -> dict[str, str]:
     }
 
 
+def honest_blocks() -> dict[str, str]:
+    """The same for the small shapes on honest inputs, after a matmul."""
+    result = load("cuda_quick")
+    if result is None:
+        return {"bench:cuda:honest": NOT_MEASURED.replace("align_cuda", "align_cuda_quick")}
+    return {"bench:cuda:honest": "\n".join([cuda_source(result), "", *worst_table(result), "", outcome(result)])}
+
+
 def committed() -> tuple[Result, Result | None]:
     cpu = load("cpu")
     assert cpu is not None, "benchmarks/results/align_cpu.json is committed"
