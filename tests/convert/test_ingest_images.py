@@ -110,6 +110,21 @@ def test_jpeg_transcodes_what_is_8_bit_and_keeps_the_rest(tmp_path):
     np.testing.assert_array_equal(cache.episode(0).streams[JPEG].values, raw.episode(0).streams[JPEG].values)
 
 
+@pytest.mark.parametrize("name", ["lerobot v3.0", "robomimic"])
+def test_jpeg_encodes_videos_and_arrays(name, tmp_path, rng):
+    write, _, packages = datasets.CASES[name]
+    for package in packages:
+        pytest.importorskip(package)
+    written = write(tmp_path, rng)
+    cache = robocache.ingest(written.path, tmp_path / "cache", images="jpeg", **written.options)
+    images = {n: spec for n, spec in cache.specs.items() if spec.kind == "image"}
+    assert images
+    assert {spec.codec for spec in images.values()} == {"jpeg"}
+    assert cache.verify() == []
+    was = {n: spec.meta["encoded"]["from"] for n, spec in images.items()}
+    assert was in ({"observation.image": "png", "observation.video": "video"}, {"obs/agentview_image": "pixels"})
+
+
 def test_image_size_decodes_resizes_and_encodes_again(tmp_path):
     log = write_mcap(tmp_path / "log.mcap")
     keep, raw = (ingested(log, tmp_path / i, images=i, image_size=(20, 28)) for i in ("keep", "raw"))
