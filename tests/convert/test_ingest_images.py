@@ -1,5 +1,6 @@
 """``ingest(images=...)``: pictures stay the bytes they were, and a cache of them reads like one of pixels."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, encoded, scene
+from robocache.cache.episode import EpisodeStream
 from robocache.cli import main
 
 pytest.importorskip("mcap_ros2")
@@ -110,6 +112,21 @@ def test_jpeg_transcodes_what_is_8_bit_and_keeps_the_rest(tmp_path):
     np.testing.assert_array_equal(cache.episode(0).streams[JPEG].values, raw.episode(0).streams[JPEG].values)
 
 
+@pytest.mark.parametrize("name", ["lerobot v3.0", "robomimic"])
+def test_jpeg_encodes_videos_and_arrays(name, tmp_path, rng):
+    write, _, packages = datasets.CASES[name]
+    for package in packages:
+        pytest.importorskip(package)
+    written = write(tmp_path, rng)
+    cache = robocache.ingest(written.path, tmp_path / "cache", images="jpeg", **written.options)
+    images = {n: spec for n, spec in cache.specs.items() if spec.kind == "image"}
+    assert images
+    assert {spec.codec for spec in images.values()} == {"jpeg"}
+    assert cache.verify() == []
+    was = {n: spec.meta["encoded"]["from"] for n, spec in images.items()}
+    assert was in ({"observation.image": "png", "observation.video": "video"}, {"obs/agentview_image": "pixels"})
+
+
 def test_image_size_decodes_resizes_and_encodes_again(tmp_path):
     log = write_mcap(tmp_path / "log.mcap")
     keep, raw = (ingested(log, tmp_path / i, images=i, image_size=(20, 28)) for i in ("keep", "raw"))
@@ -153,6 +170,21 @@ def test_damaged_pictures_are_dropped_where_that_is_asked_for(tmp_path):
     assert [len(episode.streams[name]) for name in (JPEG, PNG, DEPTH)] == [3, 3, 4]
     assert episode.meta["repairs"] == {JPEG: {"missing": 1}, PNG: {"missing": 1}}
     assert episode.meta["repairs_at"][JPEG]["missing"].startswith("row 2: picture 2 at")
+
+
+@pytest.mark.parametrize("images", ["keep", "jpeg", "raw"])
+def test_a_stream_that_changes_its_codec_is_refused(tmp_path, images):
+    class Changes(CameraSource):
+        def episode(self, index):
+            episode = super().episode(index)
+            if index == 2:
+                pixels = dataclasses.replace(CAMERAS["front"], codec=None)
+                stream = episode.streams["front"]
+                episode.streams["front"] = EpisodeStream(pixels, stream.values, stream.times)
+            return episode
+
+    with pytest.raises(robocache.FormatError, match="stream 'front' must have codec jpeg, as in the source's specs"):
+        robocache.ingest(Changes({"front": CAMERAS["front"]}), tmp_path / "cache", images=images)
 
 
 def test_a_cache_of_encoded_pictures_can_be_ingested_again(tmp_path):

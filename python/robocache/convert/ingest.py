@@ -348,6 +348,10 @@ def convert(
         spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
         if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
             raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
+        if stream.spec.codec != had[old].codec:
+            raise FormatError(
+                f"{where} must have codec {had[old].codec}, as in the source's specs, got {stream.spec.codec}"
+            )
         if stream.pictures is not None or spec.codec is not None:
             if stream.spec.dtype != spec.dtype:
                 raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {stream.spec.dtype}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._core import FormatError, num_threads
 from ..cache.episode import Episode, EpisodeStream, StreamSpec
 from ..cache.pictures import Pictures, codec_problem
-from ..sources.reading.images import PICTURES
+from ..sources.reading.images import PICTURES, not_encoded
 from .resize import need_pillow, resize
 
 IMAGES = ("keep", "jpeg", "raw")
@@ -43,11 +43,12 @@ def check_images(images: str, quality: int) -> None:
 
 def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int) -> Stored:
     """``had``: of the source. ``spec``: the same with name, dtype and size of the cache."""
-    meta = {key: value for key, value in spec.meta.items() if key != PICTURES}
+    mark = not_encoded(had)
+    meta = {key: value for key, value in spec.meta.items() if mark is None or key != PICTURES}
     if spec.kind not in ("image", "depth"):
         return Stored(spec)
     codec = wanted_codec(had, spec, images)
-    was = str(had.meta.get(PICTURES) or had.codec or had.meta.get("stored") or "pixels")
+    was = str(mark or had.codec or had.meta.get("stored") or "pixels")
     resized = spec.shape != had.shape
     note = ""
     if codec is not None and (codec != had.codec or resized):
@@ -59,7 +60,7 @@ def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int
     elif images == "jpeg" and codec != "jpeg":
         kept = {"png": "PNG", None: "pixels"}[codec]
         note = f"{spec.name}: {spec.dtype} {spec.kind} of shape {spec.shape} cannot be JPEG; stored as {kept}"
-    elif images == "keep" and codec is None and had.meta.get(PICTURES):
+    elif images == "keep" and codec is None and mark is not None:
         note = f"{spec.name}: {was}: PNG cannot hold {spec.dtype} of shape {spec.shape}; stored as pixels"
     return Stored(dataclasses.replace(spec, codec=codec, meta=meta), note)
 
@@ -74,7 +75,7 @@ def wanted_codec(had: StreamSpec, spec: StreamSpec, images: str) -> str | None:
         return "jpeg"
     if had.codec is not None:
         return had.codec
-    return "png" if had.meta.get(PICTURES) and fits("png") else None
+    return "png" if not_encoded(had) is not None and fits("png") else None
 
 
 def converted(stream: EpisodeStream, spec: StreamSpec, quality: int) -> EpisodeStream:

@@ -99,6 +99,7 @@ class Loader:
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
         self._ragged = samples.open_ragged(self.tier, self.where, self.device)
+        self._numbers = samples.open_numbers(self.tier)
         for pictures in self._ragged:
             for scales, own in zip(self._reader.scales, getattr(pictures, "scales", ()), strict=False):
                 if own is not None:
@@ -250,8 +251,12 @@ class Loader:
         begin, end = self._positions(step)
         with self._reader.watched():
             made = self._reader.read(self._order(epoch), begin, end - begin)
+            numbers = {}
+            if self._numbers is not None:
+                found = self._numbers.read(self._order(epoch), begin, end - begin)
+                numbers = {c.key.name: found[2 * i] for i, c in enumerate(self._numbers.columns)}
             for ragged in self._ragged:
-                ragged.fill(made, (self.order.seed, epoch, begin))
+                ragged.fill(made, (self.order.seed, epoch, begin), numbers)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._reader.batch_of(made)

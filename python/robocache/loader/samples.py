@@ -104,6 +104,20 @@ class Samples:
         anchors = [*zip(self.tables, self.quotas, strict=True)]
         return BatchReader(store, self.caches, self.columns, anchors, rows_of, device, mapped, self.episodes)
 
+    def open_numbers(self, tier: str) -> BatchReader | None:
+        """Reads the numbers of encoded pictures on the host, where the tier has them on a device: the host decides what
+        is decoded, and would otherwise wait for the device."""
+        import torch
+
+        names = [*self.outputs]
+        if not names or tier in ("memory", "mmap"):
+            return None
+        host = torch.device("cpu")
+        store = open_store(self.selections, names, "memory", 0, host, False)
+        columns = [column for column in self.columns if column.key.name in names]
+        anchors = [*zip(self.tables, self.quotas, strict=True)]
+        return BatchReader(store, self.caches, columns, anchors, None, host, None, None)
+
     def open_ragged(self, tier: str, where: Where, device: Any) -> list[Clouds | Pictures]:
         """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)

@@ -10,6 +10,7 @@ import torch
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
+from robocache.loader.samples import Samples
 
 NAMES = ("front", "gray", "flat", "alpha", "depth")
 WINDOWS = {"arm": Window(), **{name: Window(past=0.2, rate_hz=10) for name in NAMES}}
@@ -187,6 +188,20 @@ def test_a_mixture_reads_encoded_pictures(tmp_path):
     mixed = robocache.Mixture([(tmp_path / "keep0", 1.0), (tmp_path / "raw1", 1.0)])
     with pytest.raises(ValueError, match=r"stream 'front' of sources\[1\] must have codec jpeg like that of the first"):
         Loader(mixed, 8, windows)
+
+
+def test_numbers_that_are_read_on_the_host_are_those_of_the_reader(caches):
+    """The gpu and pinned tiers need them there, to decode without waiting for the device."""
+    what, order = robocache.What(WINDOWS), Order(seed=3, episodes=[0, 2, 3])
+    made = Loader(caches["keep"], 5, what=what, order=order, tier="memory")
+    host = Samples(caches["keep"], what, order).open_numbers("gpu")
+    at = made._order(2)
+    read, numbers = made._reader.read(at, 4, 9), host.read(at, 4, 9)
+    places = {pictures.name: pictures.place for pictures in made._ragged}
+    assert [c.key.name for c in host.columns] == [*places]
+    for i, place in enumerate(places.values()):
+        assert torch.equal(numbers[2 * i], read[place])
+    assert made._numbers is None
 
 
 def test_workers_read_the_same_batches(caches):

@@ -87,11 +87,11 @@ class Clouds:
             offsets=offsets, dtype=v.dtype, fill=v.fill, deterministic=True, check=False,
         )  # fmt: skip
 
-    def fill(self, made: list[Any], order: tuple[int, int, int]) -> None:
+    def fill(self, made: list[Any], order: tuple[int, int, int], numbers: Mapping[str, Any]) -> None:
         """Puts grids in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, X, Y, Z[, F])``."""
-        numbers = made[self.place]
-        grids = self.grids(numbers.flatten().tolist())
-        made[self.place] = grids.view(*numbers.shape, *grids.shape[1:])
+        found = made[self.place]
+        grids = self.grids(found.flatten().tolist())
+        made[self.place] = grids.view(*found.shape, *grids.shape[1:])
 
 
 def number_messages(

@@ -6,6 +6,7 @@ shards. 0 is what ``align`` gives where an episode has none. So a picture is cho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,12 +201,12 @@ class Pictures:
             black += offset.to(self.device).view((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
         return black.to(dtype)
 
-    def fill(self, made: list[Any], order: tuple[int, int, int]) -> None:
+    def fill(self, made: list[Any], order: tuple[int, int, int], numbers: Mapping[str, Any]) -> None:
         """Puts pixels in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, ...)``. ``order``:
-        seed, epoch and first position."""
-        numbers = made[self.place]
-        count, moments = numbers.shape
-        rows = self.rows[numbers.cpu().numpy().reshape(-1)]
+        seed, epoch and first position. ``numbers``: those that were read on the host, by name."""
+        found = numbers.get(self.name, made[self.place])
+        count, moments = found.shape
+        rows = self.rows[found.cpu().numpy().reshape(-1)]
         there = np.flatnonzero(rows >= 0)
         edits = self.edits(*order, count).take(there // max(1, moments))
         shape = tuple(self.black.shape)

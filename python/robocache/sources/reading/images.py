@@ -65,6 +65,12 @@ RAW_PICTURES = "raw camera messages"
 OTHER_PICTURES = "pictures that are stored decoded (progressive, CMYK or 12-bit JPEG, or another kind of PNG)"
 
 
+def not_encoded(spec: StreamSpec) -> str | None:
+    """Why the pictures of a stream are not encoded, if a source that keeps encoded pictures says so."""
+    mark = spec.meta.get(PICTURES)
+    return mark if mark in (RAW_PICTURES, OTHER_PICTURES) else None
+
+
 def stored_codec(data: bytes, kind: str, dtype: str, shape: tuple[int, ...]) -> str | None:
     """The codec of a stream whose first picture this is; None where such pictures cannot be stored as they are."""
     codec = codec_of(data)
