@@ -15,7 +15,17 @@ MAX_PIXELS = 100_000_000
 
 
 class PictureIndex:
-    """Headers, tables and entry points of encoded pictures. Made by ``index_pictures``; immutable."""
+    """Headers, tables and entry points of encoded pictures. Made by ``index_pictures``; immutable.
+
+    >>> import io, robocache
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (64, 48)).save(file, "JPEG")
+    >>> index = robocache.index_pictures([file.getvalue()])
+    >>> again = robocache.PictureIndex.from_bytes(index.to_bytes())
+    >>> len(robocache.PictureIndex.join([index, again]))
+    2
+    """
 
     def __init__(self, native: _core.PictureIndex) -> None:
         self._native = native
