@@ -65,7 +65,8 @@ TEST(HostileManifest, BadOnesAreRefusedWithThePath) {
         {"\"block_bytes\":1048576", "\"block_bytes\":0"},
         {"\"generation\":1", "\"generation\":0"},
         {"\"generation\":1", "\"generation\":4294967296"},
-        {"\"version\":1", "\"version\":2"},
+        {"\"version\":1", "\"version\":3"},
+        {"\"ragged\":false", "\"ragged\":false,\"codec\":\"jpeg\""},  // of version 2, and no picture
         {"\"format\":\"robocache\"", "\"format\":\"other\""},
         {"\"fingerprint\":\"f\"", "\"fingerprint\":null"},
         {"\"metadata\":{}", "\"metadata\":[]"},
