@@ -156,7 +156,7 @@ except MemoryError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "no memory for an output of (4294967296, 4294967296, 4)" in done.stdout, (done.returncode, done.stderr)
+    assert "no memory for values of (4294967296, 4294967296, 4)" in done.stdout, (done.returncode, done.stderr)
 
 
 def test_threads_of_python_get_their_own_results(rng):
