@@ -38,7 +38,7 @@ __device__ inline Task task_of(const DeviceColumn& column, std::int64_t count, s
             first_item,   items_left < column.chunk_items ? items_left : column.chunk_items};
 }
 
-/// What a team knows of its samples.
+/// The samples of a team.
 struct TeamSamples {
     Task task;  // here too: registers are short where it is needed last
     SampleRows rows[max_task_samples];
@@ -47,7 +47,7 @@ struct TeamSamples {
     std::uint32_t num_others;
 };
 
-/// What move_others is told, by a whole warp: the samples of these lanes.
+/// Stores the samples of the lanes in `others` for move_others; by a whole warp.
 __device__ inline void keep_others(const Task& task, const SampleRows& rows, std::uint32_t others, std::uint32_t lane,
                                    TeamSamples& samples) {
     if ((others >> lane & 1) != 0) {

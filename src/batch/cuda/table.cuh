@@ -1,4 +1,4 @@
-// What the CUDA kernel of BatchReader is told, and the index it finds on the device.
+// Parameters of the CUDA kernels of BatchReader, and the index on the device.
 #pragma once
 
 #include <cstdint>

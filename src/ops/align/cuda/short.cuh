@@ -90,7 +90,7 @@ __device__ __forceinline__ char* short_scratch() {
     return scratch;
 }
 
-/// A target that is outside the rows or beside a time that repeats; `left` as neighbors_of wants it.
+/// A target that is outside the rows or beside a time that repeats; `left` as neighbors_of takes it.
 template <class Time>
 __device__ __noinline__ ShortTarget target_beside(const RowsStream& s, std::int32_t times_at, std::int32_t count,
                                                   Time t, std::int32_t left) {
@@ -155,7 +155,7 @@ __device__ __forceinline__ ShortTarget place_short(const RowsStream& s, unsigned
     // Not "and" of the language: it would branch.
     const bool inside = (t_left <= t) & (t < t_right) & ((at + time_bytes >= last) | (t_beyond != t_right));
     const bool blends = inside & (t_left != t);
-    // sample_inside without the way of the weight through float64 and back; of no use where nothing is blended.
+    // sample_inside without converting the weight to float64 and back; unused where nothing is blended.
     const Gap<Time> part = blends ? distance(t_left, t) : Gap<Time>{1};
     const Gap<Time> span = blends ? distance(t_left, t_right) : Gap<Time>{1};
     ShortTarget target{low, low + (blends ? 1 : 0), static_cast<float>(weight_of<float>(part, span)),
@@ -338,7 +338,7 @@ __device__ __forceinline__ void blend_pairs(const ShortRows<T>& p, const ShortRo
     }
 }
 
-/// `fixed`: the width of rows where the compiler knows it, else 0.
+/// `fixed`: the width of rows if it is a constant of the instance, else 0.
 template <class Time, class T, int fixed>
 __global__ __launch_bounds__(ShortTuning::warps* warp_size,
                              sizeof(T) == 2 ? 9 : 8) void align_short(const __grid_constant__ ShortTable table) {

@@ -9,6 +9,7 @@
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/jpeg/index.hpp"
 #include "ops/decode/jpeg/scan.hpp"
+#include "ops/decode/jpeg/sections.hpp"
 #include "robocache/decode.hpp"
 #include "robocache/errors.hpp"
 
@@ -80,47 +81,37 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
     return result;
 }
 
-/// Numbers for tables: equal ones have the same.
-class TableStore {
-public:
-    std::uint32_t set_of(const JpegHeader& header) {
-        TableSet set{};
-        for (int c = 0; c < max_components; ++c) {
-            // Unused components repeat the first, so that every number is valid.
-            const auto& tables = header.tables[static_cast<std::size_t>(c < header.record.num_components ? c : 0)];
-            set.quantization[c] = number_of(tables.steps);
-            set.dc[c] = position_of(tables.dc);
-            set.ac[c] = position_of(tables.ac);
-        }
-        const std::array<std::uint32_t, 9> key{set.quantization[0], set.quantization[1], set.quantization[2],
-                                               set.dc[0],           set.dc[1],           set.dc[2],
-                                               set.ac[0],           set.ac[1],           set.ac[2]};
-        const auto [at, is_new] = set_numbers_.try_emplace(key, static_cast<std::uint32_t>(sets.size()));
-        if (is_new) sets.push_back(set);
-        return at->second;
+std::uint32_t set_of(const JpegHeader& header, TableStore& store) {
+    TableSet set{};
+    for (int c = 0; c < max_components; ++c) {
+        // Unused components repeat the first, so that every number is valid.
+        const auto& tables = header.tables[static_cast<std::size_t>(c < header.record.num_components ? c : 0)];
+        set.quantization[c] = store.number_of(tables.steps);
+        set.dc[c] = store.position_of({tables.dc.begin(), tables.dc.end()});
+        set.ac[c] = store.position_of({tables.ac.begin(), tables.ac.end()});
     }
+    return store.number_of(set);
+}
 
-    std::vector<TableSet> sets;
-    std::vector<std::array<std::uint16_t, num_coefficients>> quantization;
-    std::vector<std::uint8_t> huffman;
-
-private:
-    std::uint32_t number_of(const std::array<std::uint16_t, num_coefficients>& steps) {
-        const auto [at, is_new] = step_numbers_.try_emplace(steps, static_cast<std::uint32_t>(quantization.size()));
-        if (is_new) quantization.push_back(steps);
-        return at->second;
+PictureIndex write(std::vector<Indexed>& pictures) {
+    TableStore store;
+    std::vector<PictureRecord> records;
+    records.reserve(pictures.size());
+    std::uint64_t num_entries = 0;
+    for (Indexed& picture : pictures) {
+        PictureRecord& record = picture.header.record;
+        record.first_entry = num_entries;
+        num_entries += record.num_entries;
+        if (record.codec == Codec::jpeg) record.table_set = set_of(picture.header, store);
+        records.push_back(record);
     }
-    std::uint32_t position_of(const std::vector<std::uint8_t>& table) {
-        const std::string key(table.begin(), table.end());
-        const auto [at, is_new] = table_positions_.try_emplace(key, static_cast<std::uint32_t>(huffman.size()));
-        if (is_new) huffman.insert(huffman.end(), table.begin(), table.end());
-        return at->second;
+    PictureIndexWriter writer(records, store);
+    for (std::size_t i = 0; i < pictures.size(); ++i) {
+        const EntryPoints& entries = pictures[i].entries;
+        writer.put_entries(records[i], entries.bits.data(), entries.predictors.data());
     }
-
-    std::map<std::array<std::uint32_t, 9>, std::uint32_t> set_numbers_;
-    std::map<std::array<std::uint16_t, num_coefficients>, std::uint32_t> step_numbers_;
-    std::map<std::string, std::uint32_t> table_positions_;
-};
+    return writer.finish();
+}
 
 void check_offsets(Bytes bytes, std::span<const std::int64_t> offsets, const PictureIndexOptions& options) {
     const auto fail = [&](const std::string& rule, const std::string& given) {
@@ -154,51 +145,6 @@ void check_offsets(Bytes bytes, std::span<const std::int64_t> offsets, const Pic
 
 using namespace decode_detail;
 
-/// Puts the sections of an index together.
-class PictureIndexWriter {
-public:
-    static PictureIndex write(std::vector<Indexed>& pictures) {
-        TableStore store;
-        std::uint64_t num_entries = 0;
-        for (Indexed& picture : pictures) {
-            PictureRecord& record = picture.header.record;
-            record.first_entry = num_entries;
-            num_entries += record.num_entries;
-            if (record.codec == Codec::jpeg) record.table_set = store.set_of(picture.header);
-        }
-        IndexHead head{};
-        head.magic = index_magic;
-        head.version = index_version;
-        head.num_pictures = pictures.size();
-        head.num_sets = store.sets.size();
-        head.num_quantization = store.quantization.size();
-        head.num_huffman_bytes = store.huffman.size();
-        head.num_entries = num_entries;
-        head.size_bytes = view_of(head, nullptr).end;
-        PictureIndex index;
-        index.words_.resize(head.size_bytes / 8);
-        auto* base = reinterpret_cast<unsigned char*>(index.words_.data());
-        const IndexView view = view_of(head, base);
-        const auto put = [&](std::uint64_t at, const void* data, std::size_t bytes) {
-            if (bytes > 0) std::memcpy(base + at, data, bytes);
-        };
-        put(0, &head, sizeof head);
-        put(view.sets, store.sets.data(), store.sets.size() * sizeof(TableSet));
-        put(view.quantization, store.quantization.data(), store.quantization.size() * sizeof store.quantization[0]);
-        put(view.huffman, store.huffman.data(), store.huffman.size());
-        for (std::size_t i = 0; i < pictures.size(); ++i) {
-            const PictureRecord& record = pictures[i].header.record;
-            const EntryPoints& entries = pictures[i].entries;
-            put(view.records + i * sizeof record, &record, sizeof record);
-            put(view.entry_bits + record.first_entry * sizeof(std::uint32_t), entries.bits.data(),
-                entries.bits.size() * sizeof(std::uint32_t));
-            put(view.entry_predictors + record.first_entry * sizeof(Predictors), entries.predictors.data(),
-                entries.predictors.size() * sizeof(Predictors));
-        }
-        return index;
-    }
-};
-
 PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
                             const PictureIndexOptions& options) {
     check_offsets(bytes, offsets, options);
@@ -217,7 +163,7 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
             }
         }
     });
-    return PictureIndexWriter::write(pictures);
+    return write(pictures);
 }
 
 }  // namespace robocache
