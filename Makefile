@@ -82,9 +82,10 @@ test-python: build/.wheel
 test-gpu: test-gpu-python test-gpu-cpp
 test-gpu test-gpu-python sanitize-gpu: CUDA_CODE := ON
 
-# Runs parallel shards; then, one at a time, tests that measure the memory of the whole GPU or need most of it.
+# Runs parallel shards; then, one at a time, tests that measure the memory of the whole GPU or need most of it. Only the
+# layers that use a GPU, without the calls of other backends: `make test` runs these and everything else.
 test-gpu-python: build/.wheel
-	ROBOCACHE_REQUIRE_CUDA=1 tools/test_shards.sh $(PYTHON)
+	ROBOCACHE_REQUIRE_CUDA=1 ROBOCACHE_ONLY_CUDA=1 tools/test_shards.sh $(PYTHON) tests/core tests/ops tests/loader tests/benchmarks
 
 test-gpu-cpp: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda --target cuda_smoke

@@ -40,11 +40,24 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With ROBOCACHE_SHARD="2/14" a fourteenth of the tests: tools/test_shards.sh runs all shards side by side."""
+    """Selects tests by two variables.
+
+    ROBOCACHE_ONLY_CUDA=1 drops calls with a `backend` other than CUDA: machines without a GPU run them.
+    ROBOCACHE_SHARD="2/14" keeps a fourteenth of the rest: tools/test_shards.sh runs all shards side by side.
+    """
+    if os.environ.get("ROBOCACHE_ONLY_CUDA") == "1":
+        mine = [item for item in items if _parameter(item, "backend") in (None, "cuda")]
+        config.hook.pytest_deselected(items=list(set(items) - set(mine)))
+        items[:] = mine
     if "ROBOCACHE_SHARD" in os.environ:
         mine = shard(items, shared_module, *map(int, os.environ["ROBOCACHE_SHARD"].split("/")))
         config.hook.pytest_deselected(items=list(set(items) - set(mine)))
         items[:] = mine
+
+
+def _parameter(item, name):
+    """The parameter of a test by its name, or None."""
+    return getattr(item, "callspec", None) and item.callspec.params.get(name)
 
 
 def pytest_report_header():
