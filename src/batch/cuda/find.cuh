@@ -1,8 +1,9 @@
 // Finding on the GPU: the anchor and the episode of a sample, and the rows of each of its targets.
 #pragma once
 
-#include "batch/cuda/table.cuh"
+#include "batch/cuda/table.hpp"
 #include "ops/align/cuda/search.cuh"
+#include "ops/align/cuda/tile.cuh"
 
 namespace robocache::loader_detail {
 
@@ -32,26 +33,11 @@ struct SampleRows {
     }
 };
 
-/// What is written for one target: a, or a and b by weight; a null: the weight, which is 0 or NaN.
-struct alignas(16) PlacedTarget {
-    const char* a;
-    const char* b;
-    std::uint64_t weight;  // the bits of what it is computed in
-    std::uint32_t row;     // of the output, from the task's first
+/// What is written for one target.
+struct alignas(16) PlacedTarget : align_detail::PlacedRow {
+    std::uint32_t row;  // of the output, from the task's first
     std::uint32_t part_and_valid;
 
-    __device__ void set_weight(DType values, double w) {
-        weight = values == DType::f64 ? static_cast<std::uint64_t>(__double_as_longlong(w))
-                                      : __float_as_uint(static_cast<float>(w));
-    }
-    template <class Compute>
-    __device__ Compute weight_in() const {
-        if constexpr (sizeof(Compute) == 8) {
-            return __longlong_as_double(static_cast<long long>(weight));
-        } else {
-            return __uint_as_float(static_cast<std::uint32_t>(weight));
-        }
-    }
     __device__ std::uint32_t part() const { return part_and_valid >> 1; }
     __device__ bool valid() const { return (part_and_valid & 1) != 0; }
 };
@@ -240,7 +226,7 @@ __device__ __forceinline__ bool place_by_period(const DeviceColumn& column, cons
     const auto row_bytes = static_cast<std::uint32_t>(column.value_row_bytes);
     placed.a = rows.values + static_cast<std::uint64_t>(row) * row_bytes + (sample.rows[0] != 0 ? row_bytes : 0);
     if (sample.kind == Kind::blend) placed.b = placed.a + row_bytes;
-    placed.set_weight(column.format.in, sample.weight);
+    placed.set_weight(sample.weight, column.format.in == DType::f64);
     placed.part_and_valid |= sample.valid ? 1U : 0U;
     return true;
 }
@@ -248,19 +234,12 @@ __device__ __forceinline__ bool place_by_period(const DeviceColumn& column, cons
 /// `row`: where it is written.
 __device__ __forceinline__ PlacedTarget place_target(const DeviceColumn& column, const SampleRows& rows,
                                                      std::uint32_t j, std::uint32_t row) {
-    using align_detail::Kind;
-    PlacedTarget placed{nullptr, nullptr, 0, row, rows.part << 1};
+    PlacedTarget placed{{}, row, rows.part << 1};
     if (place_by_period(column, rows, j, placed) || rows.num_rows == 0) return placed;
     const std::int64_t t =
         align_detail::add_time(align_detail::add_time(rows.anchor, __ldg(column.deltas + j)), column.latency);
     const align_detail::Sample sample = sample_target(column, rows, t);
-    if (sample.kind == Kind::nan) {
-        placed.set_weight(column.format.in, __longlong_as_double(0x7ff8000000000000LL));
-        return placed;
-    }
-    placed.a = rows.values + sample.rows[0] * column.value_row_bytes;
-    if (sample.kind == Kind::blend) placed.b = rows.values + sample.rows[1] * column.value_row_bytes;
-    placed.set_weight(column.format.in, sample.weight);
+    placed.set(sample, rows.values, column.value_row_bytes, column.format.in == DType::f64);
     placed.part_and_valid |= sample.valid ? 1U : 0U;
     return placed;
 }

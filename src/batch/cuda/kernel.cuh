@@ -84,18 +84,6 @@ __device__ inline void clear_padding(bool* begin, std::uint32_t count, const Tea
     if (tail + team.rank < count) begin[tail + team.rank] = false;
 }
 
-/// Calls body<bytes>() for the width of an item.
-template <class Body>
-__device__ __forceinline__ void with_bytes(int bytes, const Body& body) {
-    switch (bytes) {
-        case 16: body.template operator()<16>(); break;
-        case 8: body.template operator()<8>(); break;
-        case 4: body.template operator()<4>(); break;
-        case 2: body.template operator()<2>(); break;
-        default: body.template operator()<1>(); break;
-    }
-}
-
 __device__ inline void copy_runs(const DeviceColumn& column, const Task& task, const TeamSamples& samples,
                                  const Team& team, Gate& gate) {
     const std::int64_t first = task.first_sample * column.num_targets;
@@ -175,8 +163,8 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Te
 }
 
 template <class Mover>
-__global__ __launch_bounds__(batch_threads, Mover::blocks_per_multiprocessor) void robocache_read_batch(
-    const __grid_constant__ BatchTable table) {
+__global__ __launch_bounds__(batch_threads,
+                             Mover::blocks_per_sm) void robocache_read_batch(const __grid_constant__ BatchTable table) {
     __shared__ TeamSamples all_samples[team_warps];
     __shared__ PlacedTarget all_placed[batch_threads * thread_targets];
     allow_next_kernel();

@@ -1,7 +1,7 @@
 // The index of a batch: the episode and the anchor of each sample. The last blocks of the batch's launch write it.
 #pragma once
 
-#include "batch/cuda/table.cuh"
+#include "batch/cuda/table.hpp"
 #include "batch/order.hpp"
 #include "core/cuda/overlap.cuh"
 

@@ -37,6 +37,18 @@ __device__ __forceinline__ W load_word(const void* from) {
     return word;
 }
 
+/// Calls body<bytes>() for the width of an item.
+template <class Body>
+__device__ __forceinline__ void with_bytes(int bytes, const Body& body) {
+    switch (bytes) {
+        case 16: body.template operator()<16>(); break;
+        case 8: body.template operator()<8>(); break;
+        case 4: body.template operator()<4>(); break;
+        case 2: body.template operator()<2>(); break;
+        default: body.template operator()<1>(); break;
+    }
+}
+
 /// Nothing is written before this was passed; rows are read before.
 class Gate {
 public:

@@ -9,9 +9,6 @@
 
 namespace robocache::loader_detail {
 
-constexpr int window_threads = align_detail::warp_size;  // of a block
-constexpr int window_blocks = 28;                        // of a multiprocessor
-
 /// What is in shared memory when samples are moved target by target, after the windows have left it.
 struct OtherSamples {
     TeamSamples samples;

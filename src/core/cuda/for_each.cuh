@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/launch.hpp"
 #include "core/cuda/overlap.cuh"
 
 namespace robocache {

@@ -1,8 +1,7 @@
 // The gradient of align, what CPU and CUDA share: which rows a target read, and how much of each.
 #pragma once
 
-#include "ops/align/contract/kernel.hpp"
-#include "ops/align/contract/plan.hpp"
+#include "ops/align/contract/episodes.hpp"
 #include "ops/align/contract/windows.hpp"
 
 namespace robocache::align_detail {
@@ -10,32 +9,6 @@ namespace robocache::align_detail {
 // A plan of the gradient is a plan of align with the roles turned round: `values` of a stream is the gradient that is
 // added to, `out` the gradient that is read. It has only the streams whose gradient is wanted. `inputs` are the values,
 // where the gradient of a method reads them.
-
-/// One target of an episode that has rows, before a method has spoken. All times with the stream's latency.
-template <class Time>
-struct Target {
-    EpisodeTimes<Time> times;
-    Neighbors near;
-    Time t;
-    Time earlier;  // the neighboring targets; t itself where there is none
-    Time later;
-    bool has_earlier;
-    bool has_later;
-};
-
-/// The sample that align wrote for this target.
-template <class Time>
-ROBOCACHE_HD Sample sample_of(const Target<Time>& target, Method method, const Rules& rules, OuterRows& outer) {
-    if (is_window(method)) {
-        return sample_window(target.times, target.t, target.earlier, target.later, target.has_earlier, target.has_later,
-                             target.near, rules);
-    }
-    Sample sample = sample_at(target.times, target.t, target.near, method, rules);
-    if (method == Method::cubic && sample.kind == Kind::blend && !target.near.outside()) {
-        outer = widen_to_cubic(target.times, target.t, sample);
-    }
-    return sample;
-}
 
 /// The rows an output element was made of. In a window they are [rows[0], rows[1]), all with weights[0], which means
 /// nothing where gradient_reads_values(method).
@@ -60,7 +33,7 @@ ROBOCACHE_HD Shares<Sum> shares_of(const Target<Time>& target, Method method, co
         const auto w_before = static_cast<Sum>(outer.weight_before);
         const auto w_after = static_cast<Sum>(outer.weight_after);
         const Sum w_left = 1 - w - w_before - w_after;
-        Shares<Sum> shares{};  // in the order of time: see RowSums in backward_cuda.cu
+        Shares<Sum> shares{};  // in the order of time: see RowSums in cuda/backward.cu
         const auto add = [&](std::int64_t row, Sum weight) {
             shares.rows[shares.count] = row;
             shares.weights[shares.count++] = weight;

@@ -9,7 +9,6 @@
 #include "core/contract.hpp"
 #include "core/interrupt.hpp"
 #include "core/thread_pool.hpp"
-#include "ops/align/contract/episodes.hpp"
 #include "ops/align/contract/values.hpp"
 #include "robocache/threads.hpp"
 
@@ -105,11 +104,7 @@ template <class Time, class Sum, class Grad>
 class RowAdder {
 public:
     RowAdder(const CallPlan& plan, const StreamPlan& stream, std::int64_t begin, std::int64_t end)
-        : plan_(plan),
-          stream_(stream),
-          begin_(begin),
-          end_(end),
-          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
+        : plan_(plan), stream_(stream), begin_(begin), end_(end), rules_(rules_of(stream)) {}
 
     void add(std::int64_t b) {
         const std::int64_t e = episode_of(plan_, stream_, b);
@@ -118,7 +113,9 @@ public:
         const char* inputs = inputs_of(stream_, e, episode.first_row);
         std::int64_t hint = -1;
         for (std::int64_t j = 0; j < plan_.num_targets; ++j) {
-            const Target<Time> target = place(episode.times, b, j, hint);
+            const Target<Time> target =
+                target_at(plan_, stream_, episode.times, b, j,
+                          [&](const EpisodeTimes<Time>& times, Time t) { return last_at_or_before(times, t, hint); });
             hint = target.near.left;
             if (j % 256 == 255) detail::poll_interrupt();
             for (const RangePlan& range : stream_.ranges) {
@@ -137,25 +134,8 @@ public:
     }
 
 private:
-    Time target_at(std::int64_t b, std::int64_t j) const {
-        return add_time(target_time<Time>(plan_, b, j), duration_as<Time>(stream_.latency));
-    }
-
     const Grad* gradient(std::int64_t b, std::int64_t j) const {
         return reinterpret_cast<const Grad*>(stream_.out + b * stream_.out_row_stride + j * stream_.out_target_stride);
-    }
-
-    Target<Time> place(const EpisodeTimes<Time>& times, std::int64_t b, std::int64_t j, std::int64_t hint) const {
-        const Time t = target_at(b, j);
-        const bool has_earlier = j > 0;
-        const bool has_later = j + 1 < plan_.num_targets;
-        return {times,
-                neighbors_of(times, t, last_at_or_before(times, t, hint), gap_as<Time>(stream_.tolerance)),
-                t,
-                has_earlier ? target_at(b, j - 1) : t,
-                has_later ? target_at(b, j + 1) : t,
-                has_earlier,
-                has_later};
     }
 
     void spread(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, char* values, const Grad* from,

@@ -66,10 +66,7 @@ template <class Time>
 class TileWriter {
 public:
     TileWriter(const StreamPlan& stream, const QueryRow<Time>& row)
-        : stream_(stream),
-          row_(row),
-          episode_(episode_rows<Time>(stream, row.episode)),
-          rules_{stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after} {}
+        : stream_(stream), row_(row), episode_(episode_rows<Time>(stream, row.episode)), rules_(rules_of(stream)) {}
 
     /// `placed`: the tile still holds the neighbors and samples of a stream with the same search.
     void write(Tile<Time>& tile, const CpuKernels& kernels, bool placed) {

@@ -96,7 +96,7 @@ __global__ __launch_bounds__(RowsTuning::warps* warp_size,
     const bool active = lane < tile.count;
     const std::int64_t j = tile.first_target + (active ? lane : 0);
     const RawTarget<Time> raw(q, tile.row, j);
-    const DeviceEpisode<Time> episode = s.stream.template episode<Time>(q.episode_of(s.stream, tile.row));
+    const EpisodeRows<Time> episode = episode_rows<Time>(s.stream, episode_of(q, s.stream, tile.row));
     const EpisodeTimes<Time> times{episode.times.data, 1, episode.times.count};
     Sample sample{{0, 0}, 0.0, Kind::zero, false};
     std::int64_t left = -1;
@@ -113,8 +113,9 @@ __global__ __launch_bounds__(RowsTuning::warps* warp_size,
     }
     PlacedRow* placed = placed_of_warp[warp];
     if (active) {
-        placed[lane] =
-            in_double ? placed_row<double>(s, sample, episode.values) : placed_row<float>(s, sample, episode.values);
+        PlacedRow row{};
+        row.set(sample, episode.values, s.stream.value_row_stride, in_double);
+        placed[lane] = row;
         if (tile.part == 0) {
             s.stream.write_valid(tile.row, j, sample.valid);
             s.stream.write_index(tile.row, j, episode.first_row, left);

@@ -2,7 +2,7 @@
 // whatever the times are.
 #pragma once
 
-#include "ops/align/cuda/device_stream.cuh"
+#include "ops/align/cuda/device_stream.hpp"
 
 namespace robocache::align_detail {
 

@@ -8,15 +8,6 @@
 
 namespace robocache::align_detail {
 
-struct ShortTable {
-    RowsTable<1> rows;
-    const char* times_end;  // of all episodes
-    const char* values_end;
-    std::int32_t most_rows;      // of an episode that there is room for
-    std::int32_t results_bytes;  // shared memory of a warp: times, later results; then rows
-    std::int32_t warp_bytes;
-};
-
 /// What becomes of one target, in few registers.
 struct ShortTarget {
     std::int32_t a;
@@ -202,10 +193,10 @@ __device__ __noinline__ void write_long(const ShortTable& table, std::uint32_t n
     const RowsStream& s = table.rows.streams[0];
     const DeviceQuery& q = table.rows.query;
     const RowsTile tile = rows_tile(table.rows, number);
-    const DeviceEpisode<Time> episode = s.stream.template episode<Time>(q.episode_of(s.stream, tile.row));
+    const EpisodeRows<Time> episode = episode_rows<Time>(s.stream, episode_of(q, s.stream, tile.row));
     for (std::int32_t k = static_cast<std::int32_t>(threadIdx.x) % warp_size; k < tile.count; k += warp_size) {
         const std::int64_t j = tile.first_target + k;
-        const Time t = q.target<Time>(tile.row, j, duration_as<Time>(s.stream.latency));
+        const Time t = add_time(target_time<Time>(q, tile.row, j), duration_as<Time>(s.stream.latency));
         ShortTarget target{0, 0, 0.0F, Kind::zero, false};
         if (episode.times.count > 0) {
             const Located<Time> located = locate_far(episode.times, t);
@@ -350,22 +341,21 @@ __global__ __launch_bounds__(ShortTuning::warps* warp_size,
     const DeviceQuery& q = table.rows.query;
     const RowsStream& s = table.rows.streams[0];
     const RowsTile tile = rows_tile(table.rows, number);
-    const Time* targets = static_cast<const Time*>(q.times) + tile.row * q.time_row_stride + tile.first_target;
+    const Time* targets = reinterpret_cast<const Time*>(q.times) + tile.row * q.time_row_stride + tile.first_target;
     constexpr bool side_by_side = sizeof(T) == 2;  // else far from each other, for the sake of shared memory's banks
     const int first = side_by_side ? 2 * lane : lane;
     const int second = side_by_side ? first + 1 : first + warp_size;
     const int last = tile.count - 1;
     const Time raw0 = __ldg(targets + (first < last ? first : last));  // not waited for here
     const Time raw1 = __ldg(targets + (second < last ? second : last));
-    const DeviceEpisode<Time> episode = s.stream.template episode<Time>(q.episode_of(s.stream, tile.row));
+    const EpisodeRows<Time> episode = episode_rows<Time>(s.stream, episode_of(q, s.stream, tile.row));
     if (episode.times.count == 0 || episode.times.count > table.most_rows) return write_long<T, Time>(table, number);
     const auto count = static_cast<std::int32_t>(episode.times.count);
     char* const scratch = short_scratch() + warp * table.warp_bytes;
     char* const results = scratch + 16;  // a barrier is before them
     char* const staged_rows = results + table.results_bytes;
     const Piece time_piece(reinterpret_cast<const char*>(episode.times.data),
-                           count * static_cast<std::int32_t>(sizeof(Time)), static_cast<const char*>(s.stream.times),
-                           table.times_end);
+                           count * static_cast<std::int32_t>(sizeof(Time)), s.stream.times, table.times_end);
     const Piece row_piece(episode.values, count * s.row_bytes, s.stream.values, table.values_end);
     fetch_both<Time, T>(time_piece, row_piece, lane, reinterpret_cast<std::uint64_t*>(scratch), results, staged_rows);
     const unsigned times = shared_address(results + time_piece.head);

@@ -1,8 +1,7 @@
-// Kernel parameters of align_rows and align_narrow, and how targets are divided among warps.
+// How the targets of align_rows and align_short are divided among warps, and what a warp moves.
 #pragma once
 
-#include "ops/align/cuda/device_stream.cuh"
-#include "ops/align/cuda/tuning.hpp"
+#include "ops/align/cuda/tables.hpp"
 #include "ops/align/cuda/words.cuh"
 
 namespace robocache::align_detail {
@@ -16,40 +15,32 @@ struct PlacedRow {
         float weight_f32;
     };
 
+    __device__ __forceinline__ void set_weight(double weight, bool in_double) {
+        if (in_double) {
+            weight_f64 = weight;
+        } else {
+            weight_f32 = static_cast<float>(weight);
+        }
+    }
     template <class Compute>
-    __device__ Compute weight() const {
+    __device__ __forceinline__ Compute weight() const {
         if constexpr (sizeof(Compute) == 8) {
             return weight_f64;
         } else {
             return weight_f32;
         }
     }
-};
 
-/// One stream whose rows are moved in words: times of an episode are contiguous, rows of values too.
-struct RowsStream {
-    DeviceStream stream;
-    char* out;
-    std::int64_t out_row_stride;     // bytes
-    std::int64_t out_target_stride;  // bytes
-    std::uint32_t first_tile;        // of a query row
-    std::int32_t tile;               // targets
-    std::int32_t parts;              // tiles that share the width of one target
-    std::uint32_t num_words;         // of a row
-    Divisor by_num_words;
-    std::int32_t window_margin;  // rows
-    std::int32_t row_bytes;
-    Method method;
-    Format format;
-};
-
-template <int capacity>
-struct RowsTable {
-    DeviceQuery query;
-    std::uint32_t num_tiles;
-    std::int32_t num_streams;
-    Divisor by_tiles_per_row;  // of all streams
-    RowsStream streams[capacity];
+    /// From a sample of one row or of two blended ones.
+    __device__ __forceinline__ void set(const Sample& sample, const char* values, std::int64_t row_stride,
+                                        bool in_double) {
+        if (sample.kind == Kind::nan) return set_weight(__longlong_as_double(0x7ff8000000000000LL), in_double);
+        if (sample.kind == Kind::zero) return;
+        a = values + sample.rows[0] * row_stride;
+        if (sample.kind != Kind::blend) return;
+        b = values + sample.rows[1] * row_stride;
+        set_weight(sample.weight, in_double);
+    }
 };
 
 /// The targets of a warp, all of one query row and one stream.
@@ -85,27 +76,6 @@ __device__ __forceinline__ RowsTile rows_tile(const RowsTable<capacity>& table, 
     const std::int64_t left = table.query.num_targets - tile.first_target;
     tile.count = left < s.tile ? static_cast<std::int32_t>(left) : s.tile;
     return tile;
-}
-
-template <class Compute>
-__device__ __forceinline__ PlacedRow placed_row(const RowsStream& s, const Sample& sample, const char* values) {
-    PlacedRow placed{nullptr, nullptr, {}};
-    double weight = 0.0;
-    if (sample.kind == Kind::nan) {
-        weight = __longlong_as_double(0x7ff8000000000000LL);
-    } else if (sample.kind != Kind::zero) {
-        placed.a = values + sample.rows[0] * s.stream.value_row_stride;
-        if (sample.kind == Kind::blend) {
-            placed.b = values + sample.rows[1] * s.stream.value_row_stride;
-            weight = sample.weight;
-        }
-    }
-    if constexpr (sizeof(Compute) == 8) {
-        placed.weight_f64 = weight;
-    } else {
-        placed.weight_f32 = static_cast<float>(weight);
-    }
-    return placed;
 }
 
 }  // namespace robocache::align_detail

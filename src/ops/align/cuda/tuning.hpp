@@ -8,6 +8,7 @@ namespace robocache::align_detail {
 constexpr int block_threads = 256;
 constexpr int warps_per_block = block_threads / 32;
 constexpr int staged_times = 256;  // at most, of one warp, in shared memory
+constexpr int few_streams = 4;     // in one launch with few parameters
 constexpr int max_streams = 16;    // in one launch
 constexpr int max_ranges = 16;     // of one stream
 
@@ -34,6 +35,13 @@ struct ShortTuning {
     static constexpr int warps = 4;                        // of a block
     static constexpr std::int64_t room_bytes = 12 * 1024;  // of a warp: four of them are a block's 48 KiB
     static constexpr double rows_per_target = 2.5;         // at most
+};
+
+/// The gradient: a block takes up to block_threads targets and about this many elements.
+struct BackwardTuning {
+    static constexpr std::int64_t block_work = 4096;  // enough of them to keep a block's loads in flight
+    static constexpr std::int64_t least_work = 512;   // where more would leave SMs without work
+    static constexpr std::int64_t blocks_per_sm = 4;
 };
 
 }  // namespace robocache::align_detail

@@ -180,9 +180,9 @@ struct RawTarget {
     Time delta;
 
     __device__ __forceinline__ RawTarget(const DeviceQuery& q, std::int64_t b, std::int64_t j) : delta{} {
-        const Time* row = static_cast<const Time*>(q.times) + b * q.time_row_stride;
+        const Time* row = reinterpret_cast<const Time*>(q.times) + b * q.time_row_stride;
         time = __ldg(q.deltas == nullptr ? row + j * q.time_target_stride : row);
-        if (q.deltas != nullptr) delta = __ldg(static_cast<const Time*>(q.deltas) + j * q.delta_stride);
+        if (q.deltas != nullptr) delta = __ldg(reinterpret_cast<const Time*>(q.deltas) + j * q.delta_stride);
     }
     __device__ __forceinline__ Time with(const DeviceQuery& q, Time latency) const {
         return add_time(q.deltas == nullptr ? time : add_time(time, delta), latency);

@@ -9,28 +9,6 @@
 
 namespace robocache::align_detail {
 
-/// Elements and the widest access that every row allows: the simple kernel has one instance of its loop for each.
-enum class Format : std::uint8_t {
-    f32x4,
-    f32x2,
-    f32x1,  // 16, 8, 4 bytes
-    f64x2,
-    f64x1,  // 16, 8
-    f16x8,
-    f16x4,
-    f16x2,
-    f16x1,  // 16, 8, 4, 2
-    bf16x8,
-    bf16x4,
-    bf16x2,
-    bf16x1,
-    raw16,
-    raw8,
-    raw4,
-    raw2,
-    raw1,  // rows that are only copied
-};
-
 template <int bytes>
 struct Word;
 template <>
@@ -84,36 +62,61 @@ __device__ inline float widen_fast(Half x) {
     return __half2float(__ushort_as_half(x.bits));
 }
 
-__device__ __forceinline__ float load_element(const float* from) {
-    return __ldg(from);
+__device__ inline double widen_fast(double x) {
+    return x;
 }
 
-template <class T>
-__device__ __forceinline__ T load_element(const T* from) {
-    return {__ldg(&from->bits)};
+/// The elements of a word in the type they are computed in.
+template <class T, int count, class Compute>
+__device__ __forceinline__ void widen_all(const void* word, Compute* to) {
+    if constexpr (std::is_same_v<T, BFloat16> && count % 2 == 0) {  // two in 32 bits are a shift and a mask
+        std::uint32_t pairs[count / 2];
+        memcpy(pairs, word, sizeof(pairs));
+#pragma unroll
+        for (int i = 0; i < count / 2; ++i) {
+            to[2 * i] = __uint_as_float(pairs[i] << 16);
+            to[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000U);
+        }
+    } else {
+        T x[count];
+        memcpy(x, word, sizeof(x));
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            if constexpr (is_float<T>) {
+                to[i] = widen_fast(x[i]);
+            } else {
+                to[i] = static_cast<Compute>(x[i]);
+            }
+        }
+    }
+}
+
+/// The other way.
+template <class T, int count, class Compute>
+__device__ __forceinline__ void narrow_all(const Compute* x, void* word) {
+    T z[count];
+    if constexpr (sizeof(Compute) == 4 && sizeof(T) <= 4 && count % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < count; i += 2) narrow_pair(x[i], x[i + 1], z + i);
+    } else {
+#pragma unroll
+        for (int i = 0; i < count; ++i) z[i] = narrow<T>(x[i]);
+    }
+    memcpy(word, z, sizeof(z));
 }
 
 template <class T, int bytes>
 __device__ inline typename Word<bytes>::type blend_words(typename Word<bytes>::type a, typename Word<bytes>::type b,
                                                          typename ComputeOf<T>::type w) {
     constexpr int count = bytes / static_cast<int>(sizeof(T));
-    T x[count];
-    T y[count];
-    T z[count];
-    memcpy(x, &a, bytes);
-    memcpy(y, &b, bytes);
-    if constexpr (sizeof(T) == 2 && count > 1) {
+    typename ComputeOf<T>::type x[count];
+    typename ComputeOf<T>::type y[count];
+    widen_all<T, count>(&a, x);
+    widen_all<T, count>(&b, y);
 #pragma unroll
-        for (int i = 0; i < count; i += 2) {
-            narrow_pair(blend_linear(widen_fast(x[i]), widen_fast(y[i]), w),
-                        blend_linear(widen_fast(x[i + 1]), widen_fast(y[i + 1]), w), z + i);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i) z[i] = narrow<T>(blend_linear(widen(x[i]), widen(y[i]), w));
-    }
+    for (int i = 0; i < count; ++i) x[i] = blend_linear(x[i], y[i], w);
     typename Word<bytes>::type result;
-    memcpy(&result, z, bytes);
+    narrow_all<T, count>(x, &result);
     return result;
 }
 

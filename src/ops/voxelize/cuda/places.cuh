@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/launch.hpp"
 #include "core/cuda/overlap.cuh"
 #include "ops/voxelize/contract/source.hpp"
 #include "ops/voxelize/cuda/dense_plan.hpp"

@@ -1,9 +1,9 @@
-#include "ops/align/cuda/launch.cuh"
+#include "ops/align/cuda/kernels.cuh"
 
 namespace robocache::align_detail {
 
-void align_cuda_f32(const CallPlan& plan, cudaStream_t stream) {
-    launch_all<float>(plan, stream);
+AlignKernels align_kernels_f32() {
+    return kernels_of<float>();
 }
 
 }  // namespace robocache::align_detail

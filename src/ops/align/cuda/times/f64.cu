@@ -1,9 +1,9 @@
-#include "ops/align/cuda/launch.cuh"
+#include "ops/align/cuda/kernels.cuh"
 
 namespace robocache::align_detail {
 
-void align_cuda_f64(const CallPlan& plan, cudaStream_t stream) {
-    launch_all<double>(plan, stream);
+AlignKernels align_kernels_f64() {
+    return kernels_of<double>();
 }
 
 }  // namespace robocache::align_detail

@@ -1,9 +1,9 @@
-#include "ops/align/cuda/launch.cuh"
+#include "ops/align/cuda/kernels.cuh"
 
 namespace robocache::align_detail {
 
-void align_cuda_i64(const CallPlan& plan, cudaStream_t stream) {
-    launch_all<std::int64_t>(plan, stream);
+AlignKernels align_kernels_i64() {
+    return kernels_of<std::int64_t>();
 }
 
 }  // namespace robocache::align_detail

@@ -1,11 +1,13 @@
-// Parameters of the CUDA kernels of BatchReader, and the index on the device.
+// Parameters of the CUDA kernels of BatchReader, the index on the device, and the kernels themselves.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
 
 #include "batch/rounds.hpp"
 #include "core/cuda/divisor.hpp"
-#include "ops/align/cuda/device_stream.cuh"
+#include "ops/align/cuda/device_stream.hpp"
 
 namespace robocache::loader_detail {
 
@@ -14,6 +16,10 @@ constexpr int team_warps = batch_threads / align_detail::warp_size;
 constexpr int max_task_samples = align_detail::warp_size;  // a lane each
 constexpr int thread_targets = 2;                          // that a team places at a time, for each of its threads
 constexpr int max_batch_columns = 8;                       // in one launch
+constexpr int window_threads = align_detail::warp_size;    // of a block that copies windows
+constexpr int window_blocks = 28;                          // of these, of an SM
+constexpr int blocks_of_one_type = 6;                      // of robocache_read_batch, of an SM
+constexpr int blocks_of_any_type = 4;
 
 /// One column in one part.
 struct PartRows {
@@ -43,12 +49,13 @@ struct alignas(16) EpisodeIndex {
     std::int32_t part;
 };
 
-/// What an item of the write loop is: one element, or as many as fit into 16 bytes on both sides; or plain memory.
+/// What an item of the write loop is: some elements, side by side; or plain memory.
 struct ItemFormat {
     DType in;
     DType out;
-    bool wide;
+    std::uint8_t elements;
     std::uint8_t in_bytes;
+    std::uint8_t out_bytes;
     std::uint8_t raw_bytes;  // above 0: rows are only copied, in words of this size
     bool scaled;
 };
@@ -107,5 +114,30 @@ struct BatchTable {
     std::int32_t num_columns;
     DeviceColumn columns[max_batch_columns];
 };
+
+/// Kernels of a batch: for columns of one type, and for any.
+struct BatchKernels {
+    void (*read_f32)(BatchTable);
+    void (*read_bf16)(BatchTable);
+    void (*read_any)(BatchTable);
+    // Copies of whole windows, of columns whose windows mostly lie on the rows.
+    void (*windows_f32)(BatchTable);
+    void (*windows_bf16)(BatchTable);
+    std::int64_t window_bytes;  // of shared memory that these need at least
+};
+
+[[nodiscard]] BatchKernels batch_kernels();
+
+/// For index_episodes: a column, whose parts are parts_step apart.
+struct IndexJob {
+    const PartOffsets* parts;
+    std::int64_t parts_step;
+    const std::int64_t* part;
+    const std::int64_t* local;
+    EpisodeIndex* episodes;
+};
+
+void index_episodes(const IndexJob& job, std::int64_t num_episodes, cudaStream_t stream);
+void index_anchors(const TablePlan& table, Bucket* buckets, cudaStream_t stream);
 
 }  // namespace robocache::loader_detail

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-#include "batch/cuda/reader.cuh"
-#include "batch/cuda/windows.cuh"
+#include "batch/cuda/reader.hpp"
 #include "core/cuda/check.hpp"
+#include "core/cuda/launch.hpp"
 
 namespace robocache::loader_detail {
 namespace {
@@ -47,10 +47,9 @@ std::int64_t add_index_blocks(BatchTable& table, std::int64_t blocks, std::int64
     return blocks;
 }
 
-/// Launches a kernel that copies windows.
-void read_windows(void (*kernel)(BatchTable), BatchTable& table, cudaStream_t stream) {
+/// Launches a kernel that copies windows, with at least so much shared memory.
+void read_windows(void (*kernel)(BatchTable), std::int64_t shared_bytes, BatchTable& table, cudaStream_t stream) {
     std::int64_t blocks = 0;
-    std::int64_t shared_bytes = sizeof(OtherSamples);
     for (DeviceColumn& column : std::span(table.columns, static_cast<std::size_t>(table.num_columns))) {
         const std::int64_t samples =
             std::clamp<std::int64_t>(block_window_bytes / window_bytes(column), 1, max_task_samples);
@@ -67,8 +66,8 @@ void read_windows(void (*kernel)(BatchTable), BatchTable& table, cudaStream_t st
         shared_bytes = std::max(shared_bytes, samples * window_bytes(column));
     }
     blocks = add_index_blocks(table, blocks, window_threads);
-    launch_overlapped(kernel, static_cast<unsigned>(blocks), window_threads, static_cast<std::size_t>(shared_bytes),
-                      stream, table, "BatchReader: launching robocache_copy_windows");
+    launch_overlapped(kernel, {blocks, window_threads, shared_bytes}, stream, table,
+                      "BatchReader: launching robocache_copy_windows");
 }
 
 /// Cuts a column of a batch that moves so many items in all into tasks: as many as there are warps at the same time
@@ -108,6 +107,12 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     if (column.run_step > 0) column.by_run_items = Divisor(static_cast<std::uint32_t>(sample_items));
 }
 
+/// Elements of an item: 16 bytes of the larger type, but for float32 to float64 those of the smaller one, so that items
+/// that are computed in float32 have 4 or 8 elements.
+std::int64_t wide_elements(std::int64_t in_size, std::int64_t out_size) {
+    return in_size == 8 ? 2 : (in_size > 2 || out_size > 2 ? 4 : 8);
+}
+
 }  // namespace
 
 /// The column with its outputs.
@@ -131,11 +136,18 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
         format.in_bytes = format.raw_bytes;
         column.num_items = static_cast<std::uint32_t>(column.out_row_bytes / format.raw_bytes);
     } else {
-        const std::int64_t wide = 16 / std::max(in_size, out_size);
-        format.wide = in_alignment >= static_cast<std::uint64_t>(wide * in_size) &&
-                      out_alignment >= static_cast<std::uint64_t>(wide * out_size);
-        format.in_bytes = static_cast<std::uint8_t>(in_size * (format.wide ? wide : 1));
-        column.num_items = static_cast<std::uint32_t>(plan.num_channels / (format.wide ? wide : 1));
+        const auto fits = [&](std::int64_t elements) {
+            const auto is_aligned = [&](std::uint64_t alignment, std::int64_t size) {
+                return alignment >= static_cast<std::uint64_t>(std::min<std::int64_t>(elements * size, 16));
+            };
+            return is_aligned(in_alignment, in_size) && is_aligned(out_alignment, out_size);
+        };
+        const std::int64_t wide = wide_elements(in_size, out_size);
+        const std::int64_t elements = fits(wide) ? wide : 1;
+        format.elements = static_cast<std::uint8_t>(elements);
+        format.in_bytes = static_cast<std::uint8_t>(in_size * elements);
+        format.out_bytes = static_cast<std::uint8_t>(out_size * elements);
+        column.num_items = static_cast<std::uint32_t>(plan.num_channels / elements);
     }
     return column;
 }
@@ -172,11 +184,11 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     const auto queue = static_cast<cudaStream_t>(stream.handle);
     const bool is_f32 = all(DType::f32);
     const bool is_bf16 = all(DType::bf16);
-    if (windows && is_f32) return read_windows(robocache_copy_windows<ItemsOf<float>>, table, queue);
-    if (windows && is_bf16) return read_windows(robocache_copy_windows<ItemsOf<BFloat16>>, table, queue);
+    const BatchKernels kernels = batch_kernels();
+    if (windows && is_f32) return read_windows(kernels.windows_f32, kernels.window_bytes, table, queue);
+    if (windows && is_bf16) return read_windows(kernels.windows_bf16, kernels.window_bytes, table, queue);
     const std::int64_t resident_warps =
-        num_multiprocessors() * team_warps *
-        (is_f32 || is_bf16 ? ItemsOf<float>::blocks_per_multiprocessor : AnyItems::blocks_per_multiprocessor);
+        num_multiprocessors() * team_warps * (is_f32 || is_bf16 ? blocks_of_one_type : blocks_of_any_type);
     std::int64_t blocks = 0;
     for (DeviceColumn& column : std::span(table.columns, end - begin)) {
         cut_into_tasks(column, call.count, items, resident_warps);
@@ -185,11 +197,8 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         if (blocks > max_blocks) throw Unsupported("BatchReader: the batch has more blocks than a CUDA grid");
     }
     blocks = add_index_blocks(table, blocks, batch_threads);
-    const auto kernel = is_f32    ? robocache_read_batch<ItemsOf<float>>
-                        : is_bf16 ? robocache_read_batch<ItemsOf<BFloat16>>
-                                  : robocache_read_batch<AnyItems>;
-    launch_overlapped(kernel, static_cast<unsigned>(blocks), batch_threads, 0, queue, table,
-                      "BatchReader: launching robocache_read_batch");
+    const auto kernel = is_f32 ? kernels.read_f32 : is_bf16 ? kernels.read_bf16 : kernels.read_any;
+    launch_overlapped(kernel, {blocks, batch_threads}, queue, table, "BatchReader: launching robocache_read_batch");
 }
 
 }  // namespace robocache::loader_detail

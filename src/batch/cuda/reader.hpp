@@ -1,4 +1,4 @@
-// What a BatchReader keeps on the GPU: made in batch_cuda_index.cu, read in batch_cuda.cu.
+// What a BatchReader keeps on the GPU: made in index.cpp, read in launch.cpp.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "batch/cuda/table.cuh"
+#include "batch/cuda/table.hpp"
 #include "batch/plan.hpp"
 #include "core/cuda/check.hpp"
 #include "core/cuda/memory.hpp"

@@ -1,18 +1,15 @@
-// align on CUDA: the face of it, and the check of data that lies on a GPU. Allocates nothing on the device; waits only
-// where check asks for it.
+// align and its gradient on CUDA: the choice of the kernels and their launches, and the check of data that lies on a
+// GPU. Allocates nothing on the device; waits only where check asks for it.
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/cuda/check.hpp"
-#include "ops/align/contract/plan.hpp"
+#include "ops/align/contract/backward.hpp"
+#include "ops/align/cuda/tables.hpp"
 
 namespace robocache::align_detail {
-
-// One source file each.
-void align_cuda_f32(const CallPlan& plan, cudaStream_t stream);
-void align_cuda_f64(const CallPlan& plan, cudaStream_t stream);
-void align_cuda_i64(const CallPlan& plan, cudaStream_t stream);
 
 namespace {
 
@@ -64,6 +61,40 @@ bool must_look(const CallPlan& plan, bool check) {
     return check;
 }
 
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+AlignKernels kernels_for(DType times) {
+    switch (times) {
+        case DType::f32: return align_kernels_f32();
+        case DType::f64: return align_kernels_f64();
+        default: return align_kernels_i64();
+    }
+}
+
+void launch_short(const CallPlan& plan, const StreamPlan& s, const AlignKernels& kernels, cudaStream_t stream) {
+    ShortTable table{};
+    const Launch launch = make_table(plan, s, size_bytes(plan.time_dtype), table);
+    const bool seven = s.inner.size == 7;
+    const auto kernel = s.values_dtype == DType::f32   ? kernels.short_f32
+                        : s.values_dtype == DType::f16 ? (seven ? kernels.short_f16x7 : kernels.short_f16)
+                                                       : (seven ? kernels.short_bf16x7 : kernels.short_bf16);
+    launch_overlapped(kernel, launch, stream, table, "align: launching align_short");
+}
+
+template <int capacity>
+void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> streams, void (*kernel)(RowsTable<capacity>),
+                 cudaStream_t stream) {
+    RowsTable<capacity> table{};
+    const Launch launch = make_table(plan, streams, table);
+    launch_overlapped(kernel, launch, stream, table, "align: launching align_rows");
+}
+
+void launch_general(const CallPlan& plan, const StreamPlan& s, const AlignKernels& kernels, cudaStream_t stream) {
+    GeneralTable table{};
+    const Launch launch = make_table(plan, s, table);
+    launch_overlapped(kernels.general, launch, stream, table, "align: launching align_general");
+}
+
 }  // namespace
 
 void check_data_cuda(const CallPlan& plan, const Names& names, bool check, CudaQueue stream) {
@@ -81,10 +112,39 @@ void align_cuda(const CallPlan& plan, CudaQueue stream) {
     if (plan.num_rows == 0 || plan.num_targets == 0) return;
     const DeviceGuard guard(plan.device.index);
     const auto handle = static_cast<cudaStream_t>(stream.handle);
-    switch (plan.time_dtype) {
-        case DType::f32: return align_cuda_f32(plan, handle);
-        case DType::f64: return align_cuda_f64(plan, handle);
-        default: return align_cuda_i64(plan, handle);
+    const AlignKernels kernels = kernels_for(plan.time_dtype);
+    std::vector<const StreamPlan*> simple;
+    for (const StreamPlan& s : plan.streams) {
+        if (is_simple(s)) {
+            simple.push_back(&s);
+        } else {
+            launch_general(plan, s, kernels, handle);
+        }
+    }
+    const std::span<const StreamPlan* const> all(simple);
+    for (std::size_t i = 0; i < all.size(); i += max_streams) {
+        const auto some = all.subspan(i, std::min<std::size_t>(max_streams, all.size() - i));
+        if (some.size() == 1 && is_short(plan, *some[0], size_bytes(plan.time_dtype))) {
+            launch_short(plan, *some[0], kernels, handle);
+        } else if (some.size() <= few_streams) {
+            launch_rows(plan, some, kernels.few_rows, handle);
+        } else {
+            launch_rows(plan, some, kernels.many_rows, handle);
+        }
+    }
+}
+
+void align_backward_cuda(const CallPlan& plan, CudaQueue stream) {
+    if (plan.num_rows == 0 || plan.num_targets == 0) return;
+    const DeviceGuard guard(plan.device.index);
+    const BackwardKernels kernels = backward_kernels(plan.time_dtype);
+    for (const StreamPlan& s : plan.streams) {
+        BackwardTable table{};
+        const Launch launch = make_table(plan, s, table);
+        if (launch.blocks == 0) continue;
+        launch_overlapped(s.values_dtype == DType::f64 ? kernels.f64 : kernels.f32, launch,
+                          static_cast<cudaStream_t>(stream.handle), table,
+                          "align_backward: launching align_backward_kernel");
     }
 }
 

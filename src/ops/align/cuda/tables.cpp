@@ -1,20 +1,9 @@
-// From a plan to launches: kernel tables, the launch shape, the choice of the kernel. Included by one source file per
-// type of time, since these take long to compile.
-#pragma once
+// From a plan to kernel parameters and launch shapes.
+#include "ops/align/cuda/tables.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
-
-#include "core/cuda/device.hpp"
-#include "core/cuda/overlap.cuh"
-#include "ops/align/contract/plan.hpp"
-#include "ops/align/cuda/general.cuh"
-#include "ops/align/cuda/rows.cuh"
-#include "ops/align/cuda/short.cuh"
 
 namespace robocache::align_detail {
 namespace {
@@ -38,13 +27,6 @@ int access_bytes(const StreamPlan& s) {
         bits |= static_cast<std::uint64_t>(stride);
     }
     return static_cast<int>(bits & (~bits + 1));
-}
-
-bool is_simple(const StreamPlan& s) {
-    return s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
-           s.values_dtype == s.out_dtype && s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
-           (s.inner.value_stride == 1 || s.inner.size == 1) && (s.inner.out_stride == 1 || s.inner.size == 1) &&
-           s.inner.size < (1 << 28);
 }
 
 Format format_of(const StreamPlan& s, int bytes) {
@@ -75,9 +57,21 @@ Tiling cut_into_tiles(const CallPlan& plan, std::int64_t width) {
     return tiling;
 }
 
-unsigned grid_size(std::int64_t blocks) {
-    if (blocks > max_grid) throw Unsupported("align: the output has more tiles than a CUDA grid has blocks");
-    return static_cast<unsigned>(blocks);
+/// The ranges and dimensions of a stream's channels. `op` is named in errors.
+DeviceChannels channels_of(const StreamPlan& s, const char* op) {
+    if (s.ranges.size() > max_ranges) {
+        throw Unsupported(std::string(op) + ": at most " + std::to_string(max_ranges) +
+                          " channel ranges on CUDA, got " + std::to_string(s.ranges.size()));
+    }
+    DeviceChannels c{};
+    c.num_ranges = static_cast<std::int32_t>(s.ranges.size());
+    std::copy(s.ranges.begin(), s.ranges.end(), c.ranges);
+    c.num_outer = static_cast<std::int32_t>(s.outer.size());
+    std::copy(s.outer.begin(), s.outer.end(), c.outer);
+    c.inner = s.inner;
+    c.outer_count = 1;
+    for (const ChannelDim& dim : s.outer) c.outer_count *= dim.size;
+    return c;
 }
 
 /// Rows of an episode; of ragged ones, on average.
@@ -134,34 +128,21 @@ void count_tiles(RowsTable<capacity>& table, const CallPlan& plan, std::int64_t 
     table.num_tiles = static_cast<std::uint32_t>(plan.num_rows * tiles_per_row);
 }
 
-template <class Time, int capacity>
-void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
-    RowsTable<capacity> table{};
-    table.num_streams = static_cast<std::int32_t>(streams.size());
-    std::int64_t tiles_per_row = 0;
-    for (std::size_t i = 0; i < streams.size(); ++i) {
-        RowsStream& r = table.streams[i];
-        r = rows_stream(plan, *streams[i], access_bytes(*streams[i]));
-        r.first_tile = static_cast<std::uint32_t>(tiles_per_row);
-        tiles_per_row += cut_into_warps(r, plan);
-        if (tiles_per_row > max_grid) throw Unsupported(too_many_tiles);
-    }
-    count_tiles(table, plan, tiles_per_row);
-    // Few warps are spread over all SMs.
-    const std::int64_t warps = std::clamp<std::int64_t>(table.num_tiles / tuning().enough_blocks, 1, RowsTuning::warps);
-    launch_overlapped(align_rows<Time, capacity>, grid_size((table.num_tiles + warps - 1) / warps),
-                      static_cast<unsigned>(warps * warp_size), 0, stream, table, "align: launching align_rows");
-}
-
 /// Rows of an episode that a warp of align_short makes room for; of ragged ones twice the mean.
 std::int64_t short_rows(const StreamPlan& s) {
     return static_cast<std::int64_t>(rows_per_episode(s) * (s.offsets == nullptr ? 1 : 2)) + 2;
 }
 
-/// Many narrow rows, contiguous in source and output, whose episodes fit into the shared memory of a warp and are not
-/// read for a few targets only; linear, one target per query time.
-template <class Time>
-bool is_short(const CallPlan& plan, const StreamPlan& s) {
+}  // namespace
+
+bool is_simple(const StreamPlan& s) {
+    return s.ranges.size() == 1 && is_simple_method(s.ranges[0].method) && s.outer.empty() &&
+           s.values_dtype == s.out_dtype && s.time_row_stride == 1 && (s.offsets == nullptr || s.offsets_stride == 1) &&
+           (s.inner.value_stride == 1 || s.inner.size == 1) && (s.inner.out_stride == 1 || s.inner.size == 1) &&
+           s.inner.size < (1 << 28);
+}
+
+bool is_short(const CallPlan& plan, const StreamPlan& s, std::int64_t time_bytes) {
     const bool is_computed =
         s.values_dtype == DType::f32 || s.values_dtype == DType::f16 || s.values_dtype == DType::bf16;
     const bool is_plain = s.ranges[0].method == Method::linear && plan.deltas == nullptr && s.index.data == nullptr &&
@@ -175,20 +156,36 @@ bool is_short(const CallPlan& plan, const StreamPlan& s) {
            s.out_target_stride == row_bytes && s.value_row_stride == row_bytes && s.value_episode_stride >= 0 &&
            s.time_episode_stride >= 0 && plan.num_rows >= tuning().enough_warps / tiles &&
            rows_read <= ShortTuning::rows_per_target * static_cast<double>(plan.num_targets) &&
-           short_rows(s) * (row_bytes + static_cast<std::int64_t>(sizeof(Time))) + ShortTuning::targets * row_bytes <=
-               ShortTuning::room_bytes - 128;
+           short_rows(s) * (row_bytes + time_bytes) + ShortTuning::targets * row_bytes <= ShortTuning::room_bytes - 128;
 }
 
-template <class Time>
-void launch_short(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
-    ShortTable table{};
+template <int capacity>
+Launch make_table(const CallPlan& plan, std::span<const StreamPlan* const> streams, RowsTable<capacity>& table) {
+    table.num_streams = static_cast<std::int32_t>(streams.size());
+    std::int64_t tiles_per_row = 0;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+        RowsStream& r = table.streams[i];
+        r = rows_stream(plan, *streams[i], access_bytes(*streams[i]));
+        r.first_tile = static_cast<std::uint32_t>(tiles_per_row);
+        tiles_per_row += cut_into_warps(r, plan);
+        if (tiles_per_row > max_grid) throw Unsupported(too_many_tiles);
+    }
+    count_tiles(table, plan, tiles_per_row);
+    // Few warps are spread over all SMs.
+    const std::int64_t warps = std::clamp<std::int64_t>(table.num_tiles / tuning().enough_blocks, 1, RowsTuning::warps);
+    return {(table.num_tiles + warps - 1) / warps, warps * warp_size};
+}
+
+template Launch make_table(const CallPlan&, std::span<const StreamPlan* const>, RowsTable<few_streams>&);
+template Launch make_table(const CallPlan&, std::span<const StreamPlan* const>, RowsTable<max_streams>&);
+
+Launch make_table(const CallPlan& plan, const StreamPlan& s, std::int64_t time_bytes, ShortTable& table) {
     table.rows.num_streams = 1;
     RowsStream& r = table.rows.streams[0];
     r = rows_stream(plan, s, access_bytes(s));
     r.tile = ShortTuning::targets;
     count_tiles(table.rows, plan, (plan.num_targets + ShortTuning::targets - 1) / ShortTuning::targets);
     const std::int64_t last_episode = s.offsets == nullptr ? s.num_episodes - 1 : 0;
-    constexpr auto time_bytes = static_cast<std::int64_t>(sizeof(Time));
     table.times_end = s.times + (last_episode * s.time_episode_stride + s.num_rows) * time_bytes;
     table.values_end = s.values + last_episode * s.value_episode_stride + s.num_rows * r.row_bytes;
     const std::int64_t rows = short_rows(s);
@@ -198,71 +195,53 @@ void launch_short(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream
         static_cast<std::int32_t>(std::max(padded(rows * time_bytes), padded(ShortTuning::targets * r.row_bytes)));
     // A row and a word more: two rows are read side by side, in words that may begin before them, though one is held.
     table.warp_bytes = static_cast<std::int32_t>(16 + table.results_bytes + padded((rows + 1) * r.row_bytes + 4));
-    const bool seven = s.inner.size == 7;  // joints of an arm
-    const auto kernel = s.values_dtype == DType::f32 ? align_short<Time, float, 0>
-                        : s.values_dtype == DType::f16
-                            ? (seven ? align_short<Time, Half, 7> : align_short<Time, Half, 0>)
-                        : seven ? align_short<Time, BFloat16, 7>
-                                : align_short<Time, BFloat16, 0>;
-    launch_overlapped(kernel, grid_size((table.rows.num_tiles + ShortTuning::warps - 1) / ShortTuning::warps),
-                      ShortTuning::warps * warp_size, static_cast<std::size_t>(table.warp_bytes) * ShortTuning::warps,
-                      stream, table, "align: launching align_short");
+    return {(table.rows.num_tiles + ShortTuning::warps - 1) / ShortTuning::warps, ShortTuning::warps * warp_size,
+            std::int64_t{table.warp_bytes} * ShortTuning::warps};
 }
 
-template <class Time>
-void launch_simple(const CallPlan& plan, std::span<const StreamPlan* const> streams, cudaStream_t stream) {
-    constexpr std::size_t few = 4;
-    if (streams.size() == 1 && is_short<Time>(plan, *streams[0])) return launch_short<Time>(plan, *streams[0], stream);
-    if (streams.size() <= few) return launch_rows<Time, few>(plan, streams, stream);
-    launch_rows<Time, max_streams>(plan, streams, stream);
-}
-
-template <class Time>
-void launch_general(const CallPlan& plan, const StreamPlan& s, cudaStream_t stream) {
-    if (s.ranges.size() > max_ranges) {
-        throw Unsupported("align: at most " + std::to_string(max_ranges) + " channel ranges on CUDA, got " +
-                          std::to_string(s.ranges.size()));
-    }
-    GeneralTable table{};
+Launch make_table(const CallPlan& plan, const StreamPlan& s, GeneralTable& table) {
     table.query = device_query(plan);
     table.stream = device_stream(s);
+    table.channels = channels_of(s, "align");
     table.out = s.out;
     table.out_row_stride = s.out_row_stride;
     table.out_target_stride = s.out_target_stride;
-    DeviceChannels& c = table.channels;
-    c.num_ranges = static_cast<std::int32_t>(s.ranges.size());
-    std::copy(s.ranges.begin(), s.ranges.end(), c.ranges);
-    c.num_outer = static_cast<std::int32_t>(s.outer.size());
-    std::copy(s.outer.begin(), s.outer.end(), c.outer);
-    c.inner = s.inner;
-    c.outer_count = 1;
-    for (const ChannelDim& dim : s.outer) c.outer_count *= dim.size;
-    c.period = s.period;
-    c.values_dtype = s.values_dtype;
-    c.out_dtype = s.out_dtype;
-    table.tiling = cut_into_tiles(plan, s.inner.size * c.outer_count);
+    table.period = s.period;
+    table.values_dtype = s.values_dtype;
+    table.out_dtype = s.out_dtype;
+    table.out_bytes = static_cast<std::int32_t>(size_bytes(s.out_dtype));
+    table.tiling = cut_into_tiles(plan, s.inner.size * table.channels.outer_count);
     const std::int64_t groups = (plan.num_rows + table.tiling.rows - 1) / table.tiling.rows;
     if (groups > max_grid / table.tiling.tiles_per_row) throw Unsupported(too_many_tiles);
-    launch_overlapped(align_general<Time>, grid_size(groups * table.tiling.tiles_per_row), block_threads, 0, stream,
-                      table, "align: launching align_general");
+    return {groups * table.tiling.tiles_per_row, block_threads};
 }
 
-template <class Time>
-void launch_all(const CallPlan& plan, cudaStream_t stream) {
-    std::vector<const StreamPlan*> simple;
-    for (const StreamPlan& s : plan.streams) {
-        if (is_simple(s)) {
-            simple.push_back(&s);
-        } else {
-            launch_general<Time>(plan, s, stream);
-        }
+Launch make_table(const CallPlan& plan, const StreamPlan& s, BackwardTable& table) {
+    table.query = device_query(plan);
+    table.stream = device_stream(s);
+    table.channels = channels_of(s, "align_backward");
+    table.num_all = plan.num_rows * plan.num_targets;
+    table.grad = s.out;
+    table.grad_row_stride = s.out_row_stride;
+    table.grad_target_stride = s.out_target_stride;
+    table.grad_dtype = s.out_dtype;
+    table.inputs = s.inputs;
+    table.input_episode_stride = s.input_episode_stride;
+    table.input_row_stride = s.input_row_stride;
+    table.inputs_dtype = s.inputs_dtype;
+    table.input_bytes = static_cast<std::int32_t>(size_bytes(s.inputs_dtype));
+    const std::int64_t width = s.inner.size * table.channels.outer_count;
+    if (width == 0) return {0, block_threads};
+    table.part_width = std::min(width, BackwardTuning::block_work);
+    table.parts = static_cast<std::int32_t>((width + table.part_width - 1) / table.part_width);
+    std::int64_t tile = std::clamp<std::int64_t>(BackwardTuning::block_work / table.part_width, 1, block_threads);
+    const auto blocks = [&] { return (table.num_all + tile - 1) / tile * table.parts; };
+    while (tile > 1 && tile * table.part_width > BackwardTuning::least_work &&
+           blocks() < BackwardTuning::blocks_per_sm * num_multiprocessors()) {
+        tile = (tile + 1) / 2;
     }
-    const std::span<const StreamPlan* const> all(simple.data(), simple.size());
-    for (std::size_t i = 0; i < all.size(); i += max_streams) {
-        const auto some = all.subspan(i, std::min<std::size_t>(max_streams, all.size() - i));
-        launch_simple<Time>(plan, some, stream);
-    }
+    table.tile = static_cast<std::int32_t>(tile);
+    return {blocks(), block_threads};
 }
 
-}  // namespace
 }  // namespace robocache::align_detail

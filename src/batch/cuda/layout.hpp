@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "batch/cuda/reader.cuh"
+#include "batch/cuda/reader.hpp"
 
 namespace robocache::loader_detail {
 
