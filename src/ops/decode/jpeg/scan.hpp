@@ -8,6 +8,7 @@
 #include "ops/decode/contract/record.hpp"
 #include "ops/decode/contract/segment.hpp"
 #include "ops/decode/jpeg/markers.hpp"
+#include "ops/decode/jpeg/reader.hpp"
 #include "ops/decode/jpeg/tables.hpp"
 
 namespace robocache::decode_detail {
@@ -18,7 +19,9 @@ struct EntryPoints {
 };
 
 /// The entry points of a scan, one every picture.every MCUs. Throws PictureFault for a truncated or corrupt scan.
-[[nodiscard]] EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables);
+/// `plain`: memory for its bytes.
+[[nodiscard]] EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables,
+                                       PlainBytes& plain);
 
 /// The fault that ended a segment.
 [[nodiscard]] PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position);

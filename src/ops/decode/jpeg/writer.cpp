@@ -1,10 +1,12 @@
 // index_pictures: parses and scans pictures on all threads, then writes their index. Equal tables are stored once.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/free_list.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/jpeg/index.hpp"
@@ -30,7 +32,13 @@ struct Indexed {
     throw FormatError(text);
 }
 
-Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options) {
+/// Used for one picture after another: most have the same tables.
+struct ScanMemory {
+    PictureTables tables;
+    PlainBytes plain;
+};
+
+Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options, ScanMemory& memory) {
     Indexed result;
     result.header = read_header(picture, options.max_pixels);
     PictureRecord& record = result.header.record;
@@ -43,12 +51,8 @@ Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options) {
     } else {
         record.every =
             options.every > 0 ? static_cast<std::uint32_t>(options.every) : entry_spacing(record.num_bytes, num_mcus);
-        PictureTables tables;
-        for (int c = 0; c < record.num_components; ++c) {
-            const ComponentTables& given = result.header.tables[static_cast<std::size_t>(c)];
-            tables.load(c, given.dc.data(), given.dc.size(), given.ac.data(), given.ac.size());
-        }
-        result.entries = scan_entries(picture, record, tables);
+        memory.tables.load(result.header);
+        result.entries = scan_entries(picture, record, memory.tables, memory.plain);
     }
     record.num_entries = static_cast<std::uint32_t>(result.entries.bits.size());
     return result;
@@ -149,7 +153,11 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
                             const PictureIndexOptions& options) {
     check_offsets(bytes, offsets, options);
     std::vector<Indexed> pictures(offsets.size() - 1);
-    parallel_for(static_cast<std::int64_t>(pictures.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    const auto count = static_cast<std::int64_t>(pictures.size());
+    const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
+    FreeList<ScanMemory> memories;
+    parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
+        const auto memory = memories.take();
         for (std::int64_t i = begin; i < end; ++i) {
             const auto at = static_cast<std::size_t>(i);
             const Bytes picture = bytes.subspan(static_cast<std::size_t>(offsets[at]),
@@ -157,7 +165,7 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
             try {
                 const bool has_pixels = !options.pixels.empty() && options.pixels[at].height != 0;
                 pictures[at] = has_pixels ? index_pixels(picture, options.pixels[at], options.max_pixels)
-                                          : index_jpeg(picture, options);
+                                          : index_jpeg(picture, options, *memory);
             } catch (const PictureFault& fault) {
                 refuse(options, i, fault);
             }
