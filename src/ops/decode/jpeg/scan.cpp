@@ -46,12 +46,30 @@ private:
 
 }  // namespace
 
-std::uint32_t entry_spacing(std::uint32_t num_bytes, std::uint32_t num_mcus) {
-    const std::uint32_t budget = num_bytes / index_share_of;
-    constexpr auto record_bytes = static_cast<std::uint32_t>(sizeof(PictureRecord));
-    const std::uint32_t room = budget > record_bytes ? (budget - record_bytes) / bytes_per_entry : 0;
-    const std::uint32_t num_entries = std::max(room, 1U);
-    return std::max(least_spacing, (num_mcus + num_entries - 1) / num_entries);
+std::uint32_t entry_spacing(std::uint32_t num_blocks, std::uint32_t blocks_per_mcu) {
+    return std::max(least_spacing, (num_blocks + blocks_per_mcu - 1) / blocks_per_mcu);
+}
+
+std::uint32_t blocks_per_entry(std::span<const ScanSize> scans) {
+    std::uint64_t budget = 0;
+    for (const ScanSize& scan : scans) budget += scan.num_bytes / index_share_of;
+    const std::uint64_t for_records = scans.size() * sizeof(PictureRecord);
+    const std::uint64_t room = budget > for_records ? (budget - for_records) / bytes_per_entry : 0;
+    const auto fits = [&](std::uint32_t num_blocks) {
+        std::uint64_t num_entries = 0;
+        for (const ScanSize& scan : scans) {
+            const std::uint64_t every = entry_spacing(num_blocks, scan.blocks_per_mcu);
+            num_entries += (scan.num_mcus + every - 1) / every;
+        }
+        return num_entries <= std::max<std::uint64_t>(room, scans.size());  // a picture has at least one
+    };
+    std::uint32_t low = 0;           // does not fit, or 0
+    std::uint32_t high = 1U << 31U;  // fits: more blocks than a picture has
+    while (high - low > 1) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        (fits(middle) ? high : low) = middle;
+    }
+    return high;
 }
 
 PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position) {

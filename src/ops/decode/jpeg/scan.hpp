@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,15 @@ struct EntryPoints {
 /// The fault that ended a segment.
 [[nodiscard]] PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position);
 
-/// MCUs per entry point such that the entries of a picture take at most 3 % of its bytes.
-[[nodiscard]] std::uint32_t entry_spacing(std::uint32_t num_bytes, std::uint32_t num_mcus);
+/// What the number of entry points of a picture depends on.
+struct ScanSize {
+    std::uint32_t num_bytes, num_mcus, blocks_per_mcu;
+};
+
+/// Blocks per entry point such that records and entry points of these pictures take at most 3 % of their bytes. All
+/// have the same number: the inverse DCT takes most of the time of a GPU, and its longest segment decides.
+[[nodiscard]] std::uint32_t blocks_per_entry(std::span<const ScanSize> scans);
+/// MCUs per entry point.
+[[nodiscard]] std::uint32_t entry_spacing(std::uint32_t num_blocks, std::uint32_t blocks_per_mcu);
 
 }  // namespace robocache::decode_detail
