@@ -15,7 +15,8 @@ bool detect() noexcept {
     }
 #ifdef ROBOCACHE_X86_64_V3
     return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-           __builtin_cpu_supports("f16c") != 0;
+           __builtin_cpu_supports("f16c") != 0 && __builtin_cpu_supports("bmi") != 0 &&
+           __builtin_cpu_supports("bmi2") != 0;
 #else
     return false;
 #endif

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "core/numeric.hpp"
-#include "ops/decode/contract/bits.hpp"
 #include "ops/decode/contract/record.hpp"
 
 namespace robocache::decode_detail {
@@ -19,9 +18,16 @@ struct HuffmanCodes {
     const std::uint8_t* symbols;  // as many as the counts say, at most 256
 };
 
+/// A code and the bits that follow it: run << 9 | size << 5 | bits of both together, at most 31. A code has at least
+/// one bit, so that 0 is free for a code that is undefined, or too long for a lookup.
+ROBOCACHE_HD std::uint32_t code_entry(int length, int symbol) {
+    const int size = symbol & 15;
+    return static_cast<std::uint32_t>((symbol >> 4) << 9 | size << 5 | (length + size));
+}
+
 /// A table for decoding. Codes up to lookup_bits: one lookup; longer ones: a search by length.
 struct HuffmanTable {
-    std::uint16_t lookup[lookup_size];         // length << 8 | symbol, by the next lookup_bits; 0: longer or undefined
+    std::uint16_t lookup[lookup_size];         // code_entry by the next lookup_bits; 0: longer or undefined
     std::uint32_t limit[max_code_bits + 1];    // codes of this length or less, left-aligned to 16 bits, are below it
     std::int32_t position[max_code_bits + 1];  // of the symbol of a code of this length: code + position
     std::uint8_t symbols[256];
@@ -35,7 +41,7 @@ ROBOCACHE_HD std::uint16_t lookup_entry(const HuffmanCodes& codes, int i) {
         const int count = codes.counts[length - 1];
         const int offset = (i >> (lookup_bits - length)) - code;
         if (offset >= 0 && offset < count) {
-            return static_cast<std::uint16_t>(length << 8 | codes.symbols[(position + offset) & 255]);
+            return static_cast<std::uint16_t>(code_entry(length, codes.symbols[(position + offset) & 255]));
         }
         code = (code + count) << 1;
         position += count;
@@ -57,29 +63,37 @@ ROBOCACHE_HD void fill_limits(const HuffmanCodes& codes, HuffmanTable& table) {
     }
 }
 
-/// The next symbol, or -1 where no code fits. At least 16 bits must be there.
-ROBOCACHE_HD int next_symbol(BitReader& reader, const HuffmanTable& table) {
-    const std::uint32_t entry = table.lookup[reader.peek(lookup_bits)];
-    if (entry != 0) {
-        reader.drop(static_cast<int>(entry >> 8));
-        return static_cast<int>(entry & 0xFF);
-    }
-    const std::uint32_t code = reader.peek(max_code_bits);
+/// The entry of the code at the top of `bits`, or 0 where no code fits.
+ROBOCACHE_HD std::uint32_t entry_of(std::uint32_t bits, const HuffmanTable& table) {
+    const std::uint32_t entry = table.lookup[bits >> (32 - lookup_bits)];
+    if (entry != 0) return entry;
+    const std::uint32_t code = bits >> (32 - max_code_bits);
     for (int length = lookup_bits + 1; length <= max_code_bits; ++length) {
         if (code < table.limit[length]) {
-            reader.drop(length);
             const auto at = static_cast<std::int32_t>(code >> (max_code_bits - length)) + table.position[length];
-            return table.symbols[at & 255];
+            return code_entry(length, table.symbols[at & 255]);
         }
     }
-    return -1;
+    return 0;
 }
 
-/// `size` bits as a signed number: those that begin with 0 are negative.
-ROBOCACHE_HD int next_value(BitReader& reader, int size) {
-    const int value = static_cast<int>(reader.peek(size));
-    reader.drop(size);
-    return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
+ROBOCACHE_HD int total_bits(std::uint32_t entry) {
+    return static_cast<int>(entry & 31);
+}
+ROBOCACHE_HD int value_size(std::uint32_t entry) {
+    return static_cast<int>(entry >> 5 & 15);
+}
+ROBOCACHE_HD int zero_run(std::uint32_t entry) {
+    return static_cast<int>(entry >> 9);
+}
+
+/// The signed number behind the code at the top of `bits`; one that begins with 0 is negative. Its size is not 0.
+ROBOCACHE_HD int value_of(std::uint32_t bits, std::uint32_t entry) {
+    const int size = value_size(entry);
+    const std::uint32_t value = bits << (total_bits(entry) - size);
+    const std::uint32_t inverted = ~static_cast<std::uint32_t>(static_cast<std::int32_t>(value) >> 31);
+    const std::uint32_t magnitude = (value ^ inverted) >> (32 - size);
+    return static_cast<int>((magnitude ^ inverted) - inverted);
 }
 
 enum class BlockFault : std::uint8_t { none, undefined_code, too_many_coefficients, out_of_data };
@@ -87,30 +101,33 @@ enum class BlockFault : std::uint8_t { none, undefined_code, too_many_coefficien
 /// Decodes one block: calls put(k, value) for the DC coefficient (k = 0) and for every other one that is not 0, k in
 /// zigzag order. `predictor` becomes the DC value, modulo 2^16 as in libjpeg. After a fault the block is as far as it
 /// was decoded.
-template <class Put>
-ROBOCACHE_HD BlockFault decode_block(BitReader& reader, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
+///
+/// Reader: need() makes 32 bits available, peek_32() is these, drop(n) skips n of them, overran() is whether more were
+/// skipped than the scan has.
+template <class Reader, class Put>
+ROBOCACHE_HD BlockFault decode_block(Reader& reader, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
                                      Put put) {
     reader.need();
-    const int dc_symbol = next_symbol(reader, dc);
-    if (dc_symbol >= 0) {
-        const int size = dc_symbol & 15;
-        if (size > 0) predictor = static_cast<std::int16_t>(predictor + next_value(reader, size));
-    }
+    const std::uint32_t dc_bits = reader.peek_32();
+    const std::uint32_t dc_entry = entry_of(dc_bits, dc);
+    if (value_size(dc_entry) > 0) predictor = static_cast<std::int16_t>(predictor + value_of(dc_bits, dc_entry));
     put(0, predictor);
-    if (dc_symbol < 0) return BlockFault::undefined_code;
-    for (int k = 1; k < num_coefficients;) {
+    if (dc_entry == 0) return BlockFault::undefined_code;
+    reader.drop(total_bits(dc_entry));
+    for (int k = 1; k < num_coefficients; ++k) {
         reader.need();
-        const int symbol = next_symbol(reader, ac);
-        if (symbol < 0) return BlockFault::undefined_code;
-        const int size = symbol & 15;
-        k += symbol >> 4;
-        if (size == 0) {
-            if (symbol != 0xF0) break;
+        const std::uint32_t bits = reader.peek_32();
+        const std::uint32_t entry = entry_of(bits, ac);
+        if (entry == 0) return BlockFault::undefined_code;
+        reader.drop(total_bits(entry));
+        const int run = zero_run(entry);
+        k += run;
+        if (value_size(entry) == 0) {
+            if (run != 15) break;
         } else {
             if (k >= num_coefficients) return BlockFault::too_many_coefficients;
-            put(k, next_value(reader, size));
+            put(k, value_of(bits, entry));
         }
-        ++k;
     }
     return reader.overran() ? BlockFault::out_of_data : BlockFault::none;
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "core/numeric.hpp"
-#include "ops/decode/contract/bits.hpp"
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/contract/huffman.hpp"
 
@@ -52,14 +51,15 @@ struct SegmentEnd {
 };
 
 /// Decodes the MCUs of a range. For each MCU: visitor.begin_mcu(mcu, reader, predictors); for each of its blocks:
-/// visitor.begin_block(component, column, row), visitor.put(k, value) as in decode_block, visitor.end_block().
-/// After a fault the remaining blocks are flat: they have the DC value before them and no coefficients. Or it ends
-/// there, if Visitor::stops_at_faults.
+/// visitor.begin_block(component, column, row), visitor.decode(component, reader, predictor) as decode_block does it,
+/// visitor.end_block(). After a fault the remaining blocks are flat: visitor.put(0, predictor) instead of decode. Or it
+/// ends there, if Visitor::stops_at_faults.
 ///
-/// tables.dc(c) and tables.ac(c): the Huffman tables of a component.
-template <class Tables, class Visitor>
-ROBOCACHE_HD SegmentEnd decode_segment(BitReader& reader, const Tables& tables, const McuPattern& pattern,
-                                       PredictorState predictors, const SegmentRange& range, Visitor& visitor) {
+/// reader.restart(): continues after the restart marker that must follow the bits of the current byte; its number (0 to
+/// 7), or -1 where there is none.
+template <class Reader, class Visitor>
+ROBOCACHE_HD SegmentEnd decode_segment(Reader& reader, const McuPattern& pattern, PredictorState predictors,
+                                       const SegmentRange& range, Visitor& visitor) {
     SegmentEnd end{BlockFault::none, false, range.end};
     std::uint32_t until_restart =
         range.restart_interval == 0 ? 0xFFFFFFFFU : range.restart_interval - range.begin % range.restart_interval;
@@ -83,11 +83,10 @@ ROBOCACHE_HD SegmentEnd decode_segment(BitReader& reader, const Tables& tables, 
             visitor.begin_block(c, (code >> 2) & 3, code >> 4);
             int predictor = predictors.get(c);
             if (end.fault == BlockFault::none) {
-                const BlockFault fault = decode_block(reader, tables.dc(c), tables.ac(c), predictor,
-                                                      [&](int k, int value) { visitor.put(k, value); });
+                const BlockFault fault = visitor.decode(c, reader, predictor);
                 if (fault != BlockFault::none) end = {fault, false, mcu};
                 predictors.set(c, predictor);
-            } else {
+            } else if constexpr (!Visitor::stops_at_faults) {
                 visitor.put(0, predictor);
             }
             visitor.end_block();

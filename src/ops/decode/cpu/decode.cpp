@@ -1,8 +1,10 @@
 // decode on the CPU: each thread takes a picture at a time, from its bytes to the output.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
+#include "core/free_list.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/plan.hpp"
 #include "ops/decode/cpu/planes.hpp"
@@ -40,35 +42,53 @@ private:
         const int height = job.box.y1 - job.box.y0;
         along_x_.prepare(width, style.out_width, style.is_area);
         along_y_.prepare(height, style.out_height, style.is_area);
-        const int row_bytes = style.out_width * style.channels;
-        row_.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(style.channels));
-        if (along_y_.is_identity()) {
-            narrow_.resize(static_cast<std::size_t>(row_bytes));
-            for (int y = 0; y < height; ++y) store_.write(output, y, make_row(job.box.y0 + y, narrow_.data()));
+        const auto row_bytes = static_cast<std::size_t>(style.out_width) * static_cast<std::size_t>(style.channels);
+        const std::size_t wide_bytes =
+            static_cast<std::size_t>(width) * static_cast<std::size_t>(style.channels) + row_slack;
+        for (auto& row : rows_of_pair_) row.resize(std::max(wide_bytes, row_bytes));
+        const int first = along_y_.is_identity() ? 0 : along_y_.first(0);
+        const int end = along_y_.is_identity()
+                            ? height
+                            : along_y_.first(style.out_height - 1) + along_y_.count(style.out_height - 1);
+        if (along_y_.is_identity() && along_x_.is_identity()) {
+            for (int y = 0; y < height; ++y) {
+                rows_.make(job.box.y0 + y, rows_of_pair_[0].data());
+                store_.write(output, y, rows_of_pair_[0].data(), scratch_);
+            }
             return;
         }
-        const int first = along_y_.first(0);
-        const int end = along_y_.first(style.out_height - 1) + along_y_.count(style.out_height - 1);
-        narrow_.resize(static_cast<std::size_t>(end - first) * static_cast<std::size_t>(row_bytes));
-        for (int y = first; y < end; ++y) {
-            std::uint8_t* into =
-                narrow_.data() + static_cast<std::size_t>(y - first) * static_cast<std::size_t>(row_bytes);
-            const std::uint8_t* made = make_row(job.box.y0 + y, into);
-            if (made != into) std::copy_n(made, row_bytes, into);
+        narrow_.resize(static_cast<std::size_t>(end - first) * row_bytes);
+        for (int y = first; y < end; y += 2) {
+            make_rows(job.box.y0 + y, y + 1 < end, narrow_.data() + static_cast<std::size_t>(y - first) * row_bytes,
+                      row_bytes);
         }
-        row_.resize(std::max(row_.size(), static_cast<std::size_t>(row_bytes)));
         for (int y = 0; y < style.out_height; ++y) {
-            resize_column(along_y_, y, narrow_.data(), first, row_bytes, sums_, row_.data());
-            store_.write(output, y, row_.data());
+            std::uint8_t* row = rows_of_pair_[0].data();
+            if (along_y_.is_identity()) {
+                row = narrow_.data() + static_cast<std::size_t>(y) * row_bytes;
+            } else {
+                resize_column(along_y_, y, narrow_.data(), first, static_cast<int>(row_bytes), sums_, row);
+            }
+            store_.write(output, y, row, scratch_);
         }
     }
 
-    /// Row y of the picture at its final width: in `into`, or in row_ where the width stays.
-    const std::uint8_t* make_row(int y, std::uint8_t* into) {
-        rows_.make(y, row_.data());
-        if (along_x_.is_identity()) return row_.data();
-        resize_row(along_x_, plan_.style.out_width, plan_.style.channels, row_.data(), into);
-        return into;
+    /// Row y of the picture, and y + 1 if it is wanted, at their final width.
+    void make_rows(int y, bool both, std::uint8_t* into, std::size_t row_bytes) {
+        if (along_x_.is_identity()) {
+            // Straight into place would write the slack of a row into the next one.
+            for (int i = 0; i < (both ? 2 : 1); ++i) {
+                rows_.make(y + i, rows_of_pair_[0].data());
+                std::copy_n(rows_of_pair_[0].data(), row_bytes, into + static_cast<std::size_t>(i) * row_bytes);
+            }
+            return;
+        }
+        rows_.make(y, rows_of_pair_[0].data());
+        if (both) rows_.make(y + 1, rows_of_pair_[1].data());
+        spare_.resize(row_bytes);
+        const RowPair pair{{rows_of_pair_[0].data(), rows_of_pair_[1].data()},
+                           {into, both ? into + row_bytes : spare_.data()}};
+        resize_rows(along_x_, plan_.style.out_width, plan_.style.channels, pair);
     }
 
     const Plan& plan_;
@@ -78,8 +98,10 @@ private:
     RowMaker rows_;
     AxisWeights along_x_;
     AxisWeights along_y_;
-    std::vector<std::uint8_t> row_;
+    std::array<std::vector<std::uint8_t>, 2> rows_of_pair_;
     std::vector<std::uint8_t> narrow_;
+    std::vector<std::uint8_t> spare_;    // for the row that a pair lacks
+    std::vector<std::uint8_t> scratch_;  // of RowStore
     std::vector<std::int32_t> sums_;
 };
 
@@ -110,14 +132,14 @@ void decode_cpu(const Plan& plan, const Target& target, std::string_view op) {
     const std::int64_t picture_bytes =
         std::int64_t{style.out_height} * style.out_width * style.channels * size_bytes(style.dtype);
     const auto count = static_cast<std::int64_t>(plan.jobs.size());
-    // A part has a few pictures, so that its memory and its tables serve more than one.
     const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
+    FreeList<PictureDecoder> decoders;
     parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
-        PictureDecoder decoder(plan, store);
+        const auto decoder = decoders.take(plan, store);
         for (std::int64_t i = begin; i < end; ++i) {
             const PictureJob& job = plan.jobs[static_cast<std::size_t>(i)];
             try {
-                decoder.decode(job, static_cast<char*>(target.out) + i * picture_bytes);
+                decoder->decode(job, static_cast<char*>(target.out) + i * picture_bytes);
             } catch (const PictureFault& fault) {
                 throw FormatError(std::string(op) + ": pictures[" + std::to_string(job.row) + "] must " + fault.rule +
                                   ", got " + fault.given);

@@ -3,22 +3,61 @@
 
 #include <cstdint>
 
+#include "ops/decode/contract/huffman.hpp"
+#include "ops/decode/jpeg/reader.hpp"
+#include "ops/decode/jpeg/tables.hpp"
+
 namespace robocache::decode_detail {
 
-/// A row of pixels along one axis to fewer or more of them: output x has count[x] taps from first[x] on, with weights
-/// from x * stride on.
+/// Weights of four taps, split as high << 11 | low so that each half fits into 16 bits.
+struct TapGroup {
+    std::int16_t high[4];
+    std::int16_t low[4];
+};
+inline constexpr int taps_per_group = 4;
+inline constexpr int low_weight_bits = 11;
+/// Bytes that a kernel may read behind a row of pixels. It does not use them.
+inline constexpr int row_slack = 16;
+
+/// A row of pixels along one axis to fewer or more of them: output x has taps from first[x] on, whose weights are
+/// groups [x * num_groups, (x + 1) * num_groups). Weights behind the last tap are 0.
 struct RowWeights {
     const int* first;
-    const int* count;
-    const std::int32_t* weights;
-    int stride;
+    const int* count;  // of taps
+    const TapGroup* groups;
+    int num_groups;
     int out_width;
 };
 
+/// Two rows of pixels, and where they go.
+struct RowPair {
+    const std::uint8_t* in[2];
+    std::uint8_t* out[2];
+};
+
+/// How bytes become values: value * scale + offset, and its bits for every byte.
+struct Finish {
+    float scale, offset;
+    const std::uint32_t* bits;
+};
+
+/// Where the coefficients of a block go.
+struct BlockOutput {
+    const std::uint32_t* steps;  // as in PictureTables
+    std::int16_t* block;         // 64 in natural order, all 0 before
+    int& positions;              // of those that are not 0, by bitwise or
+};
+
 struct CpuKernels {
-    /// The samples of a block of dequantized coefficients, in natural order, to rows `stride` apart. Bit c of `columns`
-    /// is set where column c has more than its first coefficient.
-    void (*inverse_dct)(const std::int16_t* block, unsigned columns, std::uint8_t* out, int stride);
+    /// As decode_block in contract/huffman.hpp, without a check for the end of the data.
+    BlockFault (*decode_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
+                               const BlockOutput& output);
+    /// The same for one who needs only the bits behind the block, and the predictor. `skips` may be null.
+    BlockFault (*skip_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
+                             int& predictor);
+    /// The samples of a block of dequantized coefficients, in natural order and aligned to 32 bytes, to rows `stride`
+    /// apart. `is_first_row`: no coefficient is below the first row.
+    void (*inverse_dct)(const std::int16_t* block, bool is_first_row, std::uint8_t* out, int stride);
     /// 3 * nearer + next, by sample.
     void (*sum_rows)(const std::uint8_t* nearer, const std::uint8_t* next, int count, std::int16_t* sums);
     /// Pairs of pixels 2 i and 2 i + 1 from sums[i - 1], sums[i] and sums[i + 1].
@@ -27,11 +66,17 @@ struct CpuKernels {
     /// Rows of Y, Cb, Cr to interleaved RGB.
     void (*color_row)(const std::uint8_t* y, const std::uint8_t* cb, const std::uint8_t* cr, int count,
                       std::uint8_t* out);
-    void (*resize_row_1)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
-    void (*resize_row_3)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
+    void (*resize_rows_1)(const RowWeights& row, const RowPair& rows);
+    void (*resize_rows_3)(const RowWeights& row, const RowPair& rows);
     /// Byte x of the result is the sum over i of rows[i * size + x] * weights[i]. sums: memory for `size` numbers.
     void (*resize_column)(const std::uint8_t* rows, const std::int32_t* weights, int num_rows, std::int64_t size,
                           std::int32_t* sums, std::uint8_t* out);
+    /// Interleaved RGB to three rows.
+    void (*split_row)(const std::uint8_t* in, int count, std::uint8_t* r, std::uint8_t* g, std::uint8_t* b);
+    /// Bytes to values of 32 bits, of 16 bits as float16, and as bfloat16.
+    void (*finish_f32)(const std::uint8_t* in, int count, const Finish& finish, float* out);
+    void (*finish_f16)(const std::uint8_t* in, int count, const Finish& finish, std::uint16_t* out);
+    void (*finish_bf16)(const std::uint8_t* in, int count, const Finish& finish, std::uint16_t* out);
 };
 
 [[nodiscard]] const CpuKernels& kernels_baseline();

@@ -15,9 +15,87 @@
 namespace robocache::decode_detail {
 namespace {
 
-void inverse_dct(const std::int16_t* block, unsigned columns, std::uint8_t* out, int stride) {
+/// A copy of ScanBits whose address nobody has: it stays in registers.
+struct BlockReader {
+    std::uint64_t acc;
+    const std::uint8_t* next;
+    std::uint64_t num_bits;
+
+    /// At least 56 bits are there afterwards: a Huffman code and the bits that follow it have at most 31.
+    __attribute__((always_inline)) void need() {
+        std::uint64_t word = 0;
+        __builtin_memcpy(&word, next, sizeof word);
+        acc |= __builtin_bswap64(word) >> num_bits;
+        next += (63 - num_bits) >> 3;
+        num_bits |= 56;
+    }
+    [[nodiscard]] __attribute__((always_inline)) std::uint32_t peek_32() const {
+        return static_cast<std::uint32_t>(acc >> 32);
+    }
+    __attribute__((always_inline)) void drop(int count) {
+        acc <<= count;
+        num_bits -= static_cast<std::uint64_t>(count);
+    }
+    [[nodiscard]] __attribute__((always_inline)) static bool overran() { return false; }
+};
+
+BlockFault decode_block_of(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
+                           const BlockOutput& output) {
+    BlockReader reader{bits.acc, bits.next, static_cast<std::uint64_t>(bits.num_bits)};
+    int value_of_dc = predictor;
+    int positions = 0;
+    const BlockFault fault =
+        decode_block(reader, dc, ac, value_of_dc, [&](int k, int value) __attribute__((always_inline)) {
+            const std::uint32_t step = output.steps[k];
+            output.block[step >> 16] = static_cast<std::int16_t>(value * static_cast<int>(step & 0xFFFF));
+            positions |= static_cast<int>(step >> 16);
+        });
+    bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+    predictor = value_of_dc;
+    output.positions = positions;
+    return fault;
+}
+
+BlockFault skip_block(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
+                      int& predictor) {
+    BlockReader reader{bits.acc, bits.next, static_cast<std::uint64_t>(bits.num_bits)};
+    BlockFault fault = BlockFault::none;
+    reader.need();
+    const std::uint32_t dc_bits = reader.peek_32();
+    const std::uint32_t dc_entry = entry_of(dc_bits, dc);
+    if (value_size(dc_entry) > 0) predictor = static_cast<std::int16_t>(predictor + value_of(dc_bits, dc_entry));
+    reader.drop(total_bits(dc_entry));
+    if (dc_entry == 0) fault = BlockFault::undefined_code;
+    for (int k = 1; k < num_coefficients && fault == BlockFault::none;) {
+        reader.need();
+        const std::uint32_t next = reader.peek_32();
+        const std::uint32_t skip = skips == nullptr ? 0 : skips->lookup[next >> (32 - skip_bits)];
+        const int advance = static_cast<int>(skip >> 4 & 127);
+        if (advance > 0 && k + advance <= num_coefficients) {
+            reader.drop(static_cast<int>(skip & 15));
+            k += advance;
+            if (skip >> 11 != 0) break;
+            continue;
+        }
+        const std::uint32_t entry = entry_of(next, ac);
+        reader.drop(total_bits(entry));
+        k += zero_run(entry);
+        if (entry == 0) {
+            fault = BlockFault::undefined_code;
+        } else if (value_size(entry) == 0) {
+            if (zero_run(entry) != 15) break;
+        } else if (k >= num_coefficients) {
+            fault = BlockFault::too_many_coefficients;
+        }
+        ++k;
+    }
+    bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+    return fault;
+}
+
+void inverse_dct(const std::int16_t* block, bool is_first_row, std::uint8_t* out, int stride) {
     alignas(32) int passed[8][8];  // by column, then by row
-    if (columns == 0) {
+    if (is_first_row) {
         for (int c = 0; c < 8; ++c) {
             const int value = first_row_value(block[c], true);
             for (int r = 0; r < 8; ++r) passed[c][r] = value;
@@ -72,17 +150,23 @@ void color_row(const std::uint8_t* __restrict y, const std::uint8_t* __restrict 
 }
 
 template <int channels>
-void resize_row(const RowWeights& row, const std::uint8_t* __restrict in, std::uint8_t* __restrict out) {
-    for (int x = 0; x < row.out_width; ++x) {
-        std::int32_t sums[channels];
-        for (int c = 0; c < channels; ++c) sums[c] = resample_start;
-        const std::uint8_t* pixel = in + static_cast<std::ptrdiff_t>(row.first[x]) * channels;
-        const std::int32_t* weights = row.weights + static_cast<std::ptrdiff_t>(x) * row.stride;
-        const int count = row.count[x];
-        for (int i = 0; i < count; ++i) {
-            for (int c = 0; c < channels; ++c) sums[c] += pixel[i * channels + c] * weights[i];
+void resize_rows(const RowWeights& row, const RowPair& rows) {
+    for (int r = 0; r < 2; ++r) {
+        std::uint8_t* __restrict out = rows.out[r];
+        for (int x = 0; x < row.out_width; ++x) {
+            std::int32_t sums[channels];
+            for (int c = 0; c < channels; ++c) sums[c] = resample_start;
+            const std::uint8_t* pixel = rows.in[r] + static_cast<std::ptrdiff_t>(row.first[x]) * channels;
+            const TapGroup* groups = row.groups + static_cast<std::ptrdiff_t>(x) * row.num_groups;
+            const int count = row.count[x];
+            for (int i = 0; i < count; ++i) {
+                const TapGroup& group = groups[i / taps_per_group];
+                const int j = i % taps_per_group;
+                const std::int32_t weight = group.high[j] * (1 << low_weight_bits) + group.low[j];
+                for (int c = 0; c < channels; ++c) sums[c] += pixel[i * channels + c] * weight;
+            }
+            for (int c = 0; c < channels; ++c) *out++ = resampled(sums[c]);
         }
-        for (int c = 0; c < channels; ++c) *out++ = resampled(sums[c]);
     }
 }
 
@@ -96,8 +180,34 @@ void resize_column(const std::uint8_t* __restrict rows, const std::int32_t* __re
     for (std::int64_t x = 0; x < size; ++x) out[x] = resampled(sums[x]);
 }
 
-constexpr CpuKernels kernels{inverse_dct, sum_rows,      spread_h2v1,   spread_h2v2,
-                             color_row,   resize_row<1>, resize_row<3>, resize_column};
+void split_row(const std::uint8_t* __restrict in, int count, std::uint8_t* __restrict r, std::uint8_t* __restrict g,
+               std::uint8_t* __restrict b) {
+    for (int i = 0; i < count; ++i) {
+        r[i] = in[3 * i];
+        g[i] = in[3 * i + 1];
+        b[i] = in[3 * i + 2];
+    }
+}
+
+template <class T>
+void look_up(const std::uint8_t* in, int count, const Finish& finish, T* out) {
+    for (int i = 0; i < count; ++i) __builtin_memcpy(out + i, &finish.bits[in[i]], sizeof(T));
+}
+
+[[maybe_unused]] constexpr CpuKernels kernels{decode_block_of,
+                                              skip_block,
+                                              inverse_dct,
+                                              sum_rows,
+                                              spread_h2v1,
+                                              spread_h2v2,
+                                              color_row,
+                                              resize_rows<1>,
+                                              resize_rows<3>,
+                                              resize_column,
+                                              split_row,
+                                              look_up<float>,
+                                              look_up<std::uint16_t>,
+                                              look_up<std::uint16_t>};
 
 }  // namespace
 }  // namespace robocache::decode_detail

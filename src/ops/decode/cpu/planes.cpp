@@ -20,7 +20,7 @@ public:
     PlaneVisitor(const PictureTables& tables, const Box& region, int only_components, Planes& planes)
         : tables_(tables), region_(region), num_components_(only_components), planes_(planes) {}
 
-    void begin_mcu(std::uint32_t mcu, const BitReader&, const PredictorState&) {
+    void begin_mcu(std::uint32_t mcu, const ScanReader&, const PredictorState&) {
         const auto width = static_cast<std::uint32_t>(planes_.geometry.mcus_x);
         mcu_x_ = static_cast<int>(mcu % width);
         mcu_y_ = static_cast<int>(mcu / width);
@@ -37,29 +37,27 @@ public:
         const int y = (mcu_y_ * component.blocks_y + row) * block_size - plane.y0;
         out_ = plane.samples.data() + static_cast<std::size_t>(y) * static_cast<std::size_t>(plane.stride) + x;
         stride_ = plane.stride;
-        steps_ = tables_.steps(c);
     }
 
-    void put(int k, int value) {
-        if (!is_wanted_) return;
-        const int at = natural_order[k];
-        block_[at] = static_cast<std::int16_t>(value * steps_[k]);
-        if (at >= 8) columns_ |= 1U << (at & 7);
-        is_flat_ = k == 0;
+    BlockFault decode(int c, ScanReader& reader, int& predictor) {
+        const BlockFault fault =
+            is_wanted_ ? kernels_.decode_block(reader.bits(), tables_.dc(c), tables_.ac(c), predictor,
+                                               {tables_.steps(c), block_, positions_})
+                       : kernels_.skip_block(reader.bits(), tables_.dc(c), tables_.ac(c), nullptr, predictor);
+        return fault == BlockFault::none && reader.overran() ? BlockFault::out_of_data : fault;
     }
 
     void end_block() {
         if (!is_wanted_) return;
-        if (is_flat_) {
+        if (positions_ == 0) {
             const int value = flat_sample(block_[0]);
             for (int r = 0; r < 8; ++r) std::memset(out_ + static_cast<std::ptrdiff_t>(r) * stride_, value, 8);
             block_[0] = 0;
             return;
         }
-        kernels_.inverse_dct(block_, columns_, out_, stride_);
+        kernels_.inverse_dct(block_, positions_ < block_size, out_, stride_);
         std::memset(block_, 0, sizeof block_);
-        columns_ = 0;
-        is_flat_ = true;
+        positions_ = 0;
     }
 
 private:
@@ -71,11 +69,9 @@ private:
     int mcu_x_ = 0, mcu_y_ = 0;
     bool is_inside_ = false;
     bool is_wanted_ = false;
-    bool is_flat_ = true;
-    unsigned columns_ = 0;
+    int positions_ = 0;  // of the coefficients of a block, by bitwise or: 0 where there is only the first
     std::uint8_t* out_ = nullptr;
     int stride_ = 0;
-    const std::uint16_t* steps_ = nullptr;
     alignas(32) std::int16_t block_[num_coefficients] = {};
 };
 
@@ -115,16 +111,28 @@ void decode_planes(Bytes picture, const PictureRecord& record, const IndexView& 
     for (std::uint32_t slot = 0; slot < segments.num_slots; ++slot) {
         const std::int64_t segment = segment_of_slot(segments, geometry, region, record.every, slot);
         if (segment < 0) continue;
+        // Segments that follow each other are decoded from the first entry point.
+        std::int64_t last = segment;
+        while (slot + 1 < segments.num_slots &&
+               segment_of_slot(segments, geometry, region, record.every, slot + 1) == last + 1) {
+            ++last;
+            ++slot;
+        }
         const std::uint64_t entry = record.first_entry + static_cast<std::uint64_t>(segment);
         const std::uint32_t bits = index.bits(entry);
         const Predictors& p = index.predictors(entry);
         const std::uint64_t begin = static_cast<std::uint64_t>(segment) * record.every;
+        const std::uint64_t end = (static_cast<std::uint64_t>(last) + 1) * record.every;
         const SegmentRange range{static_cast<std::uint32_t>(begin),
-                                 static_cast<std::uint32_t>(std::min<std::uint64_t>(begin + record.every, last_needed)),
+                                 static_cast<std::uint32_t>(std::min<std::uint64_t>(end, last_needed)),
                                  record.restart_interval};
-        BitReader reader(scan.data(), static_cast<std::uint32_t>(scan.size()), bits / 8, static_cast<int>(bits % 8));
-        const SegmentEnd end = decode_segment(reader, tables, pattern, {p.dc[0], p.dc[1], p.dc[2]}, range, visitor);
-        if (end.fault != BlockFault::none) throw fault_of(end, num_mcus, record.scan_begin + reader.position());
+        // Up to the byte that the next segment begins in; that may be 0xFF, and a stuffed one follows.
+        const std::uint64_t next = static_cast<std::uint64_t>(last) + 1;
+        const std::uint32_t num_bytes = next < record.num_entries ? index.bits(record.first_entry + next) / 8 + 2
+                                                                  : static_cast<std::uint32_t>(scan.size());
+        ScanReader reader(scan, bits, num_bytes, planes.plain);
+        const SegmentEnd found = decode_segment(reader, pattern, {p.dc[0], p.dc[1], p.dc[2]}, range, visitor);
+        if (found.fault != BlockFault::none) throw fault_of(found, num_mcus, record.scan_begin + reader.position());
     }
 }
 

@@ -8,6 +8,7 @@
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/contract/record.hpp"
 #include "ops/decode/jpeg/markers.hpp"
+#include "ops/decode/jpeg/reader.hpp"
 #include "ops/decode/jpeg/tables.hpp"
 
 namespace robocache::decode_detail {
@@ -28,6 +29,7 @@ struct Planes {
     Geometry geometry{};
     std::array<Component, max_components> components{};
     std::array<Plane, max_components> planes;
+    PlainBytes plain;     // memory of the decoder
     int num_decoded = 0;  // 1 where only the first component was wanted
 };
 

@@ -63,9 +63,39 @@ void RowStore::write_as(const PictureOutput& output, int y, const std::uint8_t* 
     write_pixels<T, 1>(output, y, row);
 }
 
-void RowStore::write(const PictureOutput& output, int y, const std::uint8_t* row) const {
-    const bool is_plain = style_.dtype == DType::u8 && !style_.has_factors && !output.flip;
-    if (is_plain && (!style_.is_chw || style_.channels == 1)) {
+void RowStore::write_planes(const PictureOutput& output, int y, const std::uint8_t* row,
+                            std::vector<std::uint8_t>& scratch) const {
+    const auto width = static_cast<std::size_t>(style_.out_width);
+    const auto bytes = static_cast<std::size_t>(size_bytes(style_.dtype));
+    if (style_.channels == 3) {
+        scratch.resize(3 * width);
+        kernels_.split_row(row, style_.out_width, scratch.data(), scratch.data() + width, scratch.data() + 2 * width);
+        row = scratch.data();
+    }
+    for (int c = 0; c < style_.channels; ++c, row += width) {
+        const std::size_t at =
+            (static_cast<std::size_t>(c) * static_cast<std::size_t>(style_.out_height) + static_cast<std::size_t>(y)) *
+            width;
+        void* out = static_cast<char*>(output.data) + at * bytes;
+        const Finish finish{style_.scaling.scale[c], style_.scaling.offset[c], values_.data() + 256 * c};
+        switch (style_.dtype) {
+            case DType::f32: kernels_.finish_f32(row, style_.out_width, finish, static_cast<float*>(out)); break;
+            case DType::f16:
+                kernels_.finish_f16(row, style_.out_width, finish, static_cast<std::uint16_t*>(out));
+                break;
+            case DType::bf16:
+                kernels_.finish_bf16(row, style_.out_width, finish, static_cast<std::uint16_t*>(out));
+                break;
+            default: std::memcpy(out, row, width);
+        }
+    }
+}
+
+void RowStore::write(const PictureOutput& output, int y, const std::uint8_t* row,
+                     std::vector<std::uint8_t>& scratch) const {
+    const bool is_plain = !style_.has_factors && !output.flip;
+    if (is_plain && (style_.is_chw || style_.channels == 1)) return write_planes(output, y, row, scratch);
+    if (is_plain && style_.dtype == DType::u8) {
         const auto bytes = static_cast<std::size_t>(style_.out_width) * static_cast<std::size_t>(style_.channels);
         std::memcpy(static_cast<std::uint8_t*>(output.data) + static_cast<std::size_t>(y) * bytes, row, bytes);
         return;

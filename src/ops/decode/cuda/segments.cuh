@@ -5,6 +5,7 @@
 
 #include "ops/decode/contract/idct.hpp"
 #include "ops/decode/contract/segment.hpp"
+#include "ops/decode/cuda/bits.cuh"
 #include "ops/decode/cuda/job.cuh"
 
 namespace robocache::decode_detail {
@@ -202,6 +203,10 @@ public:
                std::int64_t{4} * (std::int64_t{first} + std::int64_t{y} * blocks_x + x);
     }
 
+    __device__ BlockFault decode(int c, BitReader& reader, int& predictor) {
+        return decode_block(reader, tables_.dc(c), tables_.ac(c), predictor, [&](int k, int value) { put(k, value); });
+    }
+
     __device__ void put(int k, int value) {
         if (k > 0) is_flat_ = false;
         const std::uint32_t step = steps_[k];
@@ -286,8 +291,7 @@ __global__ void __launch_bounds__(segment_threads, segment_blocks_per_sm)
     block.clear();
     DeviceVisitor visitor(tables, block, geometry, region, range.begin);
     visitor.set_planes(call, job);
-    decode_segment(reader, tables, pattern_of(record), {predictors.dc[0], predictors.dc[1], predictors.dc[2]}, range,
-                   visitor);
+    decode_segment(reader, pattern_of(record), {predictors.dc[0], predictors.dc[1], predictors.dc[2]}, range, visitor);
 }
 
 }  // namespace robocache::decode_detail

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/decode/contract/geometry.hpp"
+#include "ops/decode/cpu/kernels.hpp"
 
 namespace robocache::decode_detail {
 namespace {
@@ -17,31 +18,58 @@ class EntryVisitor {
 public:
     static constexpr bool stops_at_faults = true;
 
-    EntryVisitor(std::uint32_t every, EntryPoints& entries) : every_(every), entries_(entries) {}
+    EntryVisitor(const PictureTables& tables, std::uint32_t every, EntryPoints& entries)
+        : tables_(tables), every_(every), entries_(entries) {}
 
-    void begin_mcu(std::uint32_t mcu, const BitReader& reader, const PredictorState& p) {
-        if (mcu % every_ != 0) return;
+    void begin_mcu(std::uint32_t mcu, ScanReader& reader, const PredictorState& p) {
+        if (mcu != next_) return;
+        next_ += every_;
         entries_.bits.push_back(static_cast<std::uint32_t>(reader.stored_bits()));
         entries_.predictors.push_back({{static_cast<std::int16_t>(p.first), static_cast<std::int16_t>(p.second),
                                         static_cast<std::int16_t>(p.third)}});
     }
     void begin_block(int, int, int) {}
-    void put(int, int) {}
+    BlockFault decode(int c, ScanReader& reader, int& predictor) {
+        const BlockFault fault =
+            kernels_.skip_block(reader.bits(), tables_.dc(c), tables_.ac(c), &tables_.skips(c), predictor);
+        return fault == BlockFault::none && reader.overran() ? BlockFault::out_of_data : fault;
+    }
     void end_block() {}
 
 private:
+    const CpuKernels& kernels_ = cpu_kernels();
+    const PictureTables& tables_;
     std::uint32_t every_;
+    std::uint32_t next_ = 0;
     EntryPoints& entries_;
 };
 
 }  // namespace
 
-std::uint32_t entry_spacing(std::uint32_t num_bytes, std::uint32_t num_mcus) {
-    const std::uint32_t budget = num_bytes / index_share_of;
-    constexpr auto record_bytes = static_cast<std::uint32_t>(sizeof(PictureRecord));
-    const std::uint32_t room = budget > record_bytes ? (budget - record_bytes) / bytes_per_entry : 0;
-    const std::uint32_t num_entries = std::max(room, 1U);
-    return std::max(least_spacing, (num_mcus + num_entries - 1) / num_entries);
+std::uint32_t entry_spacing(std::uint32_t num_blocks, std::uint32_t blocks_per_mcu) {
+    return std::max(least_spacing, (num_blocks + blocks_per_mcu - 1) / blocks_per_mcu);
+}
+
+std::uint32_t blocks_per_entry(std::span<const ScanSize> scans) {
+    std::uint64_t budget = 0;
+    for (const ScanSize& scan : scans) budget += scan.num_bytes / index_share_of;
+    const std::uint64_t for_records = scans.size() * sizeof(PictureRecord);
+    const std::uint64_t room = budget > for_records ? (budget - for_records) / bytes_per_entry : 0;
+    const auto fits = [&](std::uint32_t num_blocks) {
+        std::uint64_t num_entries = 0;
+        for (const ScanSize& scan : scans) {
+            const std::uint64_t every = entry_spacing(num_blocks, scan.blocks_per_mcu);
+            num_entries += (scan.num_mcus + every - 1) / every;
+        }
+        return num_entries <= std::max<std::uint64_t>(room, scans.size());  // a picture has at least one
+    };
+    std::uint32_t low = 0;           // does not fit, or 0
+    std::uint32_t high = 1U << 31U;  // fits: more blocks than a picture has
+    while (high - low > 1) {
+        const std::uint32_t middle = low + (high - low) / 2;
+        (fits(middle) ? high : low) = middle;
+    }
+    return high;
 }
 
 PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position) {
@@ -57,16 +85,16 @@ PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32
     }
 }
 
-EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables) {
+EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables, PlainBytes& plain) {
     const Geometry geometry = geometry_of(record);
     const auto num_mcus = static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
     EntryPoints entries;
     const Bytes scan = picture.subspan(record.scan_begin);
-    BitReader reader(scan.data(), static_cast<std::uint32_t>(scan.size()), 0, 0);
-    EntryVisitor visitor(record.every, entries);
+    ScanReader reader(scan, 0, static_cast<std::uint32_t>(scan.size()), plain);
+    EntryVisitor visitor(tables, record.every, entries);
     const McuPattern pattern = pattern_of(record);
     const SegmentRange range{0, num_mcus, record.restart_interval};
-    const SegmentEnd end = decode_segment(reader, tables, pattern, {0, 0, 0}, range, visitor);
+    const SegmentEnd end = decode_segment(reader, pattern, {0, 0, 0}, range, visitor);
     if (end.fault != BlockFault::none) throw fault_of(end, num_mcus, record.scan_begin + reader.position());
     return entries;
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ops/decode/contract/record.hpp"
 #include "ops/decode/contract/segment.hpp"
 #include "ops/decode/jpeg/markers.hpp"
+#include "ops/decode/jpeg/reader.hpp"
 #include "ops/decode/jpeg/tables.hpp"
 
 namespace robocache::decode_detail {
@@ -18,12 +20,22 @@ struct EntryPoints {
 };
 
 /// The entry points of a scan, one every picture.every MCUs. Throws PictureFault for a truncated or corrupt scan.
-[[nodiscard]] EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables);
+/// `plain`: memory for its bytes.
+[[nodiscard]] EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables,
+                                       PlainBytes& plain);
 
 /// The fault that ended a segment.
 [[nodiscard]] PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position);
 
-/// MCUs per entry point such that the entries of a picture take at most 3 % of its bytes.
-[[nodiscard]] std::uint32_t entry_spacing(std::uint32_t num_bytes, std::uint32_t num_mcus);
+/// What the number of entry points of a picture depends on.
+struct ScanSize {
+    std::uint32_t num_bytes, num_mcus, blocks_per_mcu;
+};
+
+/// Blocks per entry point such that records and entry points of these pictures take at most 3 % of their bytes. All
+/// have the same number: the inverse DCT takes most of the time of a GPU, and its longest segment decides.
+[[nodiscard]] std::uint32_t blocks_per_entry(std::span<const ScanSize> scans);
+/// MCUs per entry point.
+[[nodiscard]] std::uint32_t entry_spacing(std::uint32_t num_blocks, std::uint32_t blocks_per_mcu);
 
 }  // namespace robocache::decode_detail

@@ -3,32 +3,45 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "ops/decode/contract/huffman.hpp"
 #include "ops/decode/contract/record.hpp"
+#include "ops/decode/jpeg/markers.hpp"
 
 namespace robocache::decode_detail {
 
 /// Fills a table from codes: 16 counts and at most `num_bytes` - 16 symbols.
 void build_table(const std::uint8_t* bytes, std::size_t num_bytes, HuffmanTable& table);
 
+/// Skips several AC codes at once, with the bits that follow them, by the next skip_bits: eob << 11 | k << 4 | bits.
+/// `k` is how far they go in zigzag order, the end of the block counted as one; 0: the first code is too long.
+inline constexpr int skip_bits = 12;
+struct SkipTable {
+    std::uint16_t lookup[1 << skip_bits];
+};
+void build_skips(const HuffmanTable& ac, SkipTable& skips);
+
 /// Huffman tables and quantization steps by component.
 class PictureTables {
 public:
     /// From an index. Does nothing where `set` is the one already there.
     void load(const IndexView& index, std::uint32_t set, int num_components);
-    /// From Huffman tables as JPEG stores them.
-    void load(int component, const std::uint8_t* dc, std::size_t dc_bytes, const std::uint8_t* ac,
-              std::size_t ac_bytes);
+    /// From the header of a picture that is only scanned. Does nothing where its Huffman tables are already there.
+    void load(const JpegHeader& header);
 
     [[nodiscard]] const HuffmanTable& dc(int c) const { return dc_[static_cast<std::size_t>(c)]; }
     [[nodiscard]] const HuffmanTable& ac(int c) const { return ac_[static_cast<std::size_t>(c)]; }
-    [[nodiscard]] const std::uint16_t* steps(int c) const { return steps_[static_cast<std::size_t>(c)]; }
+    [[nodiscard]] const SkipTable& skips(int c) const { return skips_[static_cast<std::size_t>(c)]; }
+    /// 64 in zigzag order: position in natural order << 16 | quantization step.
+    [[nodiscard]] const std::uint32_t* steps(int c) const { return steps_[static_cast<std::size_t>(c)].data(); }
 
 private:
     std::array<HuffmanTable, max_components> dc_{};
     std::array<HuffmanTable, max_components> ac_{};
-    std::array<const std::uint16_t*, max_components> steps_{};
+    std::vector<SkipTable> skips_;  // of scans
+    std::array<std::array<std::uint32_t, num_coefficients>, max_components> steps_{};
+    std::array<std::vector<std::uint8_t>, 2 * max_components> scanned_;  // bytes of the tables of scans
     const unsigned char* loaded_from_ = nullptr;
     std::uint32_t loaded_set_ = 0;
 };

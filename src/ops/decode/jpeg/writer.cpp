@@ -1,10 +1,12 @@
 // index_pictures: parses and scans pictures on all threads, then writes their index. Equal tables are stored once.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/free_list.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/jpeg/index.hpp"
@@ -30,28 +32,28 @@ struct Indexed {
     throw FormatError(text);
 }
 
-Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options) {
-    Indexed result;
-    result.header = read_header(picture, options.max_pixels);
-    PictureRecord& record = result.header.record;
+/// Used for one picture after another: most have the same tables.
+struct ScanMemory {
+    PictureTables tables;
+    PlainBytes plain;
+};
+
+std::uint32_t num_mcus_of(const PictureRecord& record) {
     const Geometry geometry = geometry_of(record);
-    const auto num_mcus = static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
-    if (!options.entry_points) {
-        record.every = num_mcus;
-        result.entries.bits.push_back(0);
-        result.entries.predictors.push_back({});
+    return static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
+}
+
+void scan_jpeg(Bytes picture, Indexed& indexed, bool entry_points, ScanMemory& memory) {
+    PictureRecord& record = indexed.header.record;
+    if (entry_points) {
+        memory.tables.load(indexed.header);
+        indexed.entries = scan_entries(picture, record, memory.tables, memory.plain);
     } else {
-        record.every =
-            options.every > 0 ? static_cast<std::uint32_t>(options.every) : entry_spacing(record.num_bytes, num_mcus);
-        PictureTables tables;
-        for (int c = 0; c < record.num_components; ++c) {
-            const ComponentTables& given = result.header.tables[static_cast<std::size_t>(c)];
-            tables.load(c, given.dc.data(), given.dc.size(), given.ac.data(), given.ac.size());
-        }
-        result.entries = scan_entries(picture, record, tables);
+        record.every = num_mcus_of(record);
+        indexed.entries.bits.push_back(0);
+        indexed.entries.predictors.push_back({});
     }
-    record.num_entries = static_cast<std::uint32_t>(result.entries.bits.size());
-    return result;
+    record.num_entries = static_cast<std::uint32_t>(indexed.entries.bits.size());
 }
 
 Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pixels) {
@@ -79,6 +81,24 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
     record.every = 1;
     record.num_bytes = static_cast<std::uint32_t>(num_bytes);
     return result;
+}
+
+/// Sets `every` of each JPEG.
+void choose_spacing(std::vector<Indexed>& pictures, std::int32_t given) {
+    std::vector<ScanSize> scans;
+    for (const Indexed& picture : pictures) {
+        const PictureRecord& record = picture.header.record;
+        if (record.codec != Codec::jpeg) continue;
+        scans.push_back(
+            {record.num_bytes, num_mcus_of(record), static_cast<std::uint32_t>(pattern_of(record).num_blocks)});
+    }
+    const std::uint32_t num_blocks = blocks_per_entry(scans);
+    for (Indexed& picture : pictures) {
+        PictureRecord& record = picture.header.record;
+        if (record.codec != Codec::jpeg) continue;
+        const auto per_mcu = static_cast<std::uint32_t>(pattern_of(record).num_blocks);
+        record.every = given > 0 ? static_cast<std::uint32_t>(given) : entry_spacing(num_blocks, per_mcu);
+    }
 }
 
 std::uint32_t set_of(const JpegHeader& header, TableStore& store) {
@@ -149,19 +169,36 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
                             const PictureIndexOptions& options) {
     check_offsets(bytes, offsets, options);
     std::vector<Indexed> pictures(offsets.size() - 1);
-    parallel_for(static_cast<std::int64_t>(pictures.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-            const auto at = static_cast<std::size_t>(i);
-            const Bytes picture = bytes.subspan(static_cast<std::size_t>(offsets[at]),
-                                                static_cast<std::size_t>(offsets[at + 1] - offsets[at]));
-            try {
-                const bool has_pixels = !options.pixels.empty() && options.pixels[at].height != 0;
-                pictures[at] = has_pixels ? index_pixels(picture, options.pixels[at], options.max_pixels)
-                                          : index_jpeg(picture, options);
-            } catch (const PictureFault& fault) {
-                refuse(options, i, fault);
+    const auto count = static_cast<std::int64_t>(pictures.size());
+    const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
+    const auto for_each = [&](auto visit) {
+        parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                const Bytes picture = bytes.subspan(static_cast<std::size_t>(offsets[at]),
+                                                    static_cast<std::size_t>(offsets[at + 1] - offsets[at]));
+                try {
+                    visit(at, picture);
+                } catch (const PictureFault& fault) {
+                    refuse(options, i, fault);
+                }
             }
+        });
+    };
+    for_each([&](std::size_t i, Bytes picture) {
+        const bool has_pixels = !options.pixels.empty() && options.pixels[i].height != 0;
+        if (has_pixels) {
+            pictures[i] = index_pixels(picture, options.pixels[i], options.max_pixels);
+        } else {
+            pictures[i].header = read_header(picture, options.max_pixels);
         }
+    });
+    choose_spacing(pictures, options.every);
+    FreeList<ScanMemory> memories;
+    for_each([&](std::size_t i, Bytes picture) {
+        if (pictures[i].header.record.codec != Codec::jpeg) return;
+        const auto memory = memories.take();
+        scan_jpeg(picture, pictures[i], options.entry_points, *memory);
     });
     return write(pictures);
 }

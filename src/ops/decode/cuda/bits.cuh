@@ -1,39 +1,13 @@
-// Reads the bits of an entropy-coded scan: 0xFF 0x00 is the byte 0xFF, 0xFF and anything else is a marker.
+// Reads the bits of an entropy-coded scan on a GPU: 0xFF 0x00 is the byte 0xFF, 0xFF and anything else is a marker.
+// Four bytes at a time, aligned.
 #pragma once
 
 #include <cstdint>
 
-#include "core/numeric.hpp"
-
 namespace robocache::decode_detail {
 
-ROBOCACHE_HD std::uint32_t swap_bytes(std::uint32_t x) {
-#ifdef __CUDA_ARCH__
-    return __byte_perm(x, 0, 0x0123);
-#else
-    return __builtin_bswap32(x);
-#endif
-}
-
-#ifdef __CUDA_ARCH__
-inline constexpr bool needs_alignment = true;
-#else
-inline constexpr bool needs_alignment = false;
-#endif
-
-/// Four bytes; aligned where a device needs it.
-ROBOCACHE_HD std::uint32_t load_word(const std::uint8_t* p) {
-#ifdef __CUDA_ARCH__
-    return *reinterpret_cast<const std::uint32_t*>(p);
-#else
-    std::uint32_t word = 0;
-    __builtin_memcpy(&word, p, sizeof word);
-    return word;
-#endif
-}
-
 /// Whether one of four bytes is 0xFF.
-ROBOCACHE_HD bool has_ff(std::uint32_t x) {
+__device__ __forceinline__ bool has_ff(std::uint32_t x) {
     const std::uint32_t y = ~x;
     return ((y - 0x01010101U) & ~y & 0x80808080U) != 0;
 }
@@ -43,31 +17,31 @@ ROBOCACHE_HD bool has_ff(std::uint32_t x) {
 ///   acc_   next bit at the top | ... num_bits_ valid bits ... | zeros
 class BitReader {
 public:
-    ROBOCACHE_HD BitReader(const std::uint8_t* data, std::uint32_t size, std::uint32_t position, int bit)
+    __device__ __forceinline__ BitReader(const std::uint8_t* data, std::uint32_t size, std::uint32_t position, int bit)
         : data_(data), size_(size), position_(position < size ? position : size) {
         refill();
         drop(bit);
     }
 
     /// At least 32 bits are there afterwards: a Huffman code and the bits that follow it have at most 31.
-    ROBOCACHE_HD void need() {
+    __device__ __forceinline__ void need() {
         if (num_bits_ < 32) refill();
     }
-    /// The next `count` bits, 1 to 32.
-    [[nodiscard]] ROBOCACHE_HD std::uint32_t peek(int count) const {
-        return static_cast<std::uint32_t>(acc_ >> (64 - count));
+    /// The next 32 bits.
+    [[nodiscard]] __device__ __forceinline__ std::uint32_t peek_32() const {
+        return static_cast<std::uint32_t>(acc_ >> 32);
     }
-    ROBOCACHE_HD void drop(int count) {
+    __device__ __forceinline__ void drop(int count) {
         acc_ <<= count;
         num_bits_ -= count;
     }
 
     /// More bits were used than the data have. `padding_` counts zeros that are still in acc_, too.
-    [[nodiscard]] ROBOCACHE_HD bool overran() const { return padding_ > num_bits_; }
+    [[nodiscard]] __device__ __forceinline__ bool overran() const { return padding_ > num_bits_; }
 
     /// Goes on behind the restart marker that must follow the bits of the current byte. The number of the marker (0 to
     /// 7), or -1 where there is none; then everything that follows is zeros.
-    ROBOCACHE_HD int restart() {
+    __device__ __forceinline__ int restart() {
         if (!at_marker_ && num_bits_ < 8) refill();
         const bool is_next = at_marker_ && num_bits_ - padding_ < 8 && position_ < size_;
         const int marker = is_next ? data_[position_] : 0;
@@ -85,30 +59,15 @@ public:
         return marker - 0xD0;
     }
 
-    /// Bits from data to the next bit, counted in the bytes as they are stored.
-    [[nodiscard]] std::uint64_t stored_bits() const {
-        const int unread = num_bits_ - padding_;
-        const int bytes_back = (unread + 7) / 8;
-        std::uint32_t at = after_ff_ || at_marker_ ? marker_at_ : position_;
-        for (int i = 0; i < bytes_back; ++i) {
-            --at;
-            if (data_[at] == 0 && at > 0 && data_[at - 1] == 0xFF) --at;
-        }
-        return std::uint64_t{8} * at + static_cast<unsigned>(8 * bytes_back - unread);
-    }
-    [[nodiscard]] ROBOCACHE_HD std::uint32_t position() const { return position_; }
-
 private:
-    ROBOCACHE_HD void refill() {
+    __device__ __forceinline__ void refill() {
         while (num_bits_ <= 32) {
             if (!after_ff_ && position_ + 4 <= size_ && !at_marker_) {
                 const std::uint8_t* p = data_ + position_;
                 std::uint32_t word = 0xFF;
-                if (!needs_alignment || (reinterpret_cast<std::uintptr_t>(p) & 3) == 0) {
-                    word = load_word(p);
-                }
+                if ((reinterpret_cast<std::uintptr_t>(p) & 3) == 0) word = *reinterpret_cast<const std::uint32_t*>(p);
                 if (!has_ff(word)) {
-                    acc_ |= std::uint64_t{swap_bytes(word)} << (32 - num_bits_);
+                    acc_ |= std::uint64_t{__byte_perm(word, 0, 0x0123)} << (32 - num_bits_);
                     num_bits_ += 32;
                     position_ += 4;
                     return;
@@ -118,14 +77,13 @@ private:
         }
     }
 
-    ROBOCACHE_HD void append(std::uint32_t byte) {
+    __device__ __forceinline__ void append(std::uint32_t byte) {
         acc_ |= std::uint64_t{byte} << (56 - num_bits_);
         num_bits_ += 8;
     }
 
-    ROBOCACHE_HD void next_byte() {
+    __device__ __forceinline__ void next_byte() {
         if (at_marker_ || position_ >= size_) {
-            if (!at_marker_ && !after_ff_) marker_at_ = position_;
             at_marker_ = true;
             num_bits_ += 8;
             padding_ += 8;
@@ -135,7 +93,6 @@ private:
         if (!after_ff_) {
             if (byte == 0xFF) {
                 after_ff_ = true;
-                marker_at_ = position_;
             } else {
                 append(byte);
             }
@@ -153,8 +110,7 @@ private:
 
     const std::uint8_t* data_;
     std::uint32_t size_;
-    std::uint32_t position_;       // of the next byte to look at
-    std::uint32_t marker_at_ = 0;  // of the 0xFF that after_ff_ and at_marker_ are about; or the end of the data
+    std::uint32_t position_;  // of the next byte to look at
     std::uint64_t acc_ = 0;
     int num_bits_ = 0;
     int padding_ = 0;  // bits of num_bits_ that were made up

@@ -1,0 +1,147 @@
+// The CPU kernels of decode: both instruction sets give the same bytes, for values that no encoder writes too.
+#include "ops/decode/cpu/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/cpu_features.hpp"
+#include "core/numeric.hpp"
+#include "robocache/tensor.hpp"
+
+namespace robocache::decode_detail {
+namespace {
+
+#ifdef ROBOCACHE_X86_64_V3
+
+class DecodeKernels : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!has_x86_64_v3()) GTEST_SKIP() << "this CPU has no AVX2, FMA, F16C and BMI2";
+    }
+    int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+    std::vector<std::uint8_t> bytes(std::size_t count) {
+        std::vector<std::uint8_t> made(count);
+        for (auto& byte : made) byte = static_cast<std::uint8_t>(random_());
+        return made;
+    }
+
+    std::mt19937 random_{7};
+    const CpuKernels& plain_ = kernels_baseline();
+    const CpuKernels& avx2_ = kernels_x86_64_v3();
+};
+
+TEST_F(DecodeKernels, InverseDctAgreesForAnyCoefficients) {
+    for (int i = 0; i < 20'000; ++i) {
+        alignas(32) std::int16_t block[64] = {};
+        const bool is_first_row = i % 5 == 0;
+        const int range = i % 3 == 0 ? 65536 : 2048;
+        const int count = below(65);
+        for (int k = 0; k < count; ++k) {
+            block[below(is_first_row ? 8 : 64)] = static_cast<std::int16_t>(below(range) - range / 2);
+        }
+        std::uint8_t out[2][8 * 16] = {};
+        plain_.inverse_dct(block, is_first_row, out[0], 16);
+        avx2_.inverse_dct(block, is_first_row, out[1], 16);
+        ASSERT_EQ(std::memcmp(out[0], out[1], sizeof out[0]), 0) << "block " << i;
+    }
+}
+
+TEST_F(DecodeKernels, RowsAgreeForAnyWidth) {
+    for (int width = 1; width < 200; ++width) {
+        const auto size = static_cast<std::size_t>(width);
+        const auto y = bytes(size);
+        const auto cb = bytes(size);
+        const auto cr = bytes(size);
+        std::vector<std::uint8_t> out[2];
+        std::vector<std::int16_t> sums(size + 2);
+        for (auto& sum : sums) sum = static_cast<std::int16_t>(below(4 * 255 + 1));
+        int i = 0;
+        for (const CpuKernels* kernels : {&plain_, &avx2_}) {
+            auto& all = out[i++];
+            all.assign(12 * size, 0);
+            kernels->color_row(y.data(), cb.data(), cr.data(), width, all.data());
+            kernels->spread_h2v2(sums.data() + 1, width, all.data() + 3 * size);
+            kernels->split_row(all.data(), width, all.data() + 5 * size, all.data() + 6 * size, all.data() + 7 * size);
+            // h2v1 has samples, not sums of rows.
+            std::vector<std::int16_t> samples(size + 2);
+            for (std::size_t x = 0; x < size + 2; ++x) samples[x] = static_cast<std::int16_t>(sums[x] / 4);
+            kernels->spread_h2v1(samples.data() + 1, width, all.data() + 8 * size);
+        }
+        ASSERT_EQ(out[0], out[1]) << "width " << width;
+    }
+}
+
+TEST_F(DecodeKernels, ResizingAgrees) {
+    for (int i = 0; i < 300; ++i) {
+        const int in_width = 1 + below(300);
+        const int out_width = 1 + below(100);
+        const int num_groups = 1 + below(4);
+        std::vector<int> first;
+        std::vector<int> count;
+        std::vector<TapGroup> groups(static_cast<std::size_t>(out_width * num_groups));
+        for (int x = 0; x < out_width; ++x) {
+            first.push_back(below(in_width));
+            count.push_back(1 + below(std::min(num_groups * taps_per_group, in_width - first.back())));
+            for (int t = 0; t < count.back(); ++t) {
+                const int weight = below((1 << 22) / count.back() + 1);
+                TapGroup& group = groups[static_cast<std::size_t>(x * num_groups + t / taps_per_group)];
+                group.high[t % taps_per_group] = static_cast<std::int16_t>(weight >> low_weight_bits);
+                group.low[t % taps_per_group] = static_cast<std::int16_t>(weight & ((1 << low_weight_bits) - 1));
+            }
+        }
+        const auto rows = bytes(2 * (3 * static_cast<std::size_t>(in_width) + row_slack));
+        const std::uint8_t* second = rows.data() + 3 * static_cast<std::size_t>(in_width) + row_slack;
+        const RowWeights weights{first.data(), count.data(), groups.data(), num_groups, out_width};
+        std::vector<std::uint8_t> out[2];
+        int k = 0;
+        for (const CpuKernels* kernels : {&plain_, &avx2_}) {
+            auto& made = out[k++];
+            made.assign(6 * static_cast<std::size_t>(out_width), 0);
+            // One behind the other: nothing may be written behind a row.
+            kernels->resize_rows_3(weights,
+                                   {{rows.data(), second}, {made.data(), made.data() + 3 * std::ptrdiff_t{out_width}}});
+        }
+        ASSERT_EQ(out[0], out[1]) << in_width << " to " << out_width;
+    }
+}
+
+TEST_F(DecodeKernels, FinishedValuesAgree) {
+    const auto row = bytes(77);
+    for (int i = 0; i < 200; ++i) {
+        const float scale = std::ldexp(static_cast<float>(below(1 << 24) + 1), -24 - below(20));
+        const float offset = std::ldexp(static_cast<float>(below(1 << 24) - (1 << 23)), -below(30));
+        for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+            std::vector<std::uint32_t> bits(256);
+            for (int x = 0; x < 256; ++x) {
+                const float value = std::fma(static_cast<float>(x), scale, offset);
+                auto& to = bits[static_cast<std::size_t>(x)];
+                if (dtype == DType::f32) std::memcpy(&to, &value, 4);
+                if (dtype == DType::f16) to = to_half(value).bits;
+                if (dtype == DType::bf16) to = to_bfloat16(value).bits;
+            }
+            const Finish finish{scale, offset, bits.data()};
+            std::vector<float> wide[2] = {std::vector<float>(77), std::vector<float>(77)};
+            std::vector<std::uint16_t> narrow[2] = {std::vector<std::uint16_t>(77), std::vector<std::uint16_t>(77)};
+            int k = 0;
+            for (const CpuKernels* kernels : {&plain_, &avx2_}) {
+                if (dtype == DType::f32) kernels->finish_f32(row.data(), 77, finish, wide[k].data());
+                if (dtype == DType::f16) kernels->finish_f16(row.data(), 77, finish, narrow[k].data());
+                if (dtype == DType::bf16) kernels->finish_bf16(row.data(), 77, finish, narrow[k].data());
+                ++k;
+            }
+            ASSERT_EQ(wide[0], wide[1]);
+            ASSERT_EQ(narrow[0], narrow[1]);
+        }
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace robocache::decode_detail
