@@ -14,12 +14,12 @@ namespace robocache::decode_detail {
 
 /// Numbers of one format: 13 fractional bits for factors, 3 for offsets.
 struct YuvFactors {
-    int y_offset, y, r_v, g_u, g_v, b_u;
+    std::int16_t y_offset, y, r_v, g_u, g_v, b_u;
 };
 
 /// 16 fractional bits to 13, rounded to nearest.
-ROBOCACHE_HD constexpr int to_13_bits(int x) {
-    return (x + 4) >> 3;
+ROBOCACHE_HD constexpr std::int16_t to_13_bits(int x) {
+    return static_cast<std::int16_t>((x + 4) >> 3);
 }
 
 /// Factors of the chroma samples, 16 fractional bits, limited range: red of V, blue of U, green of U, green of V.
@@ -56,13 +56,32 @@ ROBOCACHE_HD constexpr YuvFactors yuv_factors(YuvMatrix matrix, bool is_full_ran
             to_13_bits(full_range(c.b_u))};
 }
 
-/// Each product is cut to whole numbers before they are added, as the high half of a 16-bit multiplication.
+/// The high half of a 16-bit multiplication: each product is cut to a whole number before they are added.
+ROBOCACHE_HD std::int16_t high_half(std::int16_t a, std::int16_t b) {
+    return static_cast<std::int16_t>((a * b) >> 16);
+}
+
+/// What the luma and the chroma samples of a pixel add to its colors.
+ROBOCACHE_HD std::int16_t luma_of(const YuvFactors& f, int y) {
+    return high_half(static_cast<std::int16_t>(y * 8 - f.y_offset), f.y);
+}
+struct Chroma {
+    std::int16_t r, g, b;
+};
+ROBOCACHE_HD Chroma chroma_of(const YuvFactors& f, int u, int v) {
+    const auto cb = static_cast<std::int16_t>((u - 128) * 8);
+    const auto cr = static_cast<std::int16_t>((v - 128) * 8);
+    return {high_half(cr, f.r_v), static_cast<std::int16_t>(high_half(cb, f.g_u) + high_half(cr, f.g_v)),
+            high_half(cb, f.b_u)};
+}
+ROBOCACHE_HD std::uint8_t color_of(std::int16_t luma, std::int16_t chroma) {
+    return static_cast<std::uint8_t>(clamp_8(static_cast<std::int16_t>(luma + chroma)));
+}
+
 ROBOCACHE_HD Rgb rgb_of_yuv(const YuvFactors& f, int y, int u, int v) {
-    const int luma = (((y << 3) - f.y_offset) * f.y) >> 16;
-    const int cb = (u - 128) * 8;
-    const int cr = (v - 128) * 8;
-    return {clamp_8(luma + ((cr * f.r_v) >> 16)), clamp_8(luma + ((cb * f.g_u) >> 16) + ((cr * f.g_v) >> 16)),
-            clamp_8(luma + ((cb * f.b_u) >> 16))};
+    const std::int16_t luma = luma_of(f, y);
+    const Chroma chroma = chroma_of(f, u, v);
+    return {color_of(luma, chroma.r), color_of(luma, chroma.g), color_of(luma, chroma.b)};
 }
 
 /// Where the planes of a frame are, in samples from its first byte.

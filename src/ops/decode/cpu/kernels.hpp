@@ -33,6 +33,8 @@ struct CpuKernels {
     /// pixel is the second of its pair.
     void (*yuv_row)(const YuvFactors& factors, const std::uint8_t* y, const std::uint8_t* u, const std::uint8_t* v,
                     int phase, int count, std::uint8_t* out);
+    /// Interleaved pixels of three channels to one row for each channel.
+    void (*split_row)(const std::uint8_t* row, int count, std::uint8_t* a, std::uint8_t* b, std::uint8_t* c);
     void (*resize_row_1)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
     void (*resize_row_3)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
     /// Byte x of the result is the sum over i of rows[i * size + x] * weights[i]. sums: memory for `size` numbers.

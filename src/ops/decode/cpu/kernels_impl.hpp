@@ -72,27 +72,50 @@ void color_row(const std::uint8_t* __restrict y, const std::uint8_t* __restrict 
     }
 }
 
-void put_pixel(const Rgb& pixel, std::uint8_t* out) {
-    out[0] = static_cast<std::uint8_t>(pixel.r);
-    out[1] = static_cast<std::uint8_t>(pixel.g);
-    out[2] = static_cast<std::uint8_t>(pixel.b);
-}
-
 void yuv_row(const YuvFactors& factors, const std::uint8_t* __restrict y, const std::uint8_t* __restrict u,
              const std::uint8_t* __restrict v, int phase, int count, std::uint8_t* __restrict out) {
     const YuvFactors f = factors;
-    int x = 0;
     if (phase == 1 && count > 0) {
-        put_pixel(rgb_of_yuv(f, y[0], u[0], v[0]), out);
-        ++u, ++v, ++x;
+        const Rgb pixel = rgb_of_yuv(f, *y++, *u++, *v++);
+        *out++ = static_cast<std::uint8_t>(pixel.r);
+        *out++ = static_cast<std::uint8_t>(pixel.g);
+        *out++ = static_cast<std::uint8_t>(pixel.b);
+        --count;
     }
-    const int num_pairs = (count - x) / 2;
-    for (int i = 0; i < num_pairs; ++i) {
-        put_pixel(rgb_of_yuv(f, y[x + 2 * i], u[i], v[i]), out + 3 * (x + 2 * i));
-        put_pixel(rgb_of_yuv(f, y[x + 2 * i + 1], u[i], v[i]), out + 3 * (x + 2 * i + 1));
+    constexpr int most = 64;  // pixels at a time, by color, then interleaved: each loop is vector code
+    alignas(32) std::int16_t chroma[3][most];
+    alignas(32) std::uint8_t colors[3][most];
+    for (int x = 0; x < count; x += most) {
+        const int num_pixels = smaller(most, count - x);
+        const int num_pairs = (num_pixels + 1) / 2;
+        for (int i = 0; i < num_pairs; ++i) {
+            const Chroma c = chroma_of(f, u[x / 2 + i], v[x / 2 + i]);
+            chroma[0][2 * i] = chroma[0][2 * i + 1] = c.r;
+            chroma[1][2 * i] = chroma[1][2 * i + 1] = c.g;
+            chroma[2][2 * i] = chroma[2][2 * i + 1] = c.b;
+        }
+        for (int i = 0; i < num_pixels; ++i) {
+            const std::int16_t luma = luma_of(f, y[x + i]);
+            colors[0][i] = color_of(luma, chroma[0][i]);
+            colors[1][i] = color_of(luma, chroma[1][i]);
+            colors[2][i] = color_of(luma, chroma[2][i]);
+        }
+        std::uint8_t* to = out + 3 * static_cast<std::ptrdiff_t>(x);
+        for (int i = 0; i < num_pixels; ++i) {
+            to[3 * i] = colors[0][i];
+            to[3 * i + 1] = colors[1][i];
+            to[3 * i + 2] = colors[2][i];
+        }
     }
-    x += 2 * num_pairs;
-    if (x < count) put_pixel(rgb_of_yuv(f, y[x], u[num_pairs], v[num_pairs]), out + 3 * x);
+}
+
+void split_row(const std::uint8_t* __restrict row, int count, std::uint8_t* __restrict a, std::uint8_t* __restrict b,
+               std::uint8_t* __restrict c) {
+    for (int i = 0; i < count; ++i) {
+        a[i] = row[3 * i];
+        b[i] = row[3 * i + 1];
+        c[i] = row[3 * i + 2];
+    }
 }
 
 template <int channels>
@@ -120,8 +143,8 @@ void resize_column(const std::uint8_t* __restrict rows, const std::int32_t* __re
     for (std::int64_t x = 0; x < size; ++x) out[x] = resampled(sums[x]);
 }
 
-constexpr CpuKernels kernels{inverse_dct, sum_rows,      spread_h2v1,   spread_h2v2,  color_row,
-                             yuv_row,     resize_row<1>, resize_row<3>, resize_column};
+constexpr CpuKernels kernels{inverse_dct, sum_rows,  spread_h2v1,   spread_h2v2,   color_row,
+                             yuv_row,     split_row, resize_row<1>, resize_row<3>, resize_column};
 
 }  // namespace
 }  // namespace robocache::decode_detail
