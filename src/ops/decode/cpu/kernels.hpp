@@ -9,6 +9,8 @@
 
 namespace robocache::decode_detail {
 
+struct YuvFactors;
+
 /// Weights of four taps, split as high << 11 | low so that each half fits into 16 bits.
 struct TapGroup {
     std::int16_t high[4];
@@ -66,6 +68,10 @@ struct CpuKernels {
     /// Rows of Y, Cb, Cr to interleaved RGB.
     void (*color_row)(const std::uint8_t* y, const std::uint8_t* cb, const std::uint8_t* cr, int count,
                       std::uint8_t* out);
+    /// A row of a frame of video to interleaved RGB. A pair of pixels shares a chroma sample; `phase` 1: the first
+    /// pixel is the second of its pair.
+    void (*yuv_row)(const YuvFactors& factors, const std::uint8_t* y, const std::uint8_t* u, const std::uint8_t* v,
+                    int phase, int count, std::uint8_t* out);
     void (*resize_rows_1)(const RowWeights& row, const RowPair& rows);
     void (*resize_rows_3)(const RowWeights& row, const RowPair& rows);
     /// Byte x of the result is the sum over i of rows[i * size + x] * weights[i]. sums: memory for `size` numbers.

@@ -10,6 +10,7 @@
 #include "ops/decode/contract/color.hpp"
 #include "ops/decode/contract/idct.hpp"
 #include "ops/decode/contract/resample.hpp"
+#include "ops/decode/contract/yuv.hpp"
 #include "ops/decode/cpu/kernels.hpp"
 
 namespace robocache::decode_detail {
@@ -149,6 +150,43 @@ void color_row(const std::uint8_t* __restrict y, const std::uint8_t* __restrict 
     }
 }
 
+void yuv_row(const YuvFactors& factors, const std::uint8_t* __restrict y, const std::uint8_t* __restrict u,
+             const std::uint8_t* __restrict v, int phase, int count, std::uint8_t* __restrict out) {
+    const YuvFactors f = factors;
+    if (phase == 1 && count > 0) {
+        const Rgb pixel = rgb_of_yuv(f, *y++, *u++, *v++);
+        *out++ = static_cast<std::uint8_t>(pixel.r);
+        *out++ = static_cast<std::uint8_t>(pixel.g);
+        *out++ = static_cast<std::uint8_t>(pixel.b);
+        --count;
+    }
+    constexpr int most = 64;  // pixels at a time, by color, then interleaved: each loop is vector code
+    alignas(32) std::int16_t chroma[3][most];
+    alignas(32) std::uint8_t colors[3][most];
+    for (int x = 0; x < count; x += most) {
+        const int num_pixels = smaller(most, count - x);
+        const int num_pairs = (num_pixels + 1) / 2;
+        for (int i = 0; i < num_pairs; ++i) {
+            const Chroma c = chroma_of(f, u[x / 2 + i], v[x / 2 + i]);
+            chroma[0][2 * i] = chroma[0][2 * i + 1] = c.r;
+            chroma[1][2 * i] = chroma[1][2 * i + 1] = c.g;
+            chroma[2][2 * i] = chroma[2][2 * i + 1] = c.b;
+        }
+        for (int i = 0; i < num_pixels; ++i) {
+            const std::int16_t luma = luma_of(f, y[x + i]);
+            colors[0][i] = color_of(luma, chroma[0][i]);
+            colors[1][i] = color_of(luma, chroma[1][i]);
+            colors[2][i] = color_of(luma, chroma[2][i]);
+        }
+        std::uint8_t* to = out + 3 * static_cast<std::ptrdiff_t>(x);
+        for (int i = 0; i < num_pixels; ++i) {
+            to[3 * i] = colors[0][i];
+            to[3 * i + 1] = colors[1][i];
+            to[3 * i + 2] = colors[2][i];
+        }
+    }
+}
+
 template <int channels>
 void resize_rows(const RowWeights& row, const RowPair& rows) {
     for (int r = 0; r < 2; ++r) {
@@ -201,6 +239,7 @@ void look_up(const std::uint8_t* in, int count, const Finish& finish, T* out) {
                                               spread_h2v1,
                                               spread_h2v2,
                                               color_row,
+                                              yuv_row,
                                               resize_rows<1>,
                                               resize_rows<3>,
                                               resize_column,

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "ops/decode/cpu/kernels.hpp"
+
 namespace robocache::decode_detail {
 namespace {
 
@@ -99,6 +101,11 @@ void RowStore::write(const PictureOutput& output, int y, const std::uint8_t* row
         const auto bytes = static_cast<std::size_t>(style_.out_width) * static_cast<std::size_t>(style_.channels);
         std::memcpy(static_cast<std::uint8_t*>(output.data) + static_cast<std::size_t>(y) * bytes, row, bytes);
         return;
+    }
+    if (is_plain) {
+        const std::int64_t plane = std::int64_t{style_.out_width} * style_.out_height;
+        auto* to = static_cast<std::uint8_t*>(output.data) + std::int64_t{y} * style_.out_width;
+        return cpu_kernels().split_row(row, style_.out_width, to, to + plane, to + 2 * plane);
     }
     switch (style_.dtype) {
         case DType::f32: return write_as<float>(output, y, row);
