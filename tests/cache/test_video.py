@@ -8,6 +8,7 @@ from robocache.cache.video import Video, VideoIndex, entry_points
 from robocache.ops.decode.video import Track
 from video_cases import ENCODERS, FILMS, FilmSource, film, frames_of, mp4, spec_of, video_of
 
+pytest.importorskip("av")
 CODECS = list(ENCODERS)
 
 

@@ -10,6 +10,7 @@ from robocache.cache.video import Video, VideoIndex
 from robocache.ops.decode.video import Track
 from video_cases import ENCODERS, FILMS, FilmSource, film, mp4, spec_of, video_of
 
+pytest.importorskip("av")
 CODECS = list(ENCODERS)
 FLIPS = 60
 """Per codec."""

@@ -82,7 +82,7 @@ def test_a_resident_tier_holds_bytes(caches):
 
 
 def loader(cache, image=RANDOM, **options):
-    cameras = ("front", "film_h264", "film_av1")
+    cameras = ("front", *FILMS)
     windows = {"arm": Window(), **{name: Window(past=0.1, rate_hz=10, image=image) for name in cameras}}
     return Loader(cache, options.pop("batch_size", 4), windows, **{"seed": 7, "tier": "mmap", **options})
 
@@ -175,14 +175,14 @@ def test_an_episode_without_pictures_gives_black_ones(caches):
 
 
 def test_a_mixture_reads_encoded_pictures(tmp_path):
-    cameras = {"front": CAMERAS["front"], "film_h264": FILMS["film_h264"]}
+    cameras = {"front": CAMERAS["front"], **FILMS}
     sources = [FilmSource(cameras, seed=seed) for seed in (0, 1)]
     mixtures = {}
     for images in ("keep", "raw"):
         made = [robocache.ingest(s, tmp_path / f"{images}{i}", images=images) for i, s in enumerate(sources)]
         mixtures[images] = robocache.Mixture([(cache, 1.0) for cache in made])
     windows = {**{name: Window(past=0.1, rate_hz=10) for name in cameras}, "arm": Window()}
-    for options in ({}, {"normalize": {"front": "mean_std", "film_h264": "mean_std"}}):
+    for options in ({}, {"normalize": dict.fromkeys(cameras, "mean_std")}):
         for tier in TIERS:
             loaders = [Loader(mixtures[i], 8, windows, tier=tier, **options) for i in ("keep", "raw")]
             for a, b in zip(*loaders, strict=True):

@@ -10,6 +10,7 @@ import robocache
 from robocache import FormatError
 from video_cases import ENCODERS, film, mp4
 
+pytest.importorskip("av")
 STREAM = "observation.video"
 FORMATS = {"v2.1": datasets.lerobot_v21, "v3.0": datasets.lerobot_v30}
 
