@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
+from ..cache.depth_codes import CODES
 from ..cache.episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ..ops.types import Method
 from ..sources.lerobot.depth import UNITS
@@ -198,13 +199,14 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
         lost.append(f"{spec.name}: stored as float32: LeRobot has no bfloat16; the values are unchanged")
     if shape != spec.shape:
         lost.append(f"{spec.name}: stored with rows of shape {shape} instead of {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded")]
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded", CODES)]
     if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
         beside.insert(0, "unit")
     if beside:
         lost.append(f"{spec.name}: not stored: {', '.join(beside)}")
     names = spec.names if kind == "vector" else None
-    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
+    codec = spec.codec if kind != "vector" else None
+    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names, codec=codec)
 
 
 def check_names(plan: Mapping[str, StreamSpec], homeless: Iterable[LeftOut]) -> None:
