@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from .._core import FormatError, picture_kinds
 from ..ops.decode import PictureIndex, decode_images, index_pictures
+from ..ops.decode.index import MAX_PIXELS
+from ..ops.decode.png import decode_png
 from .depth_codes import CODES, codes_problem, depth_of_codes
 
 if TYPE_CHECKING:
@@ -173,6 +175,9 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def _rgba(picture: bytes, i: int) -> NDArray[np.uint8]:
+    pixels = decode_png(picture, f"pictures[{i}]", MAX_PIXELS)
+    if pixels is not None and pixels.ndim == 3 and pixels.shape[2] == 4:
+        return pixels
     from PIL import Image
 
     try:
