@@ -87,6 +87,11 @@ private:
 [[nodiscard]] PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
                                           const PictureIndexOptions& options = {});
 
+/// Undoes the filters of the decompressed rows of a PNG: `height` times a filter byte and a row. `pixel_bytes`: of a
+/// whole pixel, 1 to 4. `out`: the rows without filter bytes. Throws FormatError for an unknown filter.
+void unfilter_png(std::span<const std::uint8_t> filtered, std::int64_t height, std::int64_t pixel_bytes,
+                  std::span<std::uint8_t> out);
+
 // ---- the op ---------------------------------------------------------------------------------------------------------
 
 /// Encoded pictures; owned by the caller. `index` belongs to the same pictures.

@@ -62,6 +62,14 @@ nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets) {
     return nb::bytes(kinds.data(), kinds.size());
 }
 
+void unfilter(nb::handle filtered, std::int64_t height, std::int64_t pixel_bytes, nb::handle out) {
+    TensorReader reader;
+    const auto in = host_vector<std::uint8_t>(reader, filtered, {"unfilter_png", "filtered"}, DType::u8);
+    const auto into = host_vector<std::uint8_t>(reader, out, {"unfilter_png", "out"}, DType::u8);
+    const Unlocked unlocked;
+    unfilter_png(in, height, pixel_bytes, {const_cast<std::uint8_t*>(into.data()), into.size()});
+}
+
 using ByteArray = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using SizeArray = nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>;
 
@@ -114,6 +122,7 @@ void bind_picture_index(nb::module_& m) {
             nb::rv_policy::reference);
     m.def("index_pictures", &make_index, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"), nb::arg("every"),
           nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none());
+    m.def("unfilter_png", &unfilter, nb::arg("filtered"), nb::arg("height"), nb::arg("pixel_bytes"), nb::arg("out"));
     m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"));
 }
 

@@ -77,8 +77,10 @@ class StreamSpec:
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
         if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
             raise ValueError(f"StreamSpec: a row of shape {self.shape} must have less than 2**63 bytes")
-        if self.codec is not None and (problem := codec_problem(self.codec, self.kind, self.dtype, self.shape)):
-            raise ValueError(f"StreamSpec: {problem}")
+        if self.codec is not None:
+            problem = codec_problem(self.codec, self.kind, self.dtype, self.shape, self.meta)
+            if problem:
+                raise ValueError(f"StreamSpec: {problem}")
         if self.method is None and self.period is None:
             method, period = _marked(self)
         else:

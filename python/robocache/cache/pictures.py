@@ -6,7 +6,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from .._core import FormatError, picture_kinds
 from ..ops.decode import PictureIndex, decode_images, index_pictures
+from ..ops.decode.index import MAX_PIXELS
+from ..ops.decode.png import decode_png
 from ..ops.decode.video import DECODERS
+from .depth_codes import CODES, codes_problem, depth_of_codes
 
 if TYPE_CHECKING:
     from .episode import StreamSpec
@@ -35,10 +38,14 @@ def codec_of(picture: bytes) -> str | None:
     return KINDS[picture_kinds("codec_of", data, np.array([0, len(data)], np.int64))[0]]
 
 
-def codec_problem(codec: str, kind: str, dtype: str, shape: tuple[int, ...]) -> str:
-    """Why a stream cannot be encoded so, for a message; empty if it can."""
+def codec_problem(
+    codec: str, kind: str, dtype: str, shape: tuple[int, ...], meta: Mapping[str, Any] | None = None
+) -> str:
+    """Why a stream cannot be encoded so, for a message; empty if it can. ``meta``: of its spec, where there is one."""
     if codec not in CODECS and codec not in VIDEO_CODECS:
         return f"codec must be one of {', '.join((*CODECS, *VIDEO_CODECS))} or None, got {codec!r}"
+    if codec == "png" and kind == "depth" and dtype == "float32" and len(shape) == 2 and meta and CODES in meta:
+        return codes_problem(meta)
     channels = shape[2] if len(shape) == 3 else 1 if len(shape) == 2 else 0
     if codec in VIDEO_CODECS:
         fits = kind == "image" and dtype == "uint8" and len(shape) == 3 and channels == 3
@@ -130,8 +137,10 @@ class Pictures:
             if channels == 4:
                 pixels: Any = [_rgba(picture, i) for i, picture in enumerate(self)]
                 pixels = np.stack(pixels) if len({p.shape for p in pixels}) == 1 else pixels
-            elif spec.dtype == "uint16":
+            elif spec.kind == "depth":
                 pixels = decode_images((self.data, self.splits), dtype="uint16")
+                if spec.dtype == "float32" and isinstance(pixels, np.ndarray):
+                    pixels = depth_of_codes(pixels, spec.meta)
             else:
                 index = self.index if spec.codec == "jpeg" and self._index is not None else None
                 pixels = decode_images((self.data, self.splits), channels=channels, index=index, rows=picked)
@@ -171,6 +180,9 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def _rgba(picture: bytes, i: int) -> NDArray[np.uint8]:
+    pixels = decode_png(picture, f"pictures[{i}]", MAX_PIXELS)
+    if pixels is not None and pixels.ndim == 3 and pixels.shape[2] == 4:
+        return pixels
     from PIL import Image
 
     try:

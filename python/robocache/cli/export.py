@@ -15,6 +15,7 @@ from ..convert.export import Exported, export
 from ..convert.grid import SPANS
 from ..convert.view import view
 from ..ops.types import Method
+from ..sources.lerobot.write_video import ENCODERS
 from ..text import escaped
 from .ingest import add_source_options, numbers, show_progress, stream_map
 from .output import failed, left_out_text, print_escaped
@@ -31,6 +32,7 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("--span", choices=SPANS, default=SPANS[0], help="frames where all streams have rows, or any has")
     add.add_argument("--max-gap-s", type=float, metavar="S", help="count frames in gaps longer than S seconds as lost")
     add.add_argument("--skip-incomplete", action="store_true", help="skip episodes without frames instead of failing")
+    add.add_argument("--video", choices=ENCODERS, help="write images as videos of this codec, with LeRobot's settings")
     add.add_argument("--robot-type", help="robot_type in info.json")
     add_choices(add, "all")
     add.add_argument("--json", action="store_true", help="print the result as JSON, without a progress bar")
@@ -72,8 +74,8 @@ def run_export(args: argparse.Namespace) -> int:
         done = export(
             args.source, args.out, fps=args.fps, streams=args.streams, methods=dict(args.method),
             episodes=args.episodes, span=args.span, max_gap_s=args.max_gap_s, skip_incomplete=args.skip_incomplete,
-            robot_type=args.robot_type, progress=None if args.json else show_progress, format=args.format,
-            **dict(args.option),
+            robot_type=args.robot_type, video=args.video, progress=None if args.json else show_progress,
+            format=args.format, **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError, FileExistsError) as error:
         return failed("export", error, 2, args)

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError
+from ..cache.depth_codes import CODES
 from ..cache.episode import JSON, Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ..ops.types import Method
 from ..sources.lerobot.depth import UNITS
 from ..sources.lerobot.write import AUTOMATIC, Column, LeRobotWriter, Pictures
+from ..sources.lerobot.write_video import ENCODERS, video_problem
 from ..sources.reading.times import SECOND_NS
 from .grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
 from .ingest import Progress, Streams, all_left_out, check_episodes, choose_streams, nothing_to_read, open_source
@@ -67,6 +69,7 @@ def export(
     max_gap_s: float | None = None,
     skip_incomplete: bool = False,
     robot_type: str | None = None,
+    video: str | None = None,
     progress: Progress | None = None,
     format: str | None = None,
     **options: Any,
@@ -81,7 +84,8 @@ def export(
 
     ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
     are counted in ``lost``. ``skip_incomplete``: leave out episodes without frames instead of raising. Encoded images
-    are stored as they are, others as PNG. If ``source`` is a path, ``format`` and ``options`` are passed to
+    are stored as they are, others as PNG; with ``video="av1"`` or ``"h264"`` images become videos, encoded as LeRobot
+    0.6 does, which loses a little. If ``source`` is a path, ``format`` and ``options`` are passed to
     ``robocache.open``. See docs/formats.md.
 
     >>> import numpy as np, pathlib, robocache, tempfile
@@ -107,6 +111,7 @@ def export(
     check_names(plan, homeless)
     used = {name: opened.specs[name] for name in plan}
     ways = check_methods(methods, used, "export")
+    videos = chosen_videos(plan, video, lost)
     rate = checked_fps(fps, used)
     if span not in SPANS:
         raise ValueError(f"export: span must be one of {', '.join(SPANS)}, got {span!r}")
@@ -117,7 +122,7 @@ def export(
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:
         robot = robot_type or found_robot_type(opened)
-        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot)
+        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot, videos, video or "av1")
         for done, position in enumerate(positions, 1):
             episode = opened.episode(position)
             times, why = times_of(episode, position, used, rate, span)
@@ -198,13 +203,33 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
         lost.append(f"{spec.name}: stored as float32: LeRobot has no bfloat16; the values are unchanged")
     if shape != spec.shape:
         lost.append(f"{spec.name}: stored with rows of shape {shape} instead of {spec.shape}")
-    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded")]
+    beside = [key for key in spec.meta if key not in ("stored", "method", "angles", "quantizer", "encoded", CODES)]
     if spec.unit is not None and not (kind == "depth" and spec.unit in UNITS):
         beside.insert(0, "unit")
     if beside:
         lost.append(f"{spec.name}: not stored: {', '.join(beside)}")
     names = spec.names if kind == "vector" else None
-    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names)
+    codec = spec.codec if kind != "vector" else None
+    return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names, codec=codec)
+
+
+def chosen_videos(plan: Mapping[str, StreamSpec], video: str | None, lost: list[str]) -> list[str]:
+    """Names of the features that become videos; appends a line to ``lost`` for each image."""
+    if video is None:
+        return []
+    if video not in ENCODERS:
+        raise ValueError(f"export: video must be one of {', '.join(ENCODERS)} or None, got {video!r}")
+    chosen = []
+    for old, spec in plan.items():
+        if spec.kind != "image":
+            continue
+        if problem := video_problem(spec, video):
+            lost.append(f"{old}: stored as images: {problem}")
+        else:
+            settings = ENCODERS[video]
+            lost.append(f"{old}: encoded as {video} ({settings.encoder}, crf {settings.crf}): pixels change a little")
+            chosen.append(spec.name)
+    return chosen
 
 
 def check_names(plan: Mapping[str, StreamSpec], homeless: Iterable[LeftOut]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core import FormatError, num_threads
+from ..cache.depth_codes import CODES
 from ..cache.episode import Episode, EpisodeStream, StreamSpec
 from ..cache.pictures import VIDEO_CODECS, Pictures, codec_problem
 from ..sources.reading.images import PICTURES, not_encoded
@@ -51,6 +52,9 @@ def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int
     if spec.kind not in ("image", "depth"):
         return Stored(spec)
     codec = wanted_codec(had, spec, images)
+    if CODES in meta and (codec is None or spec.shape != had.shape):
+        codec = None  # decoded here: codes are neither resized nor made
+        del meta[CODES]
     was = str(mark or had.codec or had.meta.get("stored") or "pixels")
     resized = spec.shape != had.shape
     note = ""
@@ -63,6 +67,8 @@ def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int
     elif images == "jpeg" and codec != "jpeg":
         kept = {"png": "PNG", None: "pixels"}[codec]
         note = f"{spec.name}: {spec.dtype} {spec.kind} of shape {spec.shape} cannot be JPEG; stored as {kept}"
+    elif images == "keep" and codec is None and had.codec is not None:
+        note = f"{spec.name}: resized, so decoded; stored as {spec.dtype} pixels"
     elif images == "keep" and codec is None and mark is not None:
         note = f"{spec.name}: {was}: PNG cannot hold {spec.dtype} of shape {spec.shape}; stored as pixels"
     return Stored(dataclasses.replace(spec, codec=codec, meta=meta), note)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache.cache import utf8
+from ..cache.depth_codes import CODES
 from ..cache.episode import Episode, EpisodeStream, Source, StreamSpec
 from ..cache.pictures import CODECS
 from ..ops.types import Method
@@ -210,7 +211,9 @@ class Shown:
             self.send(path, stream.times[part], archetype.columns(buffer=raw, format=[kind] * len(raw)))
 
     def encoded_archetype(self, spec: StreamSpec) -> Any:
-        """What shows encoded pictures of the stream; None where this version of Rerun has no such thing."""
+        """What shows encoded pictures of the stream; None where Rerun has no such thing (codes of float depth)."""
+        if CODES in spec.meta:
+            return None
         name = "EncodedImage" if spec.kind == "image" else "EncodedDepthImage"
         found = getattr(self.rr, name, None)
         return found if hasattr(found, "columns") else None

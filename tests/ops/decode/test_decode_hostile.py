@@ -90,8 +90,14 @@ def test_a_jpeg_of_another_kind_is_named(what):
         robocache.index_pictures([GOOD, data])
 
 
+def palette_png():
+    file = io.BytesIO()
+    Image.fromarray(photo(4, 4)).convert("P").save(file, "PNG")
+    return file.getvalue()
+
+
 def test_pillow_is_named_where_it_is_needed_and_missing(monkeypatch):
-    given = ((UNSUPPORTED["progressive"][0], "a JPEG that is progressive"), (png(photo(4, 4)), "a PNG"))
+    given = ((UNSUPPORTED["progressive"][0], "a JPEG that is progressive"), (palette_png(), "a PNG of another kind"))
     monkeypatch.setitem(sys.modules, "PIL", None)
     for data, name in given:
         with pytest.raises(NotImplementedError, match=re.escape(f"decode_images: pictures[0] is {name}")) as caught:

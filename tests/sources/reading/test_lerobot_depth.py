@@ -312,3 +312,39 @@ def test_a_task_number_that_is_none_is_an_error(tmp_path):
     edit_json(root / "meta/info.json", lambda info: info["features"].pop("task_index"))
     with pytest.raises(robocache.FormatError):
         robocache.open(root).episode(0)
+
+
+# ---- stored in a cache
+
+
+def test_keep_stores_depth_of_16_bits_as_png_in_its_unit(tmp_path, rng):
+    depth = rng.integers(0, 60000, (ROWS, *SIZE)).astype(np.uint16)
+    codes = as_codes(rng.uniform(0.3, 6.0, (ROWS, *SIZE)), **QUANTIZER)
+    features = {
+        "tiff": depth_feature("image", "mm"),
+        "png": depth_feature("image", "mm"),
+        "far": depth_feature("image", "m"),
+        "video": depth_feature("video", "mm", **video_info()),
+        "video_m": depth_feature("video", "m", **video_info()),
+    }
+    columns = {
+        "tiff": cells(map(tiff, depth)),
+        "png": cells(map(datasets.png, depth)),
+        "far": cells(tiff((x / 1000).astype(np.float32)) for x in depth),
+    }
+    root = write_dataset(tmp_path / "x", features, columns)
+    for name in ("video", "video_m"):
+        write_depth_video(root / f"videos/{name}/chunk-000/file-000.mp4", codes)
+    keep, raw = (robocache.ingest(root, tmp_path / images, images=images) for images in ("keep", "raw"))
+    stored = {name: (spec.codec, spec.dtype, spec.unit) for name, spec in keep.specs.items() if name in features}
+    assert stored == {
+        "tiff": ("png", "uint16", "mm"), "png": ("png", "uint16", "mm"), "far": (None, "float32", "m"),
+        "video": ("png", "uint16", "mm"), "video_m": (None, "float32", "m"),
+    }  # fmt: skip
+    kept = keep.episode(0).streams
+    for name in features:
+        np.testing.assert_array_equal(kept[name].values, raw.episode(0).streams[name].values)
+    np.testing.assert_array_equal(kept["tiff"].values, depth)
+    assert [*kept["png"].pictures] == [datasets.png(x) for x in depth]
+    noted = {note.partition(":")[0] for note in keep.notes}
+    assert noted == {"tiff", "far", "video", "video_m"}

@@ -11,6 +11,7 @@ from export_cases import expressible
 pytest.importorskip("lerobot")
 pytest.importorskip("av")
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from test_export_video import source_of
 
 FPS = 25
 LENGTHS = (20, 27, 34)
@@ -51,6 +52,20 @@ def test_it_opens_what_export_wrote(tmp_path, rng, monkeypatch):
     )
     assert windows[0]["matrix"].shape == (3, 2, 3)
     assert windows[0]["matrix_is_pad"].tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("video", ["av1", "h264"])
+def test_it_reads_the_same_frames_of_exported_videos(tmp_path, rng, monkeypatch, video):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    robocache.export(source_of(rng), tmp_path / "out", video=video)
+    back = [*robocache.open(tmp_path / "out")]
+    dataset = LeRobotDataset("local/exported", root=tmp_path / "out", video_backend="pyav")
+    assert (len(dataset), dataset.num_episodes) == (sum(len(e.streams["arm"]) for e in back), len(back))
+    for item in map(dataset.__getitem__, range(len(dataset))):
+        streams, frame = back[int(item["episode_index"])].streams, int(item["frame_index"])
+        for name in ("wrist", "front"):
+            pixels = (item[name].numpy() * 255).round().transpose(1, 2, 0)
+            np.testing.assert_array_equal(pixels, streams[name].values[frame])
 
 
 @pytest.mark.parametrize("stored", ["image", "video"])

@@ -67,7 +67,7 @@ class Pictures:
         self.image = key.window.image
         self.channels = self.spec.shape[2] if len(self.spec.shape) == 3 else 1
         self.is_native = self.spec.codec == "jpeg"
-        """Decoded by the native decoder, also on a GPU; else by Pillow."""
+        """Decoded by the op, also on a GPU; else to pixels on the host first."""
         self.parts: list[Any] = []
         self.scales = [
             tuple(torch.from_numpy(x) for x in scale_of(s.cache, key.name, output.way)) if output.way else None
@@ -112,7 +112,7 @@ class Pictures:
         return np.stack([part, splits[:-1], splits[1:]], axis=1), kept
 
     def copy(self) -> None:
-        """All kept pictures one after the other, in the memory of the tier. Those that Pillow decodes stay on the
+        """All kept pictures one after the other, in the memory of the tier. Those that are not JPEG stay on the
         host."""
         everything = np.arange(len(self.ranges))
         ends = np.cumsum(self.ranges[:, 2] - self.ranges[:, 1])

@@ -40,8 +40,8 @@ def decode_images(
     """Encoded pictures to ``(N, H, W, C)`` with ``layout="HWC"`` or ``(N, C, H, W)`` with ``"CHW"``.
 
     ``pictures`` is a list of ``bytes``, or ``(bytes, offsets)``: a uint8 array and int64 offsets ``(N + 1,)`` that cut
-    it. ``rows`` selects pictures of it, in any order. JPEG pixels are byte-equal to libjpeg-turbo; PNG and JPEG of
-    other kinds (progressive, CMYK) are decoded by Pillow.
+    it. ``rows`` selects pictures of it, in any order. JPEG pixels are byte-equal to libjpeg-turbo; JPEG of other
+    kinds (progressive, CMYK) and PNG of other kinds (palette, interlaced) are decoded by Pillow.
 
     In this order: ``crop`` ``(x0, y0, x1, y1)``, one box or one for each picture; resize to ``size`` ``(height,
     width)`` as Pillow does, by ``filter`` ``"bilinear"`` (with antialias) or ``"area"``; ``flip``, one flag or one for
@@ -64,7 +64,9 @@ def decode_images(
     """
     name = dtype_name(dtype) or "uint8"
     if name == "uint16":
-        return decode_16_bit(pictures, size=size, crop=crop, flip=flip, layout=layout, device=device)
+        return decode_16_bit(
+            pictures, size=size, crop=crop, flip=flip, layout=layout, device=device, max_pixels=max_pixels
+        )
     batch = gather(pictures, index, rows, device, max_pixels)
     count = len(batch.rows)
     edits = (as_crops(crop, count), as_flips(flip, count), as_colors(color, count))

@@ -1,4 +1,4 @@
-"""Pictures that the native decoder does not read: PNG, and JPEG of other kinds. Pillow turns them into pixels."""
+"""Pictures that the op does not read: PNG, and JPEG of other kinds. They become pixels first, on several threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
+from .png import decode_png
 
 OP = "decode_images"
 JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
-NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind that needs Pillow", PNG: "a PNG"}
+NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind", PNG: "a PNG of another kind"}
 
 Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
@@ -41,7 +42,7 @@ def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], m
     return np.concatenate(parts), np.concatenate([[0], ends]).astype(np.int64), shapes
 
 
-def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str, device: Any) -> Any:
+def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str, device: Any, max_pixels: int) -> Any:
     """PNG of 16 bits, gray: (N, H, W, 1) uint16, cropped and flipped; a list where sizes differ. No resize."""
     from .edits import as_crops, as_flips
     from .inputs import joined
@@ -53,7 +54,7 @@ def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str
     crops, flips = as_crops(crop, count), as_flips(flip, count)
     made = []
     pictures = [np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes() for i in range(count)]
-    decoded = _decode_all([(picture, i, PNG, 2**32) for i, picture in enumerate(pictures)])
+    decoded = _decode_all([(picture, i, PNG, max_pixels) for i, picture in enumerate(pictures)])
     for i in range(count):
         pixels = decoded[i]
         if pixels.dtype != np.uint16:
@@ -81,7 +82,7 @@ def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str
 
 
 def _decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
-    """Pixels by number, decoded on the threads of the library; Pillow releases the GIL while it decodes."""
+    """Pixels by number, decoded on several threads; zlib, the filters of PNG and Pillow release the GIL."""
     if len(jobs) < 2 or _core.num_threads() == 1:
         return {job[1]: _decode(*job) for job in jobs}
     with ThreadPoolExecutor(min(len(jobs), _core.num_threads())) as threads:
@@ -90,6 +91,8 @@ def _decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[An
 
 def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
     """uint8 (H, W, 3) or (H, W), or uint16 (H, W)."""
+    if kind == PNG and (pixels := decode_png(data, f"{OP}: pictures[{i}]", max_pixels)) is not None:
+        return pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[:, :, :3])
     try:
         from PIL import Image
     except ImportError as error:

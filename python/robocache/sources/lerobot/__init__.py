@@ -16,6 +16,7 @@ from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, Budget
 from ..reading.declared import as_declared, flat_values
 from ..reading.images import (
+    DECODED_DEPTH,
     MAX_PICTURE_BYTES,
     OTHER_PICTURES,
     PICTURES,
@@ -273,6 +274,8 @@ class LeRobot(BaseSource):
                 codec = stored_codec(picture, "image" if found[1] == "uint8" else "depth", str(found[1]), found[0])
                 if codec is None:
                     meta[PICTURES] = OTHER_PICTURES
+            elif found is not None and picture and self.encoded:
+                meta[PICTURES] = DECODED_DEPTH
         size, pixel = found or (self._declared_size(name, shape, names), "uint8")
         depth = depth_maps.is_depth_map(feature)
         if pixel == "uint8" and not (depth and found):
@@ -328,6 +331,8 @@ class LeRobot(BaseSource):
             unit = "m"
         self._codes[name] = quantizer.table(unit)
         meta = {"stored": "video", "quantizer": quantizer.to_json()}
+        if self.encoded:
+            meta[PICTURES] = DECODED_DEPTH
         return StreamSpec(name, self._codes[name].dtype.name, size, "depth", self._rate_hz, unit, meta=meta)
 
     def _clip(self, placed: Placed, name: str) -> tuple[Path, float]:

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..reading.paths import need
 from .depth import UNITS
 from .meta import DATA_V30
 from .stats import Counted, flat
+from .write_video import VIDEO_V30, VideoFiles, video_columns
 
 FILE_BYTES = 100 << 20
 CHUNK_FILES = 1000
@@ -41,14 +42,30 @@ class Pictures:
     stream: EpisodeStream
     rows: NDArray[np.int64]
 
+    def pixels(self, begin: int, end: int) -> Iterator[NDArray[Any]]:
+        """Of frames ``[begin, end)``. Only these pictures are decoded, each once."""
+        needed, which = np.unique(self.rows[begin:end], return_inverse=True)
+        pictures = self.stream.pictures
+        found = self.stream.values[needed] if pictures is None else pictures.decoded(self.stream.spec, needed)
+        return (found[i] for i in which.reshape(-1))
+
 
 Column = NDArray[Any] | Pictures
 
 
 class LeRobotWriter:
-    """``specs`` say what is written: kind ``image`` and ``depth`` as pictures, ``vector`` as numbers."""
+    """``specs`` say what is written: kind ``image`` and ``depth`` as pictures, ``vector`` as numbers. ``videos``:
+    names of images that become videos of the codec ``video`` instead."""
 
-    def __init__(self, root: Path, specs: Mapping[str, StreamSpec], fps: float, robot_type: str | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        specs: Mapping[str, StreamSpec],
+        fps: float,
+        robot_type: str | None,
+        videos: Collection[str] = (),
+        video: str = "av1",
+    ) -> None:
         self.root, self.fps, self.robot_type = root, fps, robot_type
         self.arrow = need("pyarrow", "lerobot")
         need("pyarrow.parquet", "lerobot")
@@ -57,7 +74,8 @@ class LeRobotWriter:
         self.episodes = self.frames = 0
         self.pending: list[dict[str, JSON]] = []
         self.counted = Counted(self.specs)
-        columns = [(name, self.arrow_type(spec)) for name, spec in self.specs.items()]
+        self.videos = {name: VideoFiles(root, self.specs[name], fps, video, CHUNK_FILES) for name in videos}
+        columns = [(name, self.arrow_type(spec)) for name, spec in self.specs.items() if name not in self.videos]
         self.data = Tables(root, DATA_V30, self.arrow.schema(columns))
         self.meta = Tables(root, f"meta/episodes/{DATA_V30.partition('/')[2]}", self.meta_schema())
 
@@ -74,15 +92,21 @@ class LeRobotWriter:
         }
         chunk, file = self.data.place()
         png = {name: PngEncoder(spec) for name, spec in self.specs.items() if spec.kind != "vector"}
+        for files in self.videos.values():
+            files.begin_episode()
         for begin, end in self.groups(num_frames):
             made = {}
             for name, spec in self.specs.items():
                 column = automatic[name] if name in automatic else columns[name]
                 if isinstance(column, Pictures):
-                    rows = column.rows[begin:end]
-                    made[name] = self.arrow.array(png[name](column.stream, rows), self.arrow_type(spec))
-                    for row in rows:
-                        self.counted.add(name, column.stream.values[row][None])
+                    pixels = [*column.pixels(begin, end)]
+                    if name in self.videos:
+                        self.videos[name].add(pixels)
+                    else:
+                        cells = png[name](column.stream, column.rows[begin:end], pixels)
+                        made[name] = self.arrow.array(cells, self.arrow_type(spec))
+                    for picture in pixels:
+                        self.counted.add(name, picture[None])
                 else:
                     part = np.ascontiguousarray(column[begin:end])
                     made[name] = self.array(part.reshape(len(part), *spec.shape), spec)
@@ -93,6 +117,7 @@ class LeRobotWriter:
                 **{"episode_index": self.episodes, "tasks": list(dict.fromkeys(tasks)), "length": num_frames},
                 **{"dataset_from_index": self.frames, "dataset_to_index": self.frames + num_frames},
                 **{"data/chunk_index": chunk, "data/file_index": file},
+                **{key: value for files in self.videos.values() for key, value in files.place().items()},
                 **flat(self.counted.end_episode(num_frames)),
             }
         )
@@ -113,6 +138,8 @@ class LeRobotWriter:
             self.write_pending()
         self.data.close()
         self.meta.close()
+        for files in self.videos.values():
+            files.close()
         write_tasks(self.arrow, self.root / "meta/tasks.parquet", self.tasks)
         write_json(self.root / "meta/stats.json", self.counted.of_dataset(self.frames))
         info = {
@@ -127,8 +154,11 @@ class LeRobotWriter:
             "fps": int(self.fps) if float(self.fps).is_integer() else self.fps,
             "splits": {"train": f"0:{self.episodes}"},
             "data_path": DATA_V30,
-            "video_path": None,
-            "features": {name: feature_of(spec) for name, spec in self.specs.items()},
+            "video_path": VIDEO_V30 if self.videos else None,
+            "features": {
+                name: self.videos[name].feature() if name in self.videos else feature_of(spec)
+                for name, spec in self.specs.items()
+            },
         }
         write_json(self.root / "meta/info.json", info)
 
@@ -167,6 +197,7 @@ class LeRobotWriter:
         numbers = ("length", "dataset_from_index", "dataset_to_index", "data/chunk_index", "data/file_index")
         columns = [("episode_index", pa.int64()), ("tasks", pa.list_(pa.string())), *((n, pa.int64()) for n in numbers)]
         columns += [(f"meta/episodes/{n}_index", pa.int64()) for n in ("chunk", "file")]
+        columns += video_columns(self.videos, pa)
         columns += self.counted.columns(pa)
         return pa.schema(columns)
 
@@ -212,13 +243,15 @@ class PngEncoder:
         self.spec = spec
         self.last: tuple[int, bytes] = (-1, b"")
 
-    def __call__(self, stream: EpisodeStream, rows: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+    def __call__(
+        self, stream: EpisodeStream, rows: NDArray[np.int64], pixels: Sequence[NDArray[Any]]
+    ) -> list[dict[str, Any]]:
         cells = []
-        for row in map(int, rows):
-            if self.last[0] != row and stream.pictures is not None:
+        for row, picture in zip(map(int, rows), pixels, strict=True):
+            if self.last[0] != row and stream.pictures is not None and stream.spec.codec in ("jpeg", "png"):
                 self.last = (row, stream.pictures.picture(row))
             elif self.last[0] != row:
-                picture = np.ascontiguousarray(stream.values[row])
+                picture = np.ascontiguousarray(picture)
                 if picture.ndim == 3 and picture.shape[2] == 1:
                     picture = picture[:, :, 0]
                 data = io.BytesIO()

@@ -19,7 +19,7 @@ from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
 from .definitions import Definition, parse_definition
-from .messages import KNOWN, Collected, Part
+from .messages import KNOWN, Collected, Part, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
@@ -189,6 +189,7 @@ class Mcap(BaseSource):
             )
         if spec.codec != part.spec.codec:
             raise FormatError(other_codec(f"{where}, stream {spec.name}", part.spec.codec, spec.codec))
+        check_codes(part.spec.meta, spec.meta, f"{where}, stream {spec.name}")
 
     def _collect(self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False) -> dict[str, Collected]:
         """Decodes the messages of the topics; only the first one of each where ``first``."""

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._core import FormatError
+from ...cache.depth_codes import CODES, depth_of_codes, inverse_depth
 from ...cache.episode import StreamSpec
 from ...cache.pictures import Pictures
 from ..reading.budget import Budget
 from ..reading.images import (
+    DECODED_DEPTH,
     OTHER_PICTURES,
     PICTURES,
     RAW_PICTURES,
@@ -22,6 +24,7 @@ from ..reading.images import (
     picture_size,
     stored_codec,
 )
+from .compressed_depth import CompressedDepth, is_compressed_depth, read_compressed_depth
 
 
 @dataclass
@@ -137,22 +140,52 @@ def _image(message: Any, where: str, budget: Budget) -> list[Row]:
 
 def _compressed_image(message: Any, where: str, budget: Budget) -> list[Row]:
     data = bytes(message.data)
+    if is_compressed_depth(message.format, data):
+        return [_decoded_depth(read_compressed_depth(message.format, data, where, budget), message, where, budget)]
     shape, _ = picture_size(data, "mcap", where, budget)
-    kind = "image" if len(shape) == 3 else "depth"
-    return [Row("", decode_picture(data, shape, "mcap", where, budget), kind, meta={"encoding": message.format})]
+    kind, unit = ("image", None) if len(shape) == 3 else ("depth", "mm")
+    pixels = decode_picture(data, shape, "mcap", where, budget)
+    return [Row("", pixels, kind, unit=unit, meta={"encoding": message.format})]
 
 
 def _encoded_image(message: Any, where: str, budget: Budget) -> list[Row]:
     """The bytes of the picture; its pixels where it is of a kind that is not stored so."""
-    data = bytes(message.data)
+    data, meta, inverse = bytes(message.data), {"encoding": message.format}, None
+    if is_compressed_depth(message.format, data):
+        depth = read_compressed_depth(message.format, data, where, budget)
+        if not depth.png:
+            row = _decoded_depth(depth, message, where, budget)
+            row.meta[PICTURES] = DECODED_DEPTH
+            return [row]
+        data, inverse = depth.png, depth.inverse
+        _code_shape(data, where, budget)
     shape, dtype = picture_size(data, "mcap", where, budget)
-    kind = "image" if len(shape) == 3 else "depth"
-    meta = {"encoding": message.format}
+    kind, unit = ("image", None) if len(shape) == 3 else ("depth", "mm")
     codec = stored_codec(data, kind, dtype, shape)
     if codec is None:
         pixels = decode_picture(data, shape, "mcap", where, budget)
-        return [Row("", pixels, kind, meta={**meta, PICTURES: OTHER_PICTURES})]
-    return [Row("", np.frombuffer(data, np.uint8), kind, meta=meta, codec=codec, decoded=(shape, dtype))]
+        return [Row("", pixels, kind, unit=unit, meta={**meta, PICTURES: OTHER_PICTURES})]
+    if inverse is not None:
+        dtype, unit, meta = "float32", "m", {**meta, **inverse_depth(*inverse)}
+    return [Row("", np.frombuffer(data, np.uint8), kind, unit=unit, meta=meta, codec=codec, decoded=(shape, dtype))]
+
+
+def _decoded_depth(depth: CompressedDepth, message: Any, where: str, budget: Budget) -> Row:
+    """uint16 millimeters, or float32 meters."""
+    codes = depth.codes
+    if codes is None:
+        codes = decode_picture(depth.png, _code_shape(depth.png, where, budget), "mcap", where, budget)
+    meta = {"encoding": message.format}
+    if depth.inverse is None:
+        return Row("", codes, "depth", unit="mm", meta=meta)
+    return Row("", depth_of_codes(codes, inverse_depth(*depth.inverse)), "depth", unit="m", meta=meta)
+
+
+def _code_shape(png: bytes, where: str, budget: Budget) -> tuple[int, ...]:
+    shape, dtype = picture_size(png, "mcap", where, budget)
+    if dtype != "uint16":
+        raise FormatError(f"{where}: the PNG of compressedDepth must be gray with 16 bits, got {dtype} {shape}")
+    return shape
 
 
 def _raw_image(message: Any, where: str, budget: Budget) -> list[Row]:
@@ -250,6 +283,7 @@ class Collected:
                 )
             if row.codec != other.codec:
                 raise FormatError(other_codec(where, row.codec, other.codec))
+            check_codes(row.meta, other.meta, where)
 
     def parts(self) -> list[Part]:
         if not self._rows:
@@ -270,6 +304,15 @@ class Collected:
             return Part(spec, np.stack(values))
         sizes = [len(v) for v in values]
         return Part(spec, np.concatenate(values), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def check_codes(meta: dict[str, Any], first: dict[str, Any], where: str) -> None:
+    """The codes of a stream mean the same in all its pictures."""
+    if meta.get(CODES) != first.get(CODES):
+        raise FormatError(
+            f"{where}: compressedDepth must have the parameters of the first message, {first.get(CODES)}, got "
+            f'{meta.get(CODES)}; to store meters instead, pass images="raw" to ingest'
+        )
 
 
 def _listed(rows: list[Row]) -> str:

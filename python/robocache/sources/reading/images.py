@@ -62,13 +62,14 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
 PICTURES = "pictures"
 """Key of ``StreamSpec.meta``: why pixels of a source that keeps encoded pictures are not encoded."""
 RAW_PICTURES = "raw camera messages"
+DECODED_DEPTH = "depth that is stored decoded (RVL, TIFF or video)"
 OTHER_PICTURES = "pictures that are stored decoded (progressive, CMYK or 12-bit JPEG, or another kind of PNG)"
 
 
 def not_encoded(spec: StreamSpec) -> str | None:
     """Why the pictures of a stream are not encoded, if a source that keeps encoded pictures says so."""
     mark = spec.meta.get(PICTURES)
-    return mark if mark in (RAW_PICTURES, OTHER_PICTURES) else None
+    return mark if mark in (RAW_PICTURES, OTHER_PICTURES, DECODED_DEPTH) else None
 
 
 def stored_codec(data: bytes, kind: str, dtype: str, shape: tuple[int, ...]) -> str | None:

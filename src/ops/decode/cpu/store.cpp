@@ -102,11 +102,6 @@ void RowStore::write(const PictureOutput& output, int y, const std::uint8_t* row
         std::memcpy(static_cast<std::uint8_t*>(output.data) + static_cast<std::size_t>(y) * bytes, row, bytes);
         return;
     }
-    if (is_plain) {
-        const std::int64_t plane = std::int64_t{style_.out_width} * style_.out_height;
-        auto* to = static_cast<std::uint8_t*>(output.data) + std::int64_t{y} * style_.out_width;
-        return cpu_kernels().split_row(row, style_.out_width, to, to + plane, to + 2 * plane);
-    }
     switch (style_.dtype) {
         case DType::f32: return write_as<float>(output, y, row);
         case DType::f16: return write_as<Half>(output, y, row);
