@@ -107,12 +107,6 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     if (column.run_step > 0) column.by_run_items = Divisor(static_cast<std::uint32_t>(sample_items));
 }
 
-/// Elements of an item: 16 bytes of the larger type, but for float32 to float64 those of the smaller one, so that items
-/// that are computed in float32 have 4 or 8 elements.
-std::int64_t wide_elements(std::int64_t in_size, std::int64_t out_size) {
-    return in_size == 8 ? 2 : (in_size > 2 || out_size > 2 ? 4 : 8);
-}
-
 }  // namespace
 
 /// The column with its outputs.
@@ -136,18 +130,11 @@ DeviceColumn CudaBatch::bound(const ColumnPlan& plan, std::size_t c, const Batch
         format.in_bytes = format.raw_bytes;
         column.num_items = static_cast<std::uint32_t>(column.out_row_bytes / format.raw_bytes);
     } else {
-        const auto fits = [&](std::int64_t elements) {
-            const auto is_aligned = [&](std::uint64_t alignment, std::int64_t size) {
-                return alignment >= static_cast<std::uint64_t>(std::min<std::int64_t>(elements * size, 16));
-            };
-            return is_aligned(in_alignment, in_size) && is_aligned(out_alignment, out_size);
-        };
-        const std::int64_t wide = wide_elements(in_size, out_size);
-        const std::int64_t elements = fits(wide) ? wide : 1;
-        format.elements = static_cast<std::uint8_t>(elements);
-        format.in_bytes = static_cast<std::uint8_t>(in_size * elements);
-        format.out_bytes = static_cast<std::uint8_t>(out_size * elements);
-        column.num_items = static_cast<std::uint32_t>(plan.num_channels / elements);
+        const std::int64_t wide = 16 / std::max(in_size, out_size);
+        format.wide = in_alignment >= static_cast<std::uint64_t>(wide * in_size) &&
+                      out_alignment >= static_cast<std::uint64_t>(wide * out_size);
+        format.in_bytes = static_cast<std::uint8_t>(in_size * (format.wide ? wide : 1));
+        column.num_items = static_cast<std::uint32_t>(plan.num_channels / (format.wide ? wide : 1));
     }
     return column;
 }

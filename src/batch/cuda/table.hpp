@@ -49,13 +49,12 @@ struct alignas(16) EpisodeIndex {
     std::int32_t part;
 };
 
-/// What an item of the write loop is: some elements, side by side; or plain memory.
+/// What an item of the write loop is: one element, or as many as fit into 16 bytes on both sides; or plain memory.
 struct ItemFormat {
     DType in;
     DType out;
-    std::uint8_t elements;
+    bool wide;
     std::uint8_t in_bytes;
-    std::uint8_t out_bytes;
     std::uint8_t raw_bytes;  // above 0: rows are only copied, in words of this size
     bool scaled;
 };

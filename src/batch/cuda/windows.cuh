@@ -125,7 +125,7 @@ struct Windows {
         align_detail::Rules rules = column.rules;
         rules.max_gap.ns = max_gap;
         const auto away = static_cast<std::uint64_t>(rows_away) * static_cast<std::uint64_t>(column.run_step);
-        return !(rules.outside_valid && rules.allows(away));
+        return !rules.allows_outside(away);
     }
 };
 

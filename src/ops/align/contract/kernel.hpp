@@ -51,6 +51,12 @@ struct Rules {
     ROBOCACHE_HD bool allows(G gap) const {
         return !has_max_gap || within(gap, max_gap);
     }
+    /// The same for a target that is `away` from the rows, and made of the row at that end.
+    template <class G>
+    ROBOCACHE_HD bool allows_outside(G away) const {
+        return outside_valid && allows(away);
+    }
+    ROBOCACHE_HD Outside outside(bool is_before) const { return is_before ? before : after; }
 };
 
 ROBOCACHE_HD Sample row_sample(std::int64_t row, bool valid) {
@@ -66,10 +72,10 @@ template <class Time>
 ROBOCACHE_HD Sample sample_outside(const EpisodeTimes<Time>& times, Time t, const Neighbors& near, Time t_end,
                                    const Rules& rules) {
     const bool before = near.left < 0;
-    const Outside rule = before ? rules.before : rules.after;
+    const Outside rule = rules.outside(before);
     const std::int64_t end = before ? near.right : near.left;
     const Gap<Time> away = before ? distance(t, t_end) : distance(t_end, t);
-    const bool valid = rules.outside_valid && rule != Outside::nan && rules.allows(away);
+    const bool valid = rule != Outside::nan && rules.allows_outside(away);
     if (rule == Outside::nan) {
         Sample sample = row_sample(end, false);
         sample.kind = Kind::nan;

@@ -49,73 +49,77 @@ __device__ inline void store_element(DType dtype, char* to, Compute x) {
     }
 }
 
-/// How values of memory are read and written. Integers up to 32 bits are read as int64, which holds all of them, so
-/// that they need no instances of their own.
+/// Floating values.
 template <class T>
-struct ValuesOf {
+struct FloatsOf {
     using Value = T;
 
-    __device__ static T read(DType, const char* row, std::int64_t channel) {
-        return reinterpret_cast<const T*>(row)[channel];
-    }
-    __device__ static void write(DType, char* to, T x) { *reinterpret_cast<T*>(to) = x; }
+    __device__ explicit FloatsOf(DType) {}
+    __device__ static T read(const char* row, std::int64_t channel) { return reinterpret_cast<const T*>(row)[channel]; }
+    __device__ static T zero() { return T{}; }
+    __device__ static void write(char* to, T x) { *reinterpret_cast<T*>(to) = x; }
+    __device__ static void write_as(DType dtype, char* to, T x) { store_element(dtype, to, widen(x)); }
 };
 
-struct SignedOrSmall {
-    using Value = std::int64_t;
+/// Integers of one size. Unsigned ones are read with their highest bit flipped, as signed ones in the same order, so
+/// that they need no instances of their own.
+template <class T>
+struct IntegersOf {
+    using Value = T;  // signed
+    using Unsigned = std::make_unsigned_t<T>;
+    Unsigned flip;
 
-    __device__ static std::int64_t read(DType dtype, const char* row, std::int64_t channel) {
-        switch (dtype) {
-            case DType::i8: return reinterpret_cast<const std::int8_t*>(row)[channel];
-            case DType::u16: return reinterpret_cast<const std::uint16_t*>(row)[channel];
-            case DType::i16: return reinterpret_cast<const std::int16_t*>(row)[channel];
-            case DType::u32: return reinterpret_cast<const std::uint32_t*>(row)[channel];
-            case DType::i32: return reinterpret_cast<const std::int32_t*>(row)[channel];
-            case DType::i64: return reinterpret_cast<const std::int64_t*>(row)[channel];
-            default: return reinterpret_cast<const std::uint8_t*>(row)[channel];
-        }
+    __device__ explicit IntegersOf(DType dtype) : flip(0) {
+        const bool is_signed = dtype >= DType::i8 && dtype <= DType::i64;
+        if (!is_signed) flip = static_cast<Unsigned>(Unsigned{1} << (8 * sizeof(T) - 1));
     }
-    __device__ static void write(DType dtype, char* to, std::int64_t x) {
-        switch (dtype) {
-            case DType::u16:
-            case DType::i16: *reinterpret_cast<std::int16_t*>(to) = static_cast<std::int16_t>(x); return;
-            case DType::u32:
-            case DType::i32: *reinterpret_cast<std::int32_t*>(to) = static_cast<std::int32_t>(x); return;
-            case DType::i64: *reinterpret_cast<std::int64_t*>(to) = x; return;
-            default: *reinterpret_cast<std::int8_t*>(to) = static_cast<std::int8_t>(x); return;
-        }
+    __device__ T read(const char* row, std::int64_t channel) const {
+        return static_cast<T>(reinterpret_cast<const Unsigned*>(row)[channel] ^ flip);
+    }
+    __device__ T zero() const { return static_cast<T>(flip); }
+    __device__ void write(char* to, T x) const {
+        *reinterpret_cast<Unsigned*>(to) = static_cast<Unsigned>(static_cast<Unsigned>(x) ^ flip);
+    }
+    __device__ void write_as(DType dtype, char* to, T x) const {
+        if (flip == 0) return convert(dtype, to, x);
+        convert(dtype, to, static_cast<Unsigned>(static_cast<Unsigned>(x) ^ flip));
+    }
+
+private:
+    template <class Number>
+    __device__ static void convert(DType dtype, char* to, Number x) {
+        if (dtype == DType::f64) return store_element(dtype, to, static_cast<double>(x));
+        store_element(dtype, to, widen(x));
     }
 };
 
 /// One value, unchanged or in another floating dtype.
 template <class Values>
-__device__ inline void store_value(const GeneralTable& table, char* to, typename Values::Value x) {
-    if (table.out_dtype == table.values_dtype) return Values::write(table.out_dtype, to, x);
-    if constexpr (!is_float<typename Values::Value>) {
-        if (table.out_dtype == DType::f64) return store_element(table.out_dtype, to, static_cast<double>(x));
-    }
-    store_element(table.out_dtype, to, widen(x));
+__device__ inline void store_value(const GeneralTable& table, const Values& values, char* to,
+                                   typename Values::Value x) {
+    if (table.out_dtype == table.values_dtype) return values.write(to, x);
+    values.write_as(table.out_dtype, to, x);
 }
 
 template <class Values>
-__device__ inline typename Values::Value value_at(const GeneralTable& table, const PlacedSample& p, std::int64_t row,
-                                                  std::int64_t channel) {
-    return Values::read(table.values_dtype, p.values + row * table.stream.value_row_stride, channel);
+__device__ inline typename Values::Value value_at(const GeneralTable& table, const Values& values,
+                                                  const PlacedSample& p, std::int64_t row, std::int64_t channel) {
+    return values.read(p.values + row * table.stream.value_row_stride, channel);
 }
 
 template <class Values, class Time>
-__device__ inline void write_window(const GeneralTable& table, const PlacedSample& p, Method method,
-                                    std::int64_t channel, char* to) {
+__device__ inline void write_window(const GeneralTable& table, const Values& values, const PlacedSample& p,
+                                    Method method, std::int64_t channel, char* to) {
     const EpisodeTimes<Time> times{static_cast<const Time*>(p.times), table.stream.time_row_stride, p.time_count};
     with_window<typename Values::Value>(method, [&](auto window) {
         double count = 0;
         for (std::int64_t row = p.sample.rows[0]; row < p.sample.rows[1]; ++row) {
             if (is_passed_over(times, row)) continue;
-            window.add(value_at<Values>(table, p, row, channel), count == 0);
+            window.add(value_at(table, values, p, row, channel), count == 0);
             count += 1;
         }
         if constexpr (decltype(window)::picks_row) {
-            store_value<Values>(table, to, window.result(count));
+            store_value(table, values, to, window.result(count));
         } else {
             store_element(table.out_dtype, to, window.result(count));
         }
@@ -123,11 +127,11 @@ __device__ inline void write_window(const GeneralTable& table, const PlacedSampl
 }
 
 template <class Values>
-__device__ inline void write_quaternion(const GeneralTable& table, const PlacedSample& p, std::int64_t channel,
-                                        char* to) {
+__device__ inline void write_quaternion(const GeneralTable& table, const Values& values, const PlacedSample& p,
+                                        std::int64_t channel, char* to) {
     const ChannelDim& inner = table.channels.inner;
     const auto value = [&](int side, int i) {
-        const auto x = value_at<Values>(table, p, p.sample.rows[side], channel + i * inner.value_stride);
+        const auto x = value_at(table, values, p, p.sample.rows[side], channel + i * inner.value_stride);
         return static_cast<double>(widen(x));
     };
     double a[4];
@@ -142,15 +146,15 @@ __device__ inline void write_quaternion(const GeneralTable& table, const PlacedS
 }
 
 template <class Values, class Time>
-__device__ inline void write_element(const GeneralTable& table, const PlacedSample& p, Method method,
-                                     std::int64_t channel, char* to) {
+__device__ inline void write_element(const GeneralTable& table, const Values& values, const PlacedSample& p,
+                                     Method method, std::int64_t channel, char* to) {
     using Value = typename Values::Value;
-    const auto at = [&](std::int64_t row) { return value_at<Values>(table, p, row, channel); };
+    const auto at = [&](std::int64_t row) { return value_at(table, values, p, row, channel); };
     switch (p.sample.kind) {
-        case Kind::zero: return store_value<Values>(table, to, Value{});
+        case Kind::zero: return store_value(table, values, to, values.zero());
         case Kind::nan: return store_element(table.out_dtype, to, __longlong_as_double(0x7ff8000000000000LL));
-        case Kind::row: return store_value<Values>(table, to, at(p.sample.rows[0]));
-        case Kind::window: return write_window<Values, Time>(table, p, method, channel, to);
+        case Kind::row: return store_value(table, values, to, at(p.sample.rows[0]));
+        case Kind::window: return write_window<Values, Time>(table, values, p, method, channel, to);
         default: break;
     }
     if constexpr (is_float<Value>) {
@@ -176,6 +180,7 @@ __device__ inline void write_element(const GeneralTable& table, const PlacedSamp
 template <class Values, class Time>
 __device__ inline void write_range(const GeneralTable& table, const RangePlan& range, const PlacedSample* placed,
                                    std::int64_t count) {
+    const Values values(table.values_dtype);
     const DeviceChannels& c = table.channels;
     const bool slerp = is_slerp(range.method);
     const std::int64_t unit = slerp ? 4 : 1;
@@ -190,12 +195,12 @@ __device__ inline void write_range(const GeneralTable& table, const RangePlan& r
         char* to = p.out + at.out * table.out_bytes;
         if constexpr (is_float<typename Values::Value>) {
             if (slerp && p.sample.kind == Kind::blend) {
-                write_quaternion<Values>(table, p, at.value, to);
+                write_quaternion(table, values, p, at.value, to);
                 continue;
             }
         }
         for (std::int64_t i = 0; i < unit; ++i) {
-            write_element<Values, Time>(table, p, range.method, at.value + i * c.inner.value_stride,
+            write_element<Values, Time>(table, values, p, range.method, at.value + i * c.inner.value_stride,
                                         to + i * c.inner.out_stride * table.out_bytes);
         }
     }
@@ -205,12 +210,19 @@ template <class Time>
 __device__ inline void write_range_of_dtype(const GeneralTable& table, const RangePlan& range,
                                             const PlacedSample* placed, std::int64_t count) {
     switch (table.values_dtype) {
-        case DType::f16: return write_range<ValuesOf<Half>, Time>(table, range, placed, count);
-        case DType::bf16: return write_range<ValuesOf<BFloat16>, Time>(table, range, placed, count);
-        case DType::f32: return write_range<ValuesOf<float>, Time>(table, range, placed, count);
-        case DType::f64: return write_range<ValuesOf<double>, Time>(table, range, placed, count);
-        case DType::u64: return write_range<ValuesOf<std::uint64_t>, Time>(table, range, placed, count);
-        default: return write_range<SignedOrSmall, Time>(table, range, placed, count);
+        case DType::boolean:
+        case DType::u8:
+        case DType::i8: return write_range<IntegersOf<std::int8_t>, Time>(table, range, placed, count);
+        case DType::u16:
+        case DType::i16: return write_range<IntegersOf<std::int16_t>, Time>(table, range, placed, count);
+        case DType::u32:
+        case DType::i32: return write_range<IntegersOf<std::int32_t>, Time>(table, range, placed, count);
+        case DType::u64:
+        case DType::i64: return write_range<IntegersOf<std::int64_t>, Time>(table, range, placed, count);
+        case DType::f16: return write_range<FloatsOf<Half>, Time>(table, range, placed, count);
+        case DType::bf16: return write_range<FloatsOf<BFloat16>, Time>(table, range, placed, count);
+        case DType::f32: return write_range<FloatsOf<float>, Time>(table, range, placed, count);
+        case DType::f64: return write_range<FloatsOf<double>, Time>(table, range, placed, count);
     }
 }
 

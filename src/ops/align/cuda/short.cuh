@@ -154,11 +154,10 @@ __device__ __forceinline__ ShortTarget place_short(const RowsStream& s, unsigned
     if (!inside) {
         const bool before = !(t_left <= t);
         const bool alone = before ? count == 1 || t_right != t_left : at == last;
-        if (alone &&
-            (before ? s.stream.rules.before : s.stream.rules.after) == Outside::hold) {  // as in sample_outside
+        if (alone && s.stream.rules.outside(before) == Outside::hold) {
             const bool exact = !before && t_left == t;
             const Gap<Time> away = before ? distance(t, t_left) : distance(t_left, t);
-            target.valid = exact || (s.stream.rules.outside_valid && s.stream.rules.allows(away));
+            target.valid = exact || s.stream.rules.allows_outside(away);
         } else {
             target = target_beside(s, static_cast<std::int32_t>(times - shared_address(short_scratch())), count, t,
                                    t_left <= t ? low : -1);

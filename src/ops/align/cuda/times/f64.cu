@@ -1,4 +1,4 @@
-#include "ops/align/cuda/kernels.cuh"
+#include "ops/align/cuda/times/kernels.cuh"
 
 namespace robocache::align_detail {
 
