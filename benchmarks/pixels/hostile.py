@@ -106,5 +106,7 @@ def main(arguments: list[str]) -> int:
     seconds = time.perf_counter() - begin
     print(f"  {args.count} pictures with flipped bits: {flips}; wrong index or bytes: {wrong}; {seconds:.0f} s")
     record = {"benchmark": "pixels_hostile", "device": "cpu", "seed": args.seed, "count": args.count, **environment}
-    harness.write_json(args.out, record | {"flips": flips, "different": different, "mismatch": wrong, "seconds": seconds})
+    harness.write_json(
+        args.out, record | {"flips": flips, "different": different, "mismatch": wrong, "seconds": seconds}
+    )
     return 1 if different else 0

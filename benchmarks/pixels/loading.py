@@ -114,9 +114,7 @@ def measure(shape: tuple[int, int], batch_size: int, batches: int, samples: int,
     medians = {name: harness.median(s) for name, s in seconds.items()}
     rivals = [name for name in seconds if name.startswith("DataLoader")]
     ratios = {
-        name: min(
-            harness.median(b / a for a, b in zip(s, seconds[rival], strict=True)) for rival in rivals
-        )
+        name: min(harness.median(b / a for a, b in zip(s, seconds[rival], strict=True)) for rival in rivals)
         for name, s in seconds.items()
         if name not in rivals
     }

@@ -175,7 +175,8 @@ def main(arguments: list[str]) -> int:
     for name, goal in targets.items():
         print(f"  {verdict(goal)} {goal['measured']:.4f} {name}, at most {goal['at_most']}")
     record = {"benchmark": "training_pictures", "device": args.device, **environment}
-    record |= {"batch_size": args.batch_size, "size": args.size, "shapes": {k: list(x.shape) for k, x in cached.items()},
-               "samples_s": seconds, "median_step_s": medians, "ratios": ratios, "cores": cores, "targets": targets}  # fmt: skip
+    record |= {"batch_size": args.batch_size, "size": args.size}
+    record |= {"shapes": {name: list(x.shape) for name, x in cached.items()}}
+    record |= {"samples_s": seconds, "median_step_s": medians, "ratios": ratios, "cores": cores, "targets": targets}  # fmt: skip
     harness.write_json(args.out, record)
     return int(args.strict and not all(goal["met"] for goal in targets.values()))
