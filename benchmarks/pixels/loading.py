@@ -86,7 +86,7 @@ def endless(batches: Any) -> Iterator[Any]:
 def measure(shape: tuple[int, int], batch_size: int, batches: int, samples: int, folder: Path) -> dict[str, Any]:
     cores = harness.available_cores()
     cache = make_cache(folder / "cameras.cache", shape, ["camera"], 8, 128)
-    pictures = [bytes(x) for e in range(len(cache)) for x in cache.episode(e).streams["camera"].encoded]
+    pictures = [x for e in range(len(cache)) for x in cache.episode(e).streams["camera"].pictures]
     image = robocache.Image(size=SIZE, layout="CHW", dtype="float32", normalize="imagenet")
     loaders: dict[str, Any] = {
         f"Loader, {tier}": robocache.Loader(
