@@ -177,6 +177,6 @@ def main(arguments: list[str]) -> int:
     record = {"benchmark": "training_pictures", "device": args.device, **environment}
     record |= {"batch_size": args.batch_size, "size": args.size}
     record |= {"shapes": {name: list(x.shape) for name, x in cached.items()}}
-    record |= {"samples_s": seconds, "median_step_s": medians, "ratios": ratios, "cores": cores, "targets": targets}  # fmt: skip
+    record |= {"samples_s": seconds, "median_step_s": medians, "ratios": ratios, "cores": cores, "targets": targets}
     harness.write_json(args.out, record)
     return int(args.strict and not all(goal["met"] for goal in targets.values()))
