@@ -23,6 +23,7 @@ import robocache
 from measure import harness
 from measure.targets import target, verdict
 from pipeline.ingest import data as ingest_data
+from pipeline.ingest.pictures import measure_pictures
 
 SPEED = "bytes of all arrays over the wall time; ours is read, checked, summed up, written, synced and opened"
 MEMORY = "VmHWM of a process that only ingests: anonymous and mapped pages, the interpreter and its modules included"
@@ -149,6 +150,7 @@ def main() -> int:
         for name, measure in (
             ("ingest", lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples, 0.4)),
             ("ingest", lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples, None)),
+            ("pictures", lambda: measure_pictures(folder, 10**9 // part, args.samples)),
             ("open", lambda: measure_open(folder, 100_000 // part, 240, max(10, args.samples))),
             ("memory", lambda: measure_memory(folder, 4 * 10**9 // part)),
         ):

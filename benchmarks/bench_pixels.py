@@ -3,6 +3,9 @@
 python benchmarks/bench_pixels.py --quick
 python benchmarks/bench_pixels.py --threads 2 --out benchmarks/results/pixels_cpu.json
 python benchmarks/bench_pixels.py --device cuda --out benchmarks/results/pixels_cuda.json
+python benchmarks/bench_pixels.py loader        batches of the loader against DataLoader (pixels/loading.py)
+python benchmarks/bench_pixels.py equal         2,000 pictures against Pillow, OpenCV, simplejpeg (pixels/equality.py)
+python benchmarks/bench_pixels.py hostile       100,000 pictures with flipped bits (pixels/hostile.py)
 
 Encoded bytes in memory (CUDA: of the GPU, with their index) to 224 x 224, normalized, CHW; float32 on the CPU, bfloat16
 on CUDA. The figure of a case is its slowest batch. CUDA: alone, and after a matmul as in a training step.
@@ -20,6 +23,7 @@ import torch
 from measure import harness
 from measure.foreign import EagerReplay, Matmul
 from measure.timing import gpu_facts
+from pixels import equality, hostile, loading
 from pixels.batches import CLEAN, Batch, make_batches
 from pixels.rivals import cpu_rivals, cuda_rivals
 
@@ -102,7 +106,12 @@ def judge(cases: list[dict[str, Any]], width: int, count: int) -> dict[str, Any]
     return judged
 
 
+OTHERS = {"loader": loading.main, "equal": equality.main, "hostile": hostile.main}
+
+
 def main() -> int:
+    if (other := OTHERS.get(sys.argv[1] if len(sys.argv) > 1 else "")) is not None:
+        return other(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=harness.available_cores(), help="on the CPU")

@@ -3,6 +3,7 @@ that is always there, for every tier of the device, in turns.
 
 python benchmarks/bench_training.py --device cpu --quick
 python benchmarks/bench_training.py --device cuda --out benchmarks/results/training_cuda.json
+python benchmarks/bench_training.py pictures        two cameras into a ResNet-18 (pipeline/training/camera.py)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +24,7 @@ import robocache
 import torch
 from measure import harness, timing
 from measure.targets import target, verdict
+from pipeline.training import camera
 from pipeline.training.policy import ACTION, OBSERVED, Batch, GraphStep, Step
 from robocache.loader.batches.ring import COPIED, DEPTH
 
@@ -249,6 +252,8 @@ def run(device: str, size: Size, batch_size: int, folder: Path, record: dict[str
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["pictures"]:
+        return camera.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="little data, few samples: to see that it runs")

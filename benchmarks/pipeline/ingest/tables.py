@@ -15,6 +15,8 @@ def measured(case: Result) -> str:
     """The figure of the case, whether or not something was asked of it."""
     if case["name"] == "ingest":
         return f"{100 * case['of_raw']:.0f} % of the raw read"
+    if case["name"] == "pictures":
+        return f"{100 * case['of_raw']:.0f} % of the raw read; the cache has {case['cache_share']:.3f} x the bytes"
     if case["name"] == "open":
         cpu = f", {number(case['cpu_s'] * 1e3)} of the CPU" if "cpu_s" in case else ""
         return f"{number(case['median_s']['open'] * 1e3)} ms{cpu}"
@@ -27,7 +29,9 @@ def verdict(case: Result) -> str:
         + (
             f"at least {100 * target['at_least']:.0f} %"
             if "at_least" in target
-            else f"at most {target['at_most']:g} {name}"
+            else (
+                f"at most {target['at_most']:g} x" if name == "cache size" else f"at most {target['at_most']:g} {name}"
+            )
         )
         for name, target in case["targets"].items()
     )

@@ -1,6 +1,7 @@
 """Reads a million batches and watches what the process holds: memory, GPU memory, file descriptors.
 
 python benchmarks/bench_loader.py soak --tier mmap --batches 200000
+python benchmarks/bench_loader.py soak --pictures --batches 100000 --batch-size 4
 python benchmarks/bench_loader.py soak --tier gpu --device cuda --batches 1000000 --out benchmarks/results/soak_gpu.json
 
 After a warm-up, resident memory may grow by less than 1 MB, GPU memory and descriptors not at all. Every sample also
@@ -22,6 +23,7 @@ import robocache
 import torch
 from measure import harness
 from measure.targets import verdict
+from pixels.cameras import make_cache
 
 RATE_HZ = 50
 STREAMS = {"state": 8, "action": 7}
@@ -30,6 +32,27 @@ SHARD_BYTES = 64 << 10
 SAMPLES = 60
 RESIDENT_BYTES = 1_000_000
 Batch = dict[str, torch.Tensor]
+
+
+PICTURE = (32, 48)
+
+
+def make_pictures(folder: Path) -> robocache.Cache:
+    """Two small cameras, encoded."""
+    return make_cache(folder / "soak.cache", PICTURE, ["left", "right"], 16, 100)
+
+
+def open_picture_loader(cache: robocache.Cache, tier: str, device: str, batch_size: int) -> robocache.Loader:
+    image = robocache.Image(
+        size=(24, 24), crop=robocache.RandomCrop(0.9), flip=0.5, color=robocache.ColorJitter(0.2), layout="CHW",
+        dtype="float32", normalize="imagenet",
+    )  # fmt: skip
+    windows = {
+        "left": robocache.Window(past=0.1, rate_hz=10, image=image),
+        "right": robocache.Window(image=robocache.Image()),
+        "action": robocache.Window(future=0.3, rate_hz=10, method="nearest"),
+    }
+    return robocache.Loader(cache, batch_size, windows, drop_last=False, tier=tier, device=device)
 
 
 def make(folder: Path) -> robocache.Cache:
@@ -132,13 +155,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--warm", type=int, default=20_000, help="batches before the first sample; a tenth at most")
     parser.add_argument("--tier", default=None, help="as Loader takes it")
+    parser.add_argument("--pictures", action="store_true", help="batches of encoded pictures")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
     parser.add_argument("--out", default=str(harness.ROOT / "build" / "soak_loader.json"), help="JSON file to write")
     args = parser.parse_args(arguments)
     environment = harness.environment()
     with tempfile.TemporaryDirectory() as folder:
-        loader = open_loader(make(Path(folder)), args.tier, args.device, args.batch_size)
+        made, opened = (make_pictures, open_picture_loader) if args.pictures else (make, open_loader)
+        loader = opened(made(Path(folder)), args.tier, args.device, args.batch_size)
         print(f"tier {loader.tier} on {loader.device}, {len(loader)} batches of {args.batch_size} an epoch", flush=True)
         samples = soak(loader, args.batches, min(args.warm, args.batches // 10))
     targets = targets_of(samples)
@@ -146,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  {verdict(target)} {name} grew by {target['measured']:,}, at most {target['at_most']:,}")
     record = environment | {
         "tier": loader.tier, "device": str(loader.device), "batches": args.batches, "batch_size": args.batch_size,
-        "epochs": loader.epoch, "targets": targets, "samples": samples,
+        "pictures": args.pictures, "epochs": loader.epoch, "targets": targets, "samples": samples,
     }  # fmt: skip
     if args.device == "cuda":
         record["gpu"] = torch.cuda.get_device_name()

@@ -160,6 +160,29 @@ def test_wrong_entry_points_never_read_outside(device):
     np.testing.assert_array_equal(decode(pictures[:1], device)[0], by_pillow(GOOD))
 
 
+@pytest.mark.sanitize
+def test_pictures_that_are_corrupted_after_their_index_was_made_never_read_outside(device):
+    """A batch of flipped bits, zeros, ones and cut pictures; the intact ones in it keep their pixels."""
+    good = [GOOD, RESTARTS, jpeg(photo(33, 17), quality=30, subsampling="4:4:4"), jpeg(photo(40, 40)[..., 0])]
+    index, rng = robocache.index_pictures(good * 2, every=2), np.random.default_rng(5)
+    for _ in range(200 if device == "cpu" else 10):
+        bad = [bytearray(data) for data in good]
+        for data in bad:
+            begin, end = np.sort(rng.integers(2, len(data), 2))
+            kind = rng.integers(4)
+            if kind == 0:
+                for at in rng.integers(2, len(data), 30):
+                    data[at] ^= 1 << int(rng.integers(8))
+            else:
+                data[begin:end] = bytes([(0x00, 0xFF, 0xD9)[kind - 1]]) * (end - begin)
+        if device == "cpu":
+            with contextlib.suppress(robocache.FormatError):
+                decode([*map(bytes, bad), *good], device, index=index, size=(24, 24))
+        else:
+            made = decode([*map(bytes, bad), *good], device, index=index, size=(24, 24))
+            np.testing.assert_array_equal(made[4:], decode(good, "cpu", size=(24, 24)))
+
+
 def test_bytes_of_an_index_are_checked():
     data = robocache.index_pictures([GOOD, RESTARTS]).to_bytes()
     again = robocache.PictureIndex.from_bytes(data.tobytes())

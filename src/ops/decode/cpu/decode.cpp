@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/free_list.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/plan.hpp"
+#include "ops/decode/cpu/free_list.hpp"
 #include "ops/decode/cpu/planes.hpp"
 #include "ops/decode/cpu/resize.hpp"
 #include "ops/decode/cpu/rows.hpp"

@@ -32,10 +32,10 @@ struct ScanSize {
     std::uint32_t num_bytes, num_mcus, blocks_per_mcu;
 };
 
-/// Blocks per entry point such that records and entry points of these pictures take at most 3 % of their bytes. All
-/// have the same number: the inverse DCT takes most of the time of a GPU, and its longest segment decides.
-[[nodiscard]] std::uint32_t blocks_per_entry(std::span<const ScanSize> scans);
+/// The work of a segment such that records and entry points of these pictures take at most 3 % of their bytes. All have
+/// about the same: on a GPU the longest segment decides. The unit is the time that one byte takes.
+[[nodiscard]] std::uint64_t work_per_entry(std::span<const ScanSize> scans);
 /// MCUs per entry point.
-[[nodiscard]] std::uint32_t entry_spacing(std::uint32_t num_blocks, std::uint32_t blocks_per_mcu);
+[[nodiscard]] std::uint32_t entry_spacing(std::uint64_t work, const ScanSize& scan);
 
 }  // namespace robocache::decode_detail

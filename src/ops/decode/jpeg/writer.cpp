@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/free_list.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/geometry.hpp"
 #include "ops/decode/contract/yuv.hpp"
+#include "ops/decode/cpu/free_list.hpp"
 #include "ops/decode/jpeg/index.hpp"
 #include "ops/decode/jpeg/scan.hpp"
 #include "ops/decode/jpeg/sections.hpp"
@@ -92,19 +92,19 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
 
 /// Sets `every` of each JPEG.
 void choose_spacing(std::vector<Indexed>& pictures, std::int32_t given) {
+    const auto size_of = [](const PictureRecord& record) {
+        return ScanSize{record.num_bytes, num_mcus_of(record),
+                        static_cast<std::uint32_t>(pattern_of(record).num_blocks)};
+    };
     std::vector<ScanSize> scans;
     for (const Indexed& picture : pictures) {
-        const PictureRecord& record = picture.header.record;
-        if (record.codec != Codec::jpeg) continue;
-        scans.push_back(
-            {record.num_bytes, num_mcus_of(record), static_cast<std::uint32_t>(pattern_of(record).num_blocks)});
+        if (picture.header.record.codec == Codec::jpeg) scans.push_back(size_of(picture.header.record));
     }
-    const std::uint32_t num_blocks = blocks_per_entry(scans);
+    const std::uint64_t work = given > 0 ? 0 : work_per_entry(scans);
     for (Indexed& picture : pictures) {
         PictureRecord& record = picture.header.record;
         if (record.codec != Codec::jpeg) continue;
-        const auto per_mcu = static_cast<std::uint32_t>(pattern_of(record).num_blocks);
-        record.every = given > 0 ? static_cast<std::uint32_t>(given) : entry_spacing(num_blocks, per_mcu);
+        record.every = given > 0 ? static_cast<std::uint32_t>(given) : entry_spacing(work, size_of(record));
     }
 }
 

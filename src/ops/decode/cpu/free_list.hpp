@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace robocache {
+namespace robocache::decode_detail {
 
 /// At most as many objects are made as parts run at the same time, so that memory and tables serve all parts of a call.
 template <class T>
@@ -52,4 +52,4 @@ private:
     std::vector<std::unique_ptr<T>> free_;
 };
 
-}  // namespace robocache
+}  // namespace robocache::decode_detail
