@@ -334,14 +334,14 @@ def stored_video(spec: StreamSpec, data: Any, stored: Any, num_rows: int, where:
 
 
 class VideoStatistics(PictureStatistics):
-    """Statistics of at most 512 frames, chosen as those of ``PictureStatistics``, and decoded as they pass by.
+    """Statistics of at most 512 frames, chosen as those of ``PictureStatistics``, and decoded as they pass by."""
 
-    ``decode``: makes the pixels of rows of a video; ``ingest`` replaces it to decode in another process.
-    """
-
-    def __init__(self, spec: StreamSpec) -> None:
+    def __init__(
+        self, spec: StreamSpec, decode: Callable[[Video, StreamSpec, Sequence[int]], NDArray[np.uint8]]
+    ) -> None:
+        """``decode`` makes the pixels of rows of a video: here, or in another process."""
         super().__init__(spec)
-        self.decode_rows: Callable[[Video, StreamSpec, Sequence[int]], NDArray[np.uint8]] = Video.decoded
+        self.decode_rows = decode
 
     def add(self, video: Video) -> None:  # type: ignore[override]
         new = self.choose(len(video))

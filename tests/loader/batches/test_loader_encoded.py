@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource
+from picture_cases import CAMERAS, HEIGHT, WIDTH
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
 from robocache.loader.samples import Samples
@@ -270,12 +270,14 @@ def test_a_step_on_the_device_is_refused(caches):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_flipped_bit_is_found_where_pictures_are_verified(tmp_path, tier):
-    cache = robocache.ingest(CameraSource({"front": CAMERAS["front"]}), tmp_path / "cache", images="keep")
+@pytest.mark.parametrize("name", ["front", *FILMS])
+def test_a_flipped_bit_is_found_where_pictures_are_verified(tmp_path, tier, name):
+    cameras = {name: (CAMERAS | FILMS)[name]}
+    cache = robocache.ingest(FilmSource(cameras), tmp_path / "cache", images="keep")
     (shard,) = [file for file in cache.files if file.suffix == ".safetensors"]
     bad = bytearray(shard.read_bytes())
     bad[-2000] ^= 1
     shard.chmod(0o644)
     shard.write_bytes(bad)
     with pytest.raises(robocache.FormatError, match="checksum is wrong"):
-        [*Loader(robocache.Cache(tmp_path / "cache"), 4, {"front": Window()}, tier=tier, verify="load")]
+        [*Loader(robocache.Cache(tmp_path / "cache"), 4, {name: Window()}, tier=tier, verify="load")]
