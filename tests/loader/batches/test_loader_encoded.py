@@ -10,6 +10,7 @@ import torch
 from picture_cases import CAMERAS, HEIGHT, WIDTH
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
+from robocache.loader.batches import video
 from robocache.loader.samples import Samples
 from video_cases import FILMS, FilmSource
 
@@ -172,6 +173,14 @@ def test_an_episode_without_pictures_gives_black_ones(caches):
     assert batch["gray"].shape == (4, 1, 1, HEIGHT, WIDTH)
     assert not batch["gray"].any()
     assert not batch["front_is_pad"].any()
+
+
+@pytest.mark.skipif(not FILMS, reason="no PyAV")
+@pytest.mark.parametrize("most_bytes", [1, 30_000])
+def test_frames_are_decoded_in_parts_where_memory_is_short(caches, monkeypatch, most_bytes):
+    expected = loader(caches["keep"]).batch(1)
+    monkeypatch.setattr(video, "DECODED_BYTES", most_bytes)
+    equal(loader(caches["keep"]).batch(1), expected)
 
 
 def test_a_mixture_reads_encoded_pictures(tmp_path):
