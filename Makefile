@@ -95,6 +95,7 @@ bench: build/.wheel
 	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
 	$(PYTHON) benchmarks/bench_pixels.py --out build/bench_pixels.json
+	$(PYTHON) benchmarks/bench_video.py --out build/bench_video.json
 	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 	$(PYTHON) benchmarks/bench_loader.py --out build/bench_loader.json
 	$(PYTHON) benchmarks/bench_training.py --out build/bench_training.json

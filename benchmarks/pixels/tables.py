@@ -1,10 +1,11 @@
-"""The table of decode in docs/benchmarks.md; benchmarks/tables.py writes it."""
+"""The tables of decode and video in docs/benchmarks.md; benchmarks/tables.py writes them."""
 
 from __future__ import annotations
 
 from measure.report import Result, grid, load, number
 
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pixels_cuda.json`."
+NO_VIDEO = "Not measured yet: there is no `benchmarks/results/video_cpu.json`."
 RIVAL = "nvJPEG + torch"
 
 
@@ -35,6 +36,41 @@ def table(result: Result) -> str:
     return "\n".join([said, "", *grid(header, rows)])
 
 
+def ratio_of(ratio: float, entry: Result) -> str:
+    return f"{number(ratio)} ({'met' if entry['met'] else 'MISSED'}, target {entry['at_least']:g})"
+
+
+def video_table(result: Result) -> str:
+    rival = next((case["lerobot"] for case in result["cases"] if case["lerobot"]), None)
+    named = f" LeRobot {rival['lerobot']}, {rival['backend']} {rival['backends'][rival['backend']]}." if rival else ""
+    rounds = len(result["cases"][0]["samples_per_s"]["packets"])
+    said = (
+        f"Measured by `{result['command']}` on {result['threads']} CPU cores, commit `{result['commit'][:10]}`, "
+        f"{result['date'][:10]}.{named} Samples per second, median of {rounds} "
+        "rounds that alternate; other programs ran on the same cores, so only ratios count."
+    )
+    header = [
+        "dataset",
+        "LeRobot",
+        "from packets",
+        "from JPEG",
+        "x packets",
+        "x JPEG",
+        "cache / videos",
+        "JPEG / videos",
+    ]
+    rows = []
+    for case in result["cases"]:
+        rates, targets = case["median_samples_per_s"], case["targets"]
+        x = [ratio_of(case["ratios"][name], targets[name]) if name in targets else "-" for name in ("packets", "jpeg")]
+        shown = [number(rates.get(name)) for name in ("LeRobot", "packets", "jpeg")]
+        rows.append([case["name"], *shown, *x, f"{case['cache_of_video']:.3f}", f"{case['jpeg_of_video']:.2f}"])
+    return "\n".join([said, "", *grid(header, rows)])
+
+
 def blocks() -> dict[str, str]:
-    result = load("cuda", "pixels")
-    return {"bench:pixels:cuda": NOT_MEASURED if result is None else table(result)}
+    result, video = load("cuda", "pixels"), load("cpu", "video")
+    return {
+        "bench:pixels:cuda": NOT_MEASURED if result is None else table(result),
+        "bench:video:cpu": NO_VIDEO if video is None else video_table(video),
+    }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import robocache
 from robocache import Cache, CacheWriter, Episode, EpisodeStream, FormatError
-from robocache.cache.video import Video, VideoIndex, entry_points
+from robocache.cache.video import Video, VideoIndex, VideoStatistics, entry_points, merged
 from robocache.ops.decode.video import Track
 from video_cases import ENCODERS, FILMS, FilmSource, film, frames_of, mp4, spec_of, video_of
 
@@ -46,6 +46,25 @@ def test_frames_are_those_of_the_file(codec, gop, rng):
 def test_other_pixel_formats_and_odd_sizes_are_those_of_pyav(codec, pixels, height, width, rng):
     file = mp4(film(rng, 4, height, width), codec, pixels=pixels)
     np.testing.assert_array_equal(video_of(file, codec).decoded(spec_of(codec, height, width)), frames_of(file))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_merged_videos_have_the_frames_of_each(codec, rng):
+    video = video_of(mp4(film(rng, 12), codec, 4), codec)
+    frames = video.decoded(spec_of(codec))
+    parts = [video[[i]].copied() for i in (9, 0, 11, 9)] + [video[2:5]]
+    np.testing.assert_array_equal(merged(parts).decoded(spec_of(codec)), frames[[9, 0, 11, 9, 2, 3, 4]])
+
+
+def test_a_sample_of_frames_is_spread_over_all(rng):
+    video, spec = video_of(mp4(film(rng, 60), "av1", 2), "av1"), spec_of("av1")
+    statistics = VideoStatistics(spec, Video.decoded)
+    for _ in range(10):
+        statistics.add(video)
+    result = statistics.result()
+    assert result["sampled"] == {"pictures": 75, "of": 600}  # every eighth
+    frames = np.concatenate([video.decoded(spec)] * 10)[::8]
+    np.testing.assert_allclose(result["mean"], frames.reshape(-1, 3).mean(axis=0), rtol=1e-6)
 
 
 def test_an_entry_point_is_a_keyframe_that_nothing_earlier_follows():

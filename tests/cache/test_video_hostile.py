@@ -140,8 +140,10 @@ def test_a_loader_names_stream_episode_and_frame(tmp_path, tier):
                 episode.streams["film_h264"] = robocache.EpisodeStream(stream.spec, bad, stream.times)
             return episode
 
-    writer = robocache.CacheWriter(tmp_path / "cache", Damaged(FILMS).specs)
-    writer.decode_samples("film_h264", lambda video, spec, rows: np.zeros((len(rows), *spec.shape), np.uint8))
+    def black(video, spec, rows):
+        return np.zeros((len(rows), *spec.shape), np.uint8)
+
+    writer = robocache.CacheWriter(tmp_path / "cache", Damaged(FILMS).specs, _decode_video=black)
     for episode in Damaged(FILMS):
         writer.add(episode)
     loader = Loader(writer.commit(), 4, {"film_h264": Window()}, tier=tier, shuffle=False)

@@ -274,7 +274,9 @@ class CacheWriter:
         fingerprint: str = "",
         shard_bytes: int = SHARD_BYTES,
         resume: bool = False,
+        _decode_video: Callable[..., Any] = Video.decoded,
     ) -> None:
+        """``_decode_video(video, spec, rows)`` decodes the frames that statistics are made of."""
         self.path = absolute(path)
         self.specs = dict(specs)
         if not self.specs:
@@ -296,7 +298,7 @@ class CacheWriter:
         self._noted = 0
         self._warn()
         self._statistics: dict[str, Statistics | PictureStatistics | VideoStatistics] = {
-            name: statistics_of(spec) for name, spec in self.specs.items()
+            name: statistics_of(spec, _decode_video) for name, spec in self.specs.items()
         }
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
@@ -328,12 +330,6 @@ class CacheWriter:
         self._writer.add(episode.index, rows, info)
         self.last_position = position
         self._count(episode)
-
-    def decode_samples(self, name: str, decode: Callable[..., Any]) -> None:
-        """Frames of a stream of video that statistics are made of come from ``decode(video, spec, rows)``."""
-        statistics = self._statistics[name]
-        if isinstance(statistics, VideoStatistics):
-            statistics.decode_rows = decode
 
     def _release(self) -> None:
         """Unlocks the folder now, because the traceback of an error may keep the writer alive."""
@@ -378,10 +374,12 @@ class CacheWriter:
         self._noted = len(notes)
 
 
-def statistics_of(spec: StreamSpec) -> Statistics | PictureStatistics | VideoStatistics:
+def statistics_of(
+    spec: StreamSpec, decode_video: Callable[..., Any]
+) -> Statistics | PictureStatistics | VideoStatistics:
     if spec.codec is None:
         return Statistics(spec)
-    return VideoStatistics(spec) if spec.codec in VIDEO_CODECS else PictureStatistics(spec)
+    return VideoStatistics(spec, decode_video) if spec.codec in VIDEO_CODECS else PictureStatistics(spec)
 
 
 def encoded_rows(spec: StreamSpec, stream: EpisodeStream) -> _core.CacheRows:

@@ -206,6 +206,10 @@ class Video:
         spans = [self.data[index.offsets[begins[i]] : index.offsets[ends[i]]] for i in used.tolist()]
         return Video(np.concatenate(spans) if spans else self.data[:0], cut)
 
+    def copied(self) -> Video:
+        """With packets of its own: those of a cache are a view of a file."""
+        return Video(self.data.copy(), self.index)
+
     @property
     def nbytes(self) -> int:
         return self.data.nbytes
@@ -254,6 +258,25 @@ class Video:
 
     def _read(self, spans: list[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
         return [self.data[begin:end] for _, begin, end in spans]
+
+
+def merged(videos: Sequence[Video]) -> Video:
+    """Videos of the same track one after the other, as one."""
+    parts = [video.index for video in videos]
+    times, end = [], 0
+    for part in parts:
+        times.append(part.times - part.times[0] + end)  # an entry point is the earliest of its video
+        end = int(times[-1].max()) + 1
+    firsts = np.cumsum([0, *(len(part.sizes) for part in parts[:-1])])
+    index = VideoIndex(
+        parts[0].track,
+        parts[0].time_base,
+        np.concatenate([part.sizes for part in parts]),
+        np.concatenate(times),
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.rows + first for part, first in zip(parts, firsts, strict=True)]),
+    )
+    return Video(np.concatenate([video.data for video in videos]), index)
 
 
 def chunks(gops: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
@@ -334,20 +357,37 @@ def stored_video(spec: StreamSpec, data: Any, stored: Any, num_rows: int, where:
 
 
 class VideoStatistics(PictureStatistics):
-    """Statistics of at most 512 frames, chosen as those of ``PictureStatistics``, and decoded as they pass by.
+    """Statistics of at most 128 frames, chosen as those of ``PictureStatistics``: a frame costs its GOP. Their packets
+    are kept, and decoded at the end, or earlier where they take too much memory."""
 
-    ``decode``: makes the pixels of rows of a video; ``ingest`` replaces it to decode in another process.
-    """
+    MOST = 128
 
-    def __init__(self, spec: StreamSpec) -> None:
+    def __init__(
+        self, spec: StreamSpec, decode: Callable[[Video, StreamSpec, Sequence[int]], NDArray[np.uint8]]
+    ) -> None:
+        """``decode`` makes the pixels of rows of a video: here, or in another process."""
         super().__init__(spec)
-        self.decode_rows: Callable[[Video, StreamSpec, Sequence[int]], NDArray[np.uint8]] = Video.decoded
+        self.decode_rows = decode
+        self.films: dict[int, Video] = {}
+        """By number: the GOP of the frame, with one row."""
 
     def add(self, video: Video) -> None:  # type: ignore[override]
         new = self.choose(len(video))
-        rows = [number - self.seen for number in new]
-        for first in range(0, len(rows), step := max(1, DECODED_BYTES // max(1, self.spec.row_bytes))):
-            part = rows[first : first + step]
-            pixels = self.decode_rows(video, self.spec, part)
-            self.kept.update({self.seen + row: self.summary(x) for row, x in zip(part, pixels, strict=True)})
+        self.films = {number: x for number, x in self.films.items() if number % self.stride == 0}
+        self.films |= {number: video[[number - self.seen]].copied() for number in new}
+        self.encoded = dict.fromkeys(self.films, b"")  # counts them
         self.seen += len(video)
+        if sum(film.nbytes for film in self.films.values()) > self.MOST_BYTES:
+            self.decode()
+
+    def decode(self) -> None:
+        by_track: dict[Track, list[int]] = {}
+        for number in sorted(self.films):
+            by_track.setdefault(self.films[number].index.track, []).append(number)
+        step = max(1, (DECODED_BYTES // 4) // max(1, self.spec.row_bytes))
+        for numbers in by_track.values():
+            for first in range(0, len(numbers), step):
+                part = numbers[first : first + step]
+                pixels = self.decode_rows(merged([self.films[i] for i in part]), self.spec, range(len(part)))
+                self.kept.update(zip(part, map(self.summary, pixels), strict=True))
+        self.films, self.encoded = {}, {}

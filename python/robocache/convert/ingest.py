@@ -115,14 +115,13 @@ def ingest(
     if resume and (finished := finished_cache(out, fingerprint)) is not None:
         return finished
     try:
-        writer = CacheWriter(out, specs, fingerprint=fingerprint, shard_bytes=shard_bytes, resume=resume)
+        options = {"fingerprint": fingerprint, "shard_bytes": shard_bytes, "resume": resume}
+        writer = CacheWriter(out, specs, **options, _decode_video=decode_video)
     except ValueError as error:
         problem = str(error).removeprefix("CacheWriter: ")
         if isinstance(streams, Mapping) or not problem.startswith("stream "):
             raise  # a name that the user chose, or an option
         raise FormatError(f"ingest: {opened.path}: {problem}; rename it or leave it out with streams=") from None
-    for name in specs:
-        writer.decode_samples(name, decode_video)
     blamed = BlameSource(opened) if isinstance(source, str | os.PathLike) else contextlib.nullcontext()
     changed = False
     one_by_one = not callable(episodes)  # a function is given all of an episode

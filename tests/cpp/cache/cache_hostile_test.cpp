@@ -41,6 +41,14 @@ TEST(HostileManifest, TheGoodOneIsRead) {
               std::vector<std::uint32_t>{0x01234567});
 }
 
+TEST(HostileManifest, VideoNeedsItsVersion) {
+    const std::string video = replaced(good_manifest, "\"kind\":\"vector\",\"ragged\":false",
+                                       "\"kind\":\"image\",\"ragged\":false,\"codec\":\"av1\"");
+    EXPECT_THROW((void)parse_manifest(sealed(replaced(video, "\"version\":1", "\"version\":2")), "m"), FormatError);
+    const Manifest read = parse_manifest(sealed(replaced(video, "\"version\":1", "\"version\":3")), "m");
+    EXPECT_NE(write_manifest(read).find("\"version\":3"), std::string::npos);
+}
+
 TEST(HostileManifest, BadOnesAreRefusedWithThePath) {
     const std::vector<std::pair<std::string, std::string>> changes = {
         {"shard-00000-00000001.safetensors", "../shard-00000-00000001.safetensors"},
@@ -65,7 +73,7 @@ TEST(HostileManifest, BadOnesAreRefusedWithThePath) {
         {"\"block_bytes\":1048576", "\"block_bytes\":0"},
         {"\"generation\":1", "\"generation\":0"},
         {"\"generation\":1", "\"generation\":4294967296"},
-        {"\"version\":1", "\"version\":3"},
+        {"\"version\":1", "\"version\":4"},
         {"\"ragged\":false", "\"ragged\":false,\"codec\":\"jpeg\""},  // of version 2, and no picture
         {"\"format\":\"robocache\"", "\"format\":\"other\""},
         {"\"fingerprint\":\"f\"", "\"fingerprint\":null"},

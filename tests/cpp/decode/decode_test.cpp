@@ -116,6 +116,20 @@ TEST(Decode, PixelsAreEditedLikePictures) {
     EXPECT_EQ(decode(pictures, edits), (std::vector<std::uint8_t>{30, 20, 10}));
 }
 
+TEST(Decode, FramesOfVideoAreConvertedAsSwscaleDoes) {
+    PictureIndexOptions options;
+    const std::array<PixelShape, 2> shapes{PixelShape{2, 2, 3, PixelFormat::yuv420_bt601},
+                                           PixelShape{2, 2, 3, PixelFormat::yuv420_bt709_full}};
+    options.pixels = shapes;
+    // Y of four pixels, then the U and the V that they share.
+    const Pictures pictures({{16, 235, 81, 0, 90, 240}, {0, 255, 100, 50, 128, 128}}, options);
+    const std::vector<std::uint8_t> first{178, 0, 0, 255, 177, 178, 253, 0, 0, 159, 0, 0};
+    const std::vector<std::uint8_t> second{0, 0, 0, 255, 255, 255, 100, 100, 100, 50, 50, 50};
+    std::vector<std::uint8_t> expected = first;
+    expected.insert(expected.end(), second.begin(), second.end());
+    EXPECT_EQ(decode(pictures, {}), expected);
+}
+
 TEST(Decode, ATruncatedScanIsRefusedByName) {
     std::vector<std::uint8_t> cut = two_blocks;
     cut.resize(cut.size() - 4);

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource
+from picture_cases import CAMERAS, HEIGHT, WIDTH
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
+from robocache.loader.batches import video
 from robocache.loader.samples import Samples
 from video_cases import FILMS, FilmSource
 
@@ -174,6 +175,14 @@ def test_an_episode_without_pictures_gives_black_ones(caches):
     assert not batch["front_is_pad"].any()
 
 
+@pytest.mark.skipif(not FILMS, reason="no PyAV")
+@pytest.mark.parametrize("most_bytes", [1, 30_000])
+def test_frames_are_decoded_in_parts_where_memory_is_short(caches, monkeypatch, most_bytes):
+    expected = loader(caches["keep"]).batch(1)
+    monkeypatch.setattr(video, "DECODED_BYTES", most_bytes)
+    equal(loader(caches["keep"]).batch(1), expected)
+
+
 def test_a_mixture_reads_encoded_pictures(tmp_path):
     cameras = {"front": CAMERAS["front"], **FILMS}
     sources = [FilmSource(cameras, seed=seed) for seed in (0, 1)]
@@ -270,12 +279,14 @@ def test_a_step_on_the_device_is_refused(caches):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_flipped_bit_is_found_where_pictures_are_verified(tmp_path, tier):
-    cache = robocache.ingest(CameraSource({"front": CAMERAS["front"]}), tmp_path / "cache", images="keep")
+@pytest.mark.parametrize("name", ["front", *FILMS])
+def test_a_flipped_bit_is_found_where_pictures_are_verified(tmp_path, tier, name):
+    cameras = {name: (CAMERAS | FILMS)[name]}
+    cache = robocache.ingest(FilmSource(cameras), tmp_path / "cache", images="keep")
     (shard,) = [file for file in cache.files if file.suffix == ".safetensors"]
     bad = bytearray(shard.read_bytes())
     bad[-2000] ^= 1
     shard.chmod(0o644)
     shard.write_bytes(bad)
     with pytest.raises(robocache.FormatError, match="checksum is wrong"):
-        [*Loader(robocache.Cache(tmp_path / "cache"), 4, {"front": Window()}, tier=tier, verify="load")]
+        [*Loader(robocache.Cache(tmp_path / "cache"), 4, {name: Window()}, tier=tier, verify="load")]

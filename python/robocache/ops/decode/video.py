@@ -184,6 +184,8 @@ class Pool:
     def executor(self, count: int) -> ThreadPoolExecutor:
         with self.lock:
             if self.threads is None or self.num_threads != count:
+                if self.threads is not None:
+                    self.threads.shutdown(wait=False)  # after what it has been given
                 self.threads = ThreadPoolExecutor(count, thread_name_prefix="robocache-video")
                 self.num_threads = count
             return self.threads
@@ -203,7 +205,8 @@ def decode_gops(gops: Sequence[Gop]) -> list[dict[int, int]]:
         return [POOL.decode(gop) for gop in gops]
     # Long ones first, so that no thread ends alone with one of them.
     order = sorted(range(len(gops)), key=lambda i: -max(gops[i].wanted))
-    futures = {i: POOL.executor(count).submit(POOL.decode, gops[i]) for i in order}
+    threads = POOL.executor(count)
+    futures = {i: threads.submit(POOL.decode, gops[i]) for i in order}
     error: BaseException | None = None
     results: list[dict[int, int]] = []
     for i in range(len(gops)):  # all of them: their outputs must outlive the threads that write them

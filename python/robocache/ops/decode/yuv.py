@@ -27,6 +27,5 @@ def decode_frames(
     if device is not None:
         import torch
 
-        pictures = tuple(torch.from_numpy(np.ascontiguousarray(x)) for x in pictures)
-        pictures = tuple(x.to(device, non_blocking=True) for x in pictures)
+        pictures = tuple(torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in pictures)
     return decode_images(pictures, index=PictureIndex(native), rows=rows, **edits)
