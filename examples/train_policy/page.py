@@ -118,7 +118,7 @@ def write(out: Path, result: dict[str, Any], pool: Executor | None = None) -> Pa
     training, last = result["training"], result["training"]["curve"][-1]
     tiles = {
         f"{result['record_episodes']} episodes": f"recorded in {result['seconds']['record']:.0f} s, {size_mib:.0f} MiB",
-        f"{training['training_samples']:,} samples": f"of {len(WINDOWS)} streams at seven rates, in one batch",
+        f"{training['training_samples']:,} samples": f"of {len(WINDOWS)} streams at six rates, in one batch",
         f"{training['steps']:,} steps": f"of {training['batch_size']} samples in {result['seconds']['train']:.0f} s",
         f"{success['policy']['success_rate']:.0%} at the goal": f"expert {success['expert']['success_rate']:.0%}, "
         f"random {success['random']['success_rate']:.0%}",
