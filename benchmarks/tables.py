@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and docs/benchmarks.md from the committed results.
+"""Writes the tables of README.md, docs/benchmarks.md and docs/pixels.md from the committed results.
 
 python benchmarks/tables.py            writes
 python benchmarks/tables.py --check    ends with code 1 if they differ
@@ -19,7 +19,7 @@ from pipeline.training import tables as training_tables
 from pixels import tables as pixels_tables
 from voxelize import tables as voxelize_tables
 
-README, DOCS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+README, DOCS, PIXELS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "pixels.md"
 
 __all__ = ["DOCS", "NOT_MEASURED", "PICTURE", "README", "RESULTS", "documents", "fill", "load"]
 
@@ -40,7 +40,10 @@ def documents() -> dict[pathlib.Path, str]:
     docs = DOCS.read_text()
     for block, content in blocks.items():
         docs = fill(docs, block, content)
-    return {README: fill(README.read_text(), "bench", readme_table.table()), DOCS: docs}
+    pixels = PIXELS.read_text()
+    for block, content in pixels_tables.guide().items():
+        pixels = fill(pixels, block, content)
+    return {README: fill(README.read_text(), "bench", readme_table.table()), DOCS: docs, PIXELS: pixels}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/align.md and docs/voxelize.md by calling RoboCache, so that they show what it does."""
+"""Draws the pictures of align.md, voxelize.md and pixels.md by calling RoboCache, so that they show what it does."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import pixel_pictures
 import robocache
 import voxel_pictures
 
@@ -179,3 +180,4 @@ if __name__ == "__main__":
             draw()
         for name, make in voxel_pictures.PICTURES.items():
             save(make(), name, num_colors=256)
+        save(pixel_pictures.pipeline(), "pixels", num_colors=256)

@@ -68,6 +68,37 @@ def video_table(result: Result) -> str:
     return "\n".join([said, "", *grid(header, rows)])
 
 
+PIXELS = {"640 to 224": 640 * 480 * 3, "224 to 224": 224 * 224 * 3}
+"""Bytes of a decoded picture."""
+
+
+def short_table(result: Result) -> str:
+    """For docs/pixels.md: size and speed by case and batch, with the worst input of each."""
+    said = (
+        f"JPEG in GPU memory to 224 x 224, normalized, bfloat16, on {result['gpu']['name']} (commit "
+        f"`{result['commit'][:10]}`, {result['date'][:10]}). Bytes: photos at quality 90. Speed and ratio: "
+        f"the worst of {len({case['input'] for case in result['cases']})} kinds of pictures."
+    )
+    rows = []
+    for name, batch in dict.fromkeys((case["name"], case["batch"]) for case in result["cases"]):
+        cases = [case for case in result["cases"] if (case["name"], case["batch"]) == (name, batch)]
+        photo = next(case for case in cases if case["input"] == "photos")
+        size, speed = photo["bytes_per_picture"], min(case["pictures_per_s"] for case in cases)
+        ratio = min(case["ratios"][RIVAL] for case in cases if RIVAL in case["ratios"])
+        rows.append(
+            [name, f"{batch:,}", f"{PIXELS[name]:,}", f"{size:,.0f}", f"{PIXELS[name] / size:.1f}",
+             f"{100 * photo['index_share']:.1f} %", f"{speed:,.0f}", number(ratio)]
+        )  # fmt: skip
+    header = ["case", "batch", "bytes of pixels", "of JPEG", "ratio", "index", "pictures/s", f"x {RIVAL}"]
+    return "\n".join([said, "", *grid(header, rows)])
+
+
+def guide() -> dict[str, str]:
+    """Blocks of docs/pixels.md."""
+    result = load("cuda", "pixels")
+    return {"bench:pixels:short": NOT_MEASURED if result is None else short_table(result)}
+
+
 def blocks() -> dict[str, str]:
     result, video = load("cuda", "pixels"), load("cpu", "video")
     return {

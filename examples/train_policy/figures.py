@@ -12,11 +12,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 from simulate import CONTROL_HZ
-from windows import BLOCK, CAMERA, FINGERS, GOAL, GRIPPER, OPENING, SETPOINT, WINDOWS
+from windows import BLOCK, FINGERS, GOAL, GRIPPER, OPENING, SETPOINT, WINDOWS, WRIST
 
 RAW, SEEN, DONE, RANDOM = "#a9b4c0", "#0b5cad", "#2a9d5c", "#c8553d"
-JOINTS, FORCE = "/arm/joint_states/position", "/arm/wrench/force"
-SHOWN = (JOINTS, GRIPPER, FORCE, FINGERS, BLOCK, SETPOINT, CAMERA, GOAL)  # OPENING comes with SETPOINT
+JOINTS, FORCE, DEPTH = "/arm/joint_states/position", "/arm/wrench/force", "/camera/depth"
+SHOWN = (JOINTS, GRIPPER, FORCE, FINGERS, BLOCK, WRIST, SETPOINT, DEPTH, GOAL)  # OPENING comes with SETPOINT
 SHOWN_S = (1.0, 1.5)  # of the episode: the rows of each stream
 WINDOW_MS = (-130, 330)
 WHO = {"expert": RAW, "policy": SEEN, "random": RANDOM}
@@ -33,7 +33,7 @@ def seconds(streams: Streams, name: str) -> np.ndarray:
 
 
 def topic(name: str) -> str:
-    return name if name == CAMERA else name.rsplit("/", 1)[0]
+    return name if name in (WRIST, DEPTH) else name.rsplit("/", 1)[0]
 
 
 def streams(streams: Streams) -> Any:
@@ -85,19 +85,16 @@ def window(streams: Streams, batch: Mapping[str, np.ndarray], sample: int) -> An
     figure, axes = plt.subplots(2, 3, figsize=(11, 4.8), layout="constrained")
     height = {"ylabel": "height, m", "channel": 2}
     read(axes[0, 0], streams, batch, sample, GRIPPER, "gripper, 125 Hz", **height)
-    read(axes[0, 1], streams, batch, sample, BLOCK, "block, 30 Hz", **height)
+    read(axes[0, 1], streams, batch, sample, BLOCK, "block, 30 Hz: a label in training", **height)
     read(axes[0, 2], streams, batch, sample, FINGERS, "finger, 50 Hz", ylabel="m", channel=0)
     read(axes[1, 0], streams, batch, sample, SETPOINT, "setpoints: the chunk to predict", **height)
     read(axes[1, 1], streams, batch, sample, OPENING, "opening: the chunk to predict", ylabel="m", channel=0)
     for ax in axes.flat[:5]:
         ax.axvline(0, color="#1d2733", lw=0.8, ls=":")
         ax.set(xlim=WINDOW_MS, xlabel="ms from now" if ax in axes[1] or ax is axes[0, 2] else "")
-    picture = np.ma.masked_equal(batch[CAMERA][sample, 0], 0) / 1e3  # 0: nothing there
-    axes[1, 2].set_facecolor("#e3e8ed")
-    depth = axes[1, 2].imshow(picture, cmap="viridis_r", interpolation="nearest")
-    age_ms = (anchor_ns - streams[CAMERA].times[streams[CAMERA].times <= anchor_ns][-1]) / 1e6
-    axes[1, 2].set(xticks=[], yticks=[], title=f"depth, 15 Hz: arrived {age_ms:.0f} ms ago")
-    figure.colorbar(depth, ax=axes[1, 2], label="m", shrink=0.85)
+    axes[1, 2].imshow(batch[WRIST][sample, 0].transpose(1, 2, 0), interpolation="nearest")
+    age_ms = (anchor_ns - streams[WRIST].times[streams[WRIST].times <= anchor_ns][-1]) / 1e6
+    axes[1, 2].set(xticks=[], yticks=[], title=f"wrist camera, 25 Hz: arrived {age_ms:.0f} ms ago")
     return figure
 
 
@@ -153,4 +150,20 @@ def strips(films: Mapping[str, Sequence[np.ndarray]], frames: Sequence[int]) -> 
             if ax in axes[0]:
                 ax.set_title(f"{given / CONTROL_HZ:.2f} s")
         row[0].set_ylabel(name, fontsize=11, color=WHO[name], fontweight="bold")
+    return figure
+
+
+def pictures(seen: Mapping[str, np.ndarray], titles: Sequence[str]) -> Any:
+    """Rows of pictures (n, 3, height, width) from 0 to 1, by name."""
+    figure, axes = plt.subplots(
+        len(seen), len(titles), figsize=(11, 1.45 * len(seen)), layout="constrained", squeeze=False
+    )
+    for row, (name, shown) in zip(axes, seen.items(), strict=True):
+        for ax, picture, title in zip(row, shown, titles, strict=True):
+            ax.imshow(np.clip(picture.transpose(1, 2, 0), 0, 1), interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+            if ax in axes[0]:
+                ax.set_title(title)
+        row[0].set_ylabel(name, fontsize=10)
     return figure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import dataclasses
 import html
 import io
 import json
@@ -23,9 +24,9 @@ from picture import picture
 from record import arm as recording_arm
 from record import spread
 from rollout import run_episode
-from simulate import EPISODE_COMMANDS, Arm
+from simulate import CONTROL_HZ, EPISODE_COMMANDS, Arm
 from terminal import bar
-from windows import GOAL, OPENING, SETPOINT, WINDOWS
+from windows import GOAL, OPENING, SEEN, SETPOINT, SHAKEN, WINDOWS, WRIST
 
 FRAMES = (0, 9, 18, 27, EPISODE_COMMANDS)  # commands given before each picture
 IN_THE_AIR_M = (0.5, 0.7)  # above the table, which ends at 0.4, and inside the picture
@@ -77,6 +78,20 @@ def samples(cache: robocache.Cache, episode: int) -> dict[str, np.ndarray]:
     return {name: x.numpy() for name, x in batch.items()}
 
 
+def seen_pictures(cache: robocache.Cache, episode: int) -> dict[str, np.ndarray]:
+    """What the policy sees at FRAMES: in validation and on the robot, and in three epochs of training."""
+    options = {"anchors": SETPOINT, "episodes": [episode], "shuffle": False, "drop_last": False}
+    at = [min(frame, EPISODE_COMMANDS - 1) for frame in FRAMES]
+
+    def rows(image: robocache.Image, epoch: int) -> np.ndarray:
+        windows = {SETPOINT: WINDOWS[SETPOINT], WRIST: dataclasses.replace(SEEN, image=image)}
+        loader = robocache.Loader(cache, EPISODE_COMMANDS, windows, **options)
+        return loader.batch(0, epoch)[WRIST][at, 0].numpy()
+
+    training = {f"training, epoch {i}": rows(SHAKEN, i) for i in range(3)}
+    return {"validation, robot": rows(SEEN.image, 0), **training}
+
+
 def grasp(batch: dict[str, np.ndarray]) -> int:
     """The sample in whose chunk the gripper closes; the middle one where it never does."""
     closes = np.flatnonzero(batch[OPENING][:, 0, 0] - batch[OPENING][:, 4, 0] > 0.02)
@@ -103,7 +118,7 @@ def write(out: Path, result: dict[str, Any], pool: Executor | None = None) -> Pa
     training, last = result["training"], result["training"]["curve"][-1]
     tiles = {
         f"{result['record_episodes']} episodes": f"recorded in {result['seconds']['record']:.0f} s, {size_mib:.0f} MiB",
-        f"{training['training_samples']:,} samples": f"of {len(WINDOWS)} streams at seven rates, in one batch",
+        f"{training['training_samples']:,} samples": f"of {len(WINDOWS)} streams at six rates, in one batch",
         f"{training['steps']:,} steps": f"of {training['batch_size']} samples in {result['seconds']['train']:.0f} s",
         f"{success['policy']['success_rate']:.0%} at the goal": f"expert {success['expert']['success_rate']:.0%}, "
         f"random {success['random']['success_rate']:.0%}",
@@ -115,6 +130,11 @@ def write(out: Path, result: dict[str, Any], pool: Executor | None = None) -> Pa
         ("What a batch holds", "One sample, as <code>robocache.Loader</code> reads it: what the policy feels and sees "
          "(blue) had arrived by then, what it is to do (green) comes after. Grey: the rows of the log.",
          image(figures.window(streams, batch, grasp(batch)), "rows of the log and the moments read")),
+        ("What the policy sees", "JPEG of the wrist camera, kept as recorded, decoded in the batch: the middle of the "
+         "picture on the robot; in training, cut elsewhere and in other light each time (<code>RandomCrop</code>, "
+         "<code>ColorJitter</code>). Nothing else tells it where the block is.",
+         image(figures.pictures(seen_pictures(cache, number), [f"{x / CONTROL_HZ:.2f} s" for x in FRAMES]),
+               "pictures of the wrist camera, as recorded and with random edits")),
         ("Training, and who reaches the goal", f"Loss on held-out episodes at the end {last['validation_loss']:.3f}. "
          f"Success on {success['policy']['episodes']} blocks and goals that nobody has seen, 95 % intervals.",
          image(figures.outcome(training["curve"], success), "losses by step, success rates with intervals")),

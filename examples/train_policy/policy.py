@@ -9,10 +9,10 @@ import robocache
 import safetensors.torch
 import torch
 from torch import nn
-from windows import BLOCK, CAMERA, CHUNK, GOAL, GRIPPER, OBSERVED, OPENING, PAST, SETPOINT, WINDOWS, Batch
+from windows import BLOCK, CHUNK, GOAL, GRIPPER, NUMBERS, OBSERVED, OPENING, PAST, SETPOINT, WRIST, Batch
 
-SEEN = 16
-"""Numbers that the camera adds to the observation."""
+SEEN = 32
+"""Numbers that the camera adds to the observation, besides where the block is."""
 
 
 class Policy(nn.Module):
@@ -27,10 +27,12 @@ class Policy(nn.Module):
             self.register_buffer(f"{name}/offset", torch.zeros(count))
             self.register_buffer(f"{name}/scale", torch.ones(count))
         self.eye = nn.Sequential(
-            *(nn.Conv2d(1, 8, 5, stride=2, padding=2), nn.GELU()),
-            *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.GELU()),
-            *(nn.Flatten(), nn.Linear(16 * 6 * 8, SEEN), nn.Tanh()),
+            *(nn.Conv2d(3, 12, 5, stride=2, padding=2), nn.GELU()),
+            *(nn.Conv2d(12, 24, 3, stride=2, padding=1), nn.GELU()),
+            *(nn.Conv2d(24, 32, 3, stride=2, padding=1), nn.GELU()),
+            *(nn.Flatten(), nn.Linear(32 * 5 * 6, 128), nn.GELU()),
         )
+        self.place, self.features = nn.Linear(128, 3), nn.Linear(128, SEEN)
         inputs = PAST * sum(channels[name] for name in OBSERVED) + 6 + SEEN
         self.net = nn.Sequential(
             *(nn.Linear(inputs, width), nn.GELU()),
@@ -42,7 +44,7 @@ class Policy(nn.Module):
     @classmethod
     def for_loader(cls, loader: robocache.Loader, width: int = 256) -> Policy:
         """With the numbers that the loader normalizes by: (x - offset) * scale."""
-        scales = {name: loader.scale_of(name) for name in WINDOWS}
+        scales = {name: loader.scale_of(name) for name in NUMBERS}
         policy = cls({name: len(offset) for name, (offset, _) in scales.items()}, width)
         for name, (offset, scale) in scales.items():
             policy.get_buffer(f"{name}/offset").copy_(offset)
@@ -57,13 +59,21 @@ class Policy(nn.Module):
         """The way back."""
         return values / self.get_buffer(f"{name}/scale") + self.get_buffer(f"{name}/offset")
 
-    def forward(self, batch: Batch) -> torch.Tensor:
-        """(B, CHUNK, 4), normalized: what `targets` makes of the commands of a batch."""
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, CHUNK, 4), normalized: what `targets` makes of the commands of a batch. And (B, 3): where the policy
+        sees the block, from the gripper, as `places` has it."""
+        seen = self.eye(batch[WRIST][:, 0] - 0.5)
+        place = self.place(seen)
         felt = [batch[name].flatten(1) for name in OBSERVED]
-        gripper, block, goal = (self.measured(name, batch[name][:, -1]) for name in (GRIPPER, BLOCK, GOAL))
-        scale = self.get_buffer(f"{BLOCK}/scale")
-        ways = [(block - gripper) * scale, (goal - block) * scale]
-        return self.net(torch.cat([*felt, *ways, self.eye(batch[CAMERA])], 1)).unflatten(1, (CHUNK, 4))
+        gripper, goal = (self.measured(name, batch[name][:, -1]) for name in (GRIPPER, GOAL))
+        to_goal = (goal - gripper) * self.get_buffer(f"{BLOCK}/scale")
+        inputs = [*felt, place, to_goal - place, torch.tanh(self.features(seen))]
+        return self.net(torch.cat(inputs, 1)).unflatten(1, (CHUNK, 4)), place
+
+    def places(self, batch: Batch) -> torch.Tensor:
+        """The way from gripper to block, by the tracker."""
+        block, gripper = (self.measured(name, batch[name][:, -1]) for name in (BLOCK, GRIPPER))
+        return (block - gripper) * self.get_buffer(f"{BLOCK}/scale")
 
     def targets(self, batch: Batch) -> torch.Tensor:
         setpoint, gripper = (self.measured(name, batch[name]) for name in (SETPOINT, GRIPPER))
@@ -73,7 +83,8 @@ class Policy(nn.Module):
     @torch.no_grad()
     def act(self, seen: Batch) -> torch.Tensor:
         """(B, CHUNK, 4), setpoints and openings in meters, for what `Live` saw."""
-        way, opening = self({name: self.normalized(name, x) for name, x in seen.items()}).split([3, 1], -1)
+        known = {name: x if name == WRIST else self.normalized(name, x) for name, x in seen.items()}
+        way, opening = self(known)[0].split([3, 1], -1)
         setpoint = seen[GRIPPER][:, -1:] + way / self.get_buffer(f"{SETPOINT}/scale")
         return torch.cat([setpoint, self.measured(OPENING, opening)], -1)
 
@@ -83,6 +94,6 @@ class Policy(nn.Module):
     @classmethod
     def load(cls, path: Path) -> Policy:
         tensors = safetensors.torch.load_file(path)
-        policy = cls({name: len(tensors[f"{name}/offset"]) for name in WINDOWS}, len(tensors["net.0.bias"]))
+        policy = cls({name: len(tensors[f"{name}/offset"]) for name in NUMBERS}, len(tensors["net.0.bias"]))
         policy.load_state_dict(tensors)
         return policy

@@ -65,6 +65,7 @@ SCHEMAS = {
         "uint8[] data",
         *HEADER,
     ),
+    "picture": ("sensor_msgs/msg/CompressedImage", "std_msgs/Header header, string format, uint8[] data", *HEADER),
     "task": ("std_msgs/msg/String", "string data"),
 }
 """Kind of message: its name, its fields, and those of its parts."""
@@ -81,6 +82,8 @@ def ros_message(message: Message) -> dict[str, Any]:
         depth = parts[""]
         size = {"height": depth.shape[0], "width": depth.shape[1], "step": 2 * depth.shape[1]}
         return {**header, **size, "encoding": "16UC1", "is_bigendian": 0, "data": depth.astype("<u2").tobytes()}
+    if message.kind == "picture":
+        return {**header, "format": "jpeg", "data": parts[""].tobytes()}
     return {**header, message.kind: {name: dict(zip("xyzw", x.tolist(), strict=False)) for name, x in parts.items()}}
 
 

@@ -23,7 +23,7 @@ from policy import Policy
 from record import processes, spread
 from simulate import EPISODE_COMMANDS, OPEN_M, REACH_M, Arm
 from terminal import bar, checked
-from windows import CAMERA, OBSERVED, Live
+from windows import OBSERVED, WRIST, Live
 
 FIRST_SEED = 1_000_000
 """Far from the seeds of recordings: every block and goal is new to the policy."""
@@ -39,7 +39,7 @@ Act = Callable[[Arm], tuple[np.ndarray, float]]
 @cache
 def arm(listening: bool) -> Arm:
     """One for each process, with the sensors that the policy reads, or with none."""
-    return Arm(topics={CAMERA, *(name.rsplit("/", 1)[0] for name in OBSERVED)} if listening else ())
+    return Arm(topics={WRIST, *(name.rsplit("/", 1)[0] for name in OBSERVED)} if listening else ())
 
 
 @cache

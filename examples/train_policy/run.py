@@ -99,13 +99,12 @@ def commit() -> str:
 
 
 def ingest(out: Path) -> robocache.Cache:
-    """By the time of arrival: see windows.py. float32 is what the policy computes in. The depth pictures are so small
-    that pixels take little room, and they are read faster than PNG."""
+    """By the time of arrival: see windows.py. float32 is what the policy computes in. Pictures stay encoded."""
     return robocache.ingest(
         out / "logs",
         out / "cache",
         dtype="float32",
-        images="raw",
+        images="keep",
         clock=CLOCK,
         progress=lambda n, total: show(n, total, "ingest"),
     )

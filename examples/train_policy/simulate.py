@@ -1,6 +1,6 @@
 """The robot: Fetch pick-and-place of gymnasium-robotics in MuJoCo, whose sensors have rates, clocks and delays.
 
-Nothing here needs a GPU or a display: the depth camera casts rays with `mj_multiRay`. A seed decides every bit.
+Nothing here needs a GPU or a display: both cameras cast rays. A seed decides every bit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
+from camera import as_jpeg, camera_rays, colors, wrist_picture
 
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of environments that are not used here
     import gymnasium_robotics
@@ -46,7 +47,7 @@ class Message:
     """What a sensor, or the controller, sent. A part of it is a stream of the log: `<topic>/<part>`, or `<topic>`."""
 
     topic: str
-    kind: str  # joints | wrench | pose | depth
+    kind: str  # joints | wrench | pose | depth | picture (encoded)
     stamp_ns: int  # when it was measured, by the clock of the sensor
     log_ns: int  # when it arrived
     parts: dict[str, np.ndarray]
@@ -109,7 +110,8 @@ class Arm:
         self.finger_bodies = [int(self.model.jnt_bodyid[j.id]) for j in fingers]
         self.grip, self.block = self.data.site("robot0:grip"), self.data.site("object0")
         self.mocap = self.model.body("robot0:mocap").id  # what the environment pulls the arm with; it has a shape
-        self.rays = camera_rays()
+        self.rays = camera_rays(CAMERA_SIZE, CAMERA_AT_M, CAMERA_TO_M, CAMERA_FOV_RAD)
+        self.colors = colors(self.model)
         self.messages: list[Message] = []
         sensors = [
             Sensor("/arm/joint_states", "joints", 250, 1.0, self._joint_states, JOINTS),
@@ -119,6 +121,7 @@ class Arm:
             Sensor("/block/pose", "pose", 30, 12.0, self._block_pose),
             Sensor("/camera/depth", "depth", 15, 25.0, self._depth),
             Sensor("/goal/pose", "pose", 5, 1.0, self._goal_pose),
+            Sensor("/wrist/image/compressed", "picture", 25, 15.0, self._wrist),
         ]
         self.sensors = {i: s for i, s in enumerate(sensors, 1) if topics is None or s.topic in topics}
 
@@ -223,22 +226,6 @@ class Arm:
         noisy = np.round(depth_mm + rng.normal(scale=1e-3, size=len(rays)) * depth_mm)
         return {"": np.where(hit >= 0, noisy, 0).astype(np.uint16).reshape(CAMERA_SIZE)}
 
-
-def camera_rays(
-    size: tuple[int, int] = CAMERA_SIZE,
-    at_m: np.ndarray = CAMERA_AT_M,
-    to_m: np.ndarray = CAMERA_TO_M,
-    fov_rad: float = CAMERA_FOV_RAD,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors (pixels, 3) in the world, and their parts along the axis of the camera."""
-    height, width = size
-    axis = (to_m - at_m) / np.linalg.norm(to_m - at_m)
-    right = np.cross(axis, [0.0, 0.0, 1.0])
-    right /= np.linalg.norm(right)
-    down = np.cross(axis, right)
-    pixel = 2 * np.tan(fov_rad / 2) / height
-    v, u = np.mgrid[:height, :width]
-    u, v = (u.ravel() - (width - 1) / 2) * pixel, (v.ravel() - (height - 1) / 2) * pixel
-    rays = axis + u[:, None] * right + v[:, None] * down
-    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-    return rays, rays @ axis
+    def _wrist(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """A JPEG."""
+        return {"": as_jpeg(wrist_picture((self.model, self.data, self.mocap), self.colors, self.grip, rng))}
