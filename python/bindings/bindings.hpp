@@ -9,6 +9,7 @@ void bind_align(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);
 void bind_batch(nanobind::module_& m);
 void bind_decode(nanobind::module_& m);
+void bind_jax(nanobind::module_& m);
 void bind_loader(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_picture_index(nanobind::module_& m);

@@ -87,4 +87,5 @@ NB_MODULE(_core, m) {
     python::bind_decode(m);
     python::bind_voxelize(m);
     python::bind_voxelize_sparse(m);
+    python::bind_jax(m);
 }

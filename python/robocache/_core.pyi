@@ -402,3 +402,57 @@ class BatchReader:
     def read_step(
         self, order: SampleOrder, step: Any, num_steps: int, stride: int, first: int, batch_size: int
     ) -> list[Any]: ...
+
+# ---- JAX: None and absent where the module was built without the headers of jaxlib -----------------------------------
+
+xla_ffi_version: tuple[int, int] | None
+Traced = tuple[list[tuple[tuple[int, ...], str]], int, str, list[int], list[float]]
+"""(shape, dtype) of each result, bytes of workspace, and the attributes names, integers and reals."""
+
+class AbstractArray:
+    @staticmethod
+    def make(shape: Sequence[int], dtype: str, cuda: bool, op: str, argument: str) -> AbstractArray: ...
+
+def xla_handlers() -> list[tuple[str, str, Any]]: ...
+def trace_align(
+    names: AlignNames,
+    streams: list[Stream],
+    times: Any,
+    episode: Any,
+    anchor: Any,
+    deltas: Any,
+    valid: bool,
+    index: bool,
+    fused: bool,
+    check: bool,
+    gradient: list[bool] | None,
+) -> Traced: ...
+def trace_voxelize(
+    op: str, cloud: tuple[Any, ...], box: tuple[Any, ...], settings: tuple[Any, ...], info: bool
+) -> Traced: ...
+def trace_voxelize_depth(
+    op: str, images: tuple[Any, ...], box: tuple[Any, ...], settings: tuple[Any, ...], info: bool
+) -> Traced: ...
+def trace_voxelize_backward(
+    op: str, cloud: tuple[Any, ...], box: tuple[Any, ...], settings: tuple[Any, ...], num_channels: int, values: Any
+) -> Traced: ...
+def trace_voxelize_sparse(
+    op: str, cloud: tuple[Any, ...], box: tuple[Any, ...], settings: tuple[Any, ...], max_voxels: Any, max_points: Any
+) -> Traced: ...
+def trace_decode(
+    key: str,
+    bytes: Any,
+    offsets: Any,
+    index: PictureIndex,
+    device_index: Any,
+    rows: Any,
+    crops: Any,
+    flips: Any,
+    colors: Any,
+    size: tuple[int, int] | None,
+    filter: str,
+    layout: str,
+    dtype: str,
+    normalize: Any,
+    channels: int,
+) -> Traced: ...

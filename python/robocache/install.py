@@ -29,6 +29,7 @@ def check_installation() -> dict[str, Any]:
     """
     cuda = _core.cuda_status()
     torch = _version_of("torch")
+    ffi = _core.xla_ffi_version
     return {
         "version": _core.version(),
         "python": platform.python_version(),
@@ -36,6 +37,7 @@ def check_installation() -> dict[str, Any]:
         "native_module": _core.__file__,
         "cpu": {"instruction_set": _core.cpu_instruction_set(), "num_threads": _core.num_threads()},
         "cuda": cuda,
+        "jax_handlers": {"compiled": ffi is not None, "xla_ffi": None if ffi is None else f"{ffi[0]}.{ffi[1]}"},
         "backends": {"cpu": True, "cuda": cuda["available"], "torch": torch is not None},
         "packages": {"numpy": np.__version__, "torch": torch, "jax": _version_of("jax")},
     }
@@ -56,6 +58,10 @@ def print_installation_info() -> None:
     print(f"  native module  {info['native_module']}")
     print(f"  cpu            {info['cpu']['instruction_set']}, {info['cpu']['num_threads']} threads")
     print(f"  cuda           {compiled}; {found}")
+    handlers = info["jax_handlers"]
+    with_ffi = f"compiled with XLA FFI {handlers['xla_ffi']}"
+    absent = "not compiled: no jaxlib headers when this was built (docs/jax.md)"
+    print(f"  jax.jit        {with_ffi if handlers['compiled'] else absent}")
     print(f"  backends       {', '.join(name for name, on in info['backends'].items() if on)}")
     print(f"  packages       {', '.join(k + ' ' + (v or 'not installed') for k, v in info['packages'].items())}")
 

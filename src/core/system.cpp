@@ -27,6 +27,10 @@ void wait_for_stream(int, CudaQueue) {
     throw Unsupported(cuda_status().reason);
 }
 
+int current_device() {
+    throw Unsupported(cuda_status().reason);
+}
+
 bool is_capturing(Device, CudaQueue) {
     return false;
 }

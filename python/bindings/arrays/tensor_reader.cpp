@@ -198,6 +198,7 @@ bool TensorReader::try_export(nb::handle object, Access access, nb::ndarray<nb::
 }
 
 TensorView TensorReader::read_through_export(nb::handle object, const Argument& argument, Access access) {
+    if (nb::isinstance<AbstractArray>(object)) return nb::cast<const AbstractArray&>(object).view;
     refuse_mask(object, argument);
     nb::ndarray<nb::ro> array;
     if (!try_export(object, access, array)) {

@@ -23,6 +23,11 @@ struct Argument {
 
 enum class Access { read, write };
 
+/// An array without memory: what is known of an array while JAX traces a function. Only plans may use its view.
+struct AbstractArray {
+    TensorView view;
+};
+
 /// Reads the arrays of one call. Views live as long as the reader and the Python objects do.
 ///
 /// The call computes on the current stream of the framework of its first array. Torch says which that is through the

@@ -16,7 +16,7 @@
 #include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
-#include "decode/arguments.hpp"
+#include "decode/options.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;
@@ -26,33 +26,12 @@ namespace {
 
 constexpr const char* op = "decode_images";
 
-using Size = std::optional<std::array<std::int64_t, 2>>;
-using MeanAndDeviation = std::optional<std::pair<std::array<float, 3>, std::array<float, 3>>>;
-
 /// The arguments of Python. Arrays may be None, except bytes and offsets.
 struct GivenPictures {
     nb::handle bytes, offsets;
     const PictureIndex& index;
     nb::handle device_index, rows;
 };
-struct GivenEdits {
-    nb::handle crops, flips, colors;  // (N, 4) int32, (N,) uint8, (N, 3) float32
-};
-struct GivenStyle {
-    Size size;
-    std::string_view filter, layout, dtype;
-    MeanAndDeviation normalize;
-    int channels;
-};
-
-template <class T>
-T choice(const char* argument, std::string_view given, std::string_view first, T first_value, std::string_view second,
-         T second_value) {
-    if (given == first) return first_value;
-    if (given == second) return second_value;
-    fail(op, argument, "be '" + std::string(first) + "' or '" + std::string(second) + "'",
-         "'" + std::string(given) + "'");
-}
 
 class DecodeCall {
 public:
@@ -81,20 +60,7 @@ private:
         if (!given.device_index.is_none()) view.device_index = reader_.read(given.device_index, {op, "device_index"});
         TensorReader host;
         if (!given.rows.is_none()) view.rows = host_vector<std::int64_t>(host, given.rows, {op, "rows"}, DType::i64);
-        DecodeOptions options;
-        options.size = style.size;
-        options.filter = choice("filter", style.filter, "bilinear", ResizeFilter::bilinear, "area", ResizeFilter::area);
-        options.layout = choice("layout", style.layout, "HWC", PictureLayout::hwc, "CHW", PictureLayout::chw);
-        options.dtype = dtype_from_name(style.dtype, {op, "dtype"});
-        options.channels = style.channels;
-        if (style.normalize) options.normalize = Normalization{style.normalize->first, style.normalize->second};
-        if (!edits.crops.is_none()) options.crops = host_rows<CropBox>(host, edits.crops, {op, "crop"}, DType::i32, 4);
-        if (!edits.flips.is_none())
-            options.flips = host_vector<std::uint8_t>(host, edits.flips, {op, "flip"}, DType::u8);
-        if (!edits.colors.is_none()) {
-            options.colors = host_rows<ColorFactors>(host, edits.colors, {op, "color"}, DType::f32, 3);
-        }
-        return plan_decode(view, options);
+        return plan_decode(view, read_options(op, host, edits, style));
     }
 
     TensorReader reader_;
@@ -109,7 +75,7 @@ void bind_decode(nb::module_& m) {
     m.def(
         "decode",
         [](nb::handle bytes, nb::handle offsets, const PictureIndex& index, nb::handle device_index, nb::handle rows,
-           nb::handle crops, nb::handle flips, nb::handle colors, Size size, std::string_view filter,
+           nb::handle crops, nb::handle flips, nb::handle colors, GivenSize size, std::string_view filter,
            std::string_view layout, std::string_view dtype, MeanAndDeviation normalize, int channels,
            nb::handle allocate, nb::handle queue) {
             DecodeCall call({bytes, offsets, index, device_index, rows}, {crops, flips, colors},

@@ -43,8 +43,9 @@ std::optional<std::array<T, 3>> three(nb::handle object, std::optional<T> (*read
     return result;
 }
 
-/// Names as Python's arguments have them.
-VoxelNames names_of(std::string_view op) {
+}  // namespace
+
+VoxelNames python_names(std::string_view op) {
     VoxelNames names;
     names.op = op;
     names.origin = "grid_min";
@@ -57,12 +58,10 @@ VoxelNames names_of(std::string_view op) {
     return names;
 }
 
-}  // namespace
-
 VoxelArguments::VoxelArguments(std::string_view op, const GivenGrid& grid, const GivenOptions& options,
                                nb::handle queue)
     : reader_(queue) {
-    options_.names = names_of(op);
+    options_.names = python_names(op);
     read_grid(grid);
     if (!PyUnicode_Check(options.mode.ptr())) fail(op, "mode", "be a name", repr_of(options.mode));
     options_.reduction = reduction_from_name(text(options.mode), op, "mode");

@@ -30,6 +30,17 @@ struct GivenOptions {
     nanobind::handle mode, dtype, fill, deterministic, check;  // dtype, check: or None
 };
 
+/// From tuples of Python with the fields in this order; the tuples must outlive them.
+[[nodiscard]] inline GivenGrid given_grid(const nanobind::tuple& box) {
+    return {box[0], box[1], box[2]};
+}
+[[nodiscard]] inline GivenOptions given_options(const nanobind::tuple& settings) {
+    return {settings[0], settings[1], settings[2], settings[3], settings[4]};
+}
+
+/// Names as Python's arguments have them. The characters of `op` must outlive them.
+[[nodiscard]] VoxelNames python_names(std::string_view op);
+
 /// The arguments of one call, with everything that keeps them alive.
 class VoxelArguments {
 public:

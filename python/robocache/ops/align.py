@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
-from .arrays import allocator, as_torch, dtype_name, finish, from_torch, kind_of, work_queue
+from .arrays import (
+    allocator,
+    as_torch,
+    dtype_name,
+    finish,
+    from_torch,
+    is_traced_by_jax,
+    kind_of,
+    work_queue,
+)
 from .backend import (
     mark_written,
     needs_torch,
@@ -356,15 +365,19 @@ def _run(
     """A call on arrays of any framework and on every backend: the outputs of each stream, or of all if fused. They have
     a batch dimension."""
     op = names.op
+    arrays = [x for s in streams if isinstance(s, Stream) for x in (s.values, s.times, s.offsets)]
+    if is_traced_by_jax(*arrays, *query):
+        from .jax_ops import align as traced
+
+        _require_streams(op, streams)
+        return traced.run(names, streams, query, wants, check, backend, device)
     if device is not None:
         streams, query = on_device(op, streams, query, device)
     if needs_torch(streams, backend):
         from .torch_ops import align as operators
 
         return operators.run(names, streams, query, wants, check, backend, out)
-    for i, s in enumerate(streams):
-        if not isinstance(s, Stream):
-            raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")
+    _require_streams(op, streams)
     native = [native_stream(s) for s in streams]
     like = streams[0].values if streams else None
     kind = kind_of(like)
@@ -387,3 +400,9 @@ def _run(
     if out is not None:
         mark_written(out)
     return results if kind != "jax" else [(finish(v), finish(m), finish(i)) for v, m, i in results]
+
+
+def _require_streams(op: str, streams: Sequence[Any]) -> None:
+    for i, s in enumerate(streams):
+        if not isinstance(s, Stream):
+            raise ValueError(f"{op}: streams[{i}] must be a Stream, got {type(s).__name__}")

@@ -57,6 +57,23 @@ def work_queue(kind: Kind, array: Array) -> tuple[int, type | None] | None:
     return None
 
 
+def is_traced_by_jax(*arrays: Array) -> bool:
+    """Whether an array has no data yet, because JAX traces the function it is in (jit, grad, vmap)."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def int32_times_refusal(op: str, name: str, times: Array) -> str | None:
+    """What to say of int32 times of JAX, which converts int64 to int32 unless its 64-bit mode is on."""
+    if kind_of(times) != "jax" or times.dtype != np.int32:
+        return None
+    return (
+        f"{op}: {name} must be int64 nanoseconds, float64 or float32 seconds, got int32, to which JAX silently "
+        "converts int64: set jax.config.update('jax_enable_x64', True) before the array is made, or pass a NumPy "
+        "array of int64, or float32 seconds from the start of the episode"
+    )
+
+
 def dtype_name(dtype: Any) -> str | None:
     """``torch.float32``, ``np.float32``, ``jnp.float32``, ``"float32"`` -> ``"float32"``. What is no dtype is named as
     it is, for the contract to refuse."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _core
-from .arrays import as_torch, device_type, from_torch, kind_of
+from .arrays import as_torch, device_type, from_torch, int32_times_refusal, kind_of
 from .types import Array, Query, Stream
 
 Backend = Literal["cpu", "cuda", "torch"]
@@ -80,6 +80,9 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
     """What the C++ contract cannot see of a call of align."""
     if backend != "torch" and (refusal := gradient_refusal(names, streams, query)) is not None:
         raise NotImplementedError(refusal)
+    for name, array in _named_times(names, streams, query):
+        if (refusal := int32_times_refusal(op, name, array)) is not None:
+            raise ValueError(refusal)
     refuse_unseen(op, _named_arrays(names, streams, query), backend)
 
 

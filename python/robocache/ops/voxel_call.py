@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
-from .arrays import allocator, as_torch, finish, from_torch, kind_of, work_queue
+from .arrays import allocator, as_torch, finish, from_torch, is_traced_by_jax, kind_of, work_queue
 from .backend import move_to, refuse_unseen, select_backend
 from .types import Array, SparseVoxels
 
@@ -88,6 +88,10 @@ def run_points(
     cloud: Cloud, box: Box, settings: Settings, info: bool, backend: str | None, device: Any
 ) -> Dense:  # fmt: skip
     op = "voxelize_pointcloud"
+    if is_traced_by_jax(*cloud):
+        from .jax_ops import voxelize as traced
+
+        return traced.run_points(cloud, box, settings, info, backend, device)
     cloud = cloud.moved(op, device)
     named = cloud.named()
     if needs_op(named, backend):
@@ -113,6 +117,10 @@ def run_depth(
     images: Images, box: Box, settings: Settings, info: bool, backend: str | None, device: Any
 ) -> Dense:  # fmt: skip
     op = "voxelize_depth"
+    if is_traced_by_jax(*images):
+        from .jax_ops import voxelize as traced
+
+        return traced.run_depth(images, box, settings, info, backend, device)
     images = images.moved(op, device)
     named = images.named()
     if needs_op(named, backend):
@@ -140,6 +148,10 @@ def run_sparse(
     from .voxelize import finish_sparse
 
     op = "voxelize_sparse"
+    if is_traced_by_jax(*cloud):
+        from .jax_ops import voxelize as traced
+
+        return traced.run_sparse(cloud, box, settings, limits, backend, device)
     max_voxels, max_points, padded = limits
     rows: Any
     found: Any

@@ -25,6 +25,12 @@ void wait_for_stream(int device, CudaQueue stream) {
     check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle)), "cudaStreamSynchronize");
 }
 
+int current_device() {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+}
+
 bool is_capturing(Device device, CudaQueue stream) {
     if (device.type != DeviceType::cuda) return false;
     const DeviceGuard guard(device.index);

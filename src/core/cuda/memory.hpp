@@ -14,6 +14,9 @@ void free_cuda(void* data) noexcept;
 
 void wait_for_stream(int device, CudaQueue stream);
 
+/// The device that is current in this thread.
+[[nodiscard]] int current_device();
+
 /// Whether work on the stream is captured in a graph; false on the CPU.
 [[nodiscard]] bool is_capturing(Device device, CudaQueue stream);
 

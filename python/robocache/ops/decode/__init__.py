@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import _core
-from ..arrays import allocator, dtype_name, finish, kind_of, work_queue
+from ..arrays import allocator, dtype_name, finish, is_traced_by_jax, kind_of, work_queue
 from ..types import Array
 from .edits import as_colors, as_crops, as_flips, as_normalization, as_size
 from .index import MAX_PIXELS, PictureIndex, index_pictures
@@ -63,6 +63,11 @@ def decode_images(
     ((3, 3, 24, 32), array([0.78, 0.39, 0.2 ], dtype=float32))
     """
     name = dtype_name(dtype) or "uint8"
+    if is_traced_by_jax(pictures, *(pictures if isinstance(pictures, (list, tuple)) else ())):
+        from ..jax_ops import decode as traced
+
+        style = (as_size(size), filter, layout, name, as_normalization(normalize), channels)
+        return traced.run(pictures, index, rows, (crop, flip, color), style, device)
     if name == "uint16":
         return decode_16_bit(
             pictures, size=size, crop=crop, flip=flip, layout=layout, device=device, max_pixels=max_pixels

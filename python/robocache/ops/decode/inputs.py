@@ -53,7 +53,7 @@ def gather(pictures: Any, index: PictureIndex | None, rows: Any, device: Any, ma
     if device is not None or on_gpu:
         data, offsets = _moved(data, device, on_gpu), _moved(offsets, device, on_gpu)
     copy = index.on_device(as_torch(data).device) if on_gpu else None
-    return Batch(data, offsets, index.native, copy, _rows(rows, len(index)))
+    return Batch(data, offsets, index.native, copy, selected_rows(rows, len(index)))
 
 
 def _index(data: Array, offsets: Array, on_gpu: bool, max_pixels: int) -> tuple[Array, Array, PictureIndex]:
@@ -68,7 +68,7 @@ def _index(data: Array, offsets: Array, on_gpu: bool, max_pixels: int) -> tuple[
     return data, offsets, PictureIndex(native)
 
 
-def _rows(rows: Any, count: int) -> NDArray[np.int64]:
+def selected_rows(rows: Any, count: int) -> NDArray[np.int64]:
     if rows is None:
         return np.arange(count)
     given = np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows)
