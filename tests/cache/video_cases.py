@@ -1,5 +1,6 @@
 """Videos for tests: small moving scenes in every codec, as files and as the packets of an episode."""
 
+import functools
 import io
 
 import numpy as np
@@ -72,6 +73,13 @@ def spec_of(codec, height=HEIGHT, width=WIDTH, name="film"):
 FILMS = {f"film_{codec}": spec_of(codec, name=f"film_{codec}") for codec in ("h264", "av1") if av is not None}
 
 
+@functools.lru_cache
+def encoded_film(seed, codec, count, height, width):
+    """A video that is encoded once: an encoder need not give the same bytes twice."""
+    frames = film(np.random.default_rng(seed), count, height, width)
+    return video_of(mp4(frames, codec, 2 if codec == "av1" else 5), codec)
+
+
 class FilmSource(CameraSource):
     """Also cameras whose frames are in videos; the h264 one in short GOPs with B-frames, the av1 one in pairs."""
 
@@ -82,10 +90,8 @@ class FilmSource(CameraSource):
             episode = super().episode(index)
         finally:
             self.specs = all_specs
-        rng = np.random.default_rng([self.seed, index, 7])
         count = self.messages - 2 * index
         for name, spec in films.items():
-            gop = 2 if spec.codec == "av1" else 5
-            video = video_of(mp4(film(rng, count, *spec.shape[:2]), spec.codec, gop), spec.codec)
+            video = encoded_film((self.seed, index, 7), spec.codec, count, *spec.shape[:2])
             episode.streams[name] = EpisodeStream(spec, video, np.arange(count) * 100_000_000)
         return Episode(index, episode.streams, episode.task, episode.meta)

@@ -72,21 +72,25 @@ AlignKernels kernels_for(DType times) {
 }
 
 void launch_short(const CallPlan& plan, const StreamPlan& s, const AlignKernels& kernels, cudaStream_t stream) {
-    ShortTable table{};
-    const Launch launch = make_table(plan, s, size_bytes(plan.time_dtype), table);
     const bool seven = s.inner.size == 7;
     const auto kernel = s.values_dtype == DType::f32   ? kernels.short_f32
                         : s.values_dtype == DType::f16 ? (seven ? kernels.short_f16x7 : kernels.short_f16)
                                                        : (seven ? kernels.short_bf16x7 : kernels.short_bf16);
-    launch_overlapped(kernel, launch, stream, table, "align: launching align_short");
+    ShortTable table{};
+    for (; table.rows.first_row < plan.num_rows; table.rows.first_row += table.rows.num_rows()) {
+        const Launch launch = make_table(plan, s, size_bytes(plan.time_dtype), table);
+        launch_overlapped(kernel, launch, stream, table, "align: launching align_short");
+    }
 }
 
 template <int capacity>
 void launch_rows(const CallPlan& plan, std::span<const StreamPlan* const> streams, void (*kernel)(RowsTable<capacity>),
                  cudaStream_t stream) {
     RowsTable<capacity> table{};
-    const Launch launch = make_table(plan, streams, table);
-    launch_overlapped(kernel, launch, stream, table, "align: launching align_rows");
+    for (; table.first_row < plan.num_rows; table.first_row += table.num_rows()) {
+        const Launch launch = make_table(plan, streams, table);
+        launch_overlapped(kernel, launch, stream, table, "align: launching align_rows");
+    }
 }
 
 void launch_general(const CallPlan& plan, const StreamPlan& s, const AlignKernels& kernels, cudaStream_t stream) {

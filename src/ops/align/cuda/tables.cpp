@@ -122,10 +122,11 @@ std::int64_t cut_into_warps(RowsStream& r, const CallPlan& plan) {
 /// Completes a table for so many tiles of one query row.
 template <int capacity>
 void count_tiles(RowsTable<capacity>& table, const CallPlan& plan, std::int64_t tiles_per_row) {
-    if (tiles_per_row > max_grid || plan.num_rows > max_grid / tiles_per_row) throw Unsupported(too_many_tiles);
+    if (tiles_per_row > max_grid) throw Unsupported(too_many_tiles);
+    const std::int64_t num_rows = std::min(plan.num_rows - table.first_row, max_grid / tiles_per_row);
     table.query = device_query(plan);
     table.by_tiles_per_row = Divisor(static_cast<std::uint32_t>(tiles_per_row));
-    table.num_tiles = static_cast<std::uint32_t>(plan.num_rows * tiles_per_row);
+    table.num_tiles = static_cast<std::uint32_t>(num_rows * tiles_per_row);
 }
 
 /// Rows of an episode that a warp of align_short makes room for; of ragged ones twice the mean.

@@ -54,9 +54,13 @@ struct RowsStream {
 template <int capacity>
 struct RowsTable {
     DeviceQuery query;
+    std::int64_t first_row;  // query row of the first tile
     std::uint32_t num_tiles;
     std::int32_t num_streams;
     Divisor by_tiles_per_row;  // of all streams
+
+    /// Query rows from first_row on that this launch computes.
+    std::int64_t num_rows() const { return num_tiles / by_tiles_per_row.divisor; }
     RowsStream streams[capacity];
 };
 
@@ -131,6 +135,8 @@ struct BackwardTable {
 /// Of simple streams, many narrow rows, contiguous in source and output, whose episodes fit into the shared memory of a
 /// warp and are not read for a few targets only; linear, one target per query time: align_short takes it.
 [[nodiscard]] bool is_short(const CallPlan& plan, const StreamPlan& s, std::int64_t time_bytes);
+
+// The tables of align_rows and align_short are for query rows from `first_row` on, as many as a grid can number.
 
 template <int capacity>
 [[nodiscard]] Launch make_table(const CallPlan& plan, std::span<const StreamPlan* const> streams,

@@ -71,7 +71,7 @@ __device__ __forceinline__ RowsTile rows_tile(const RowsTable<capacity>& table, 
         tile.part = static_cast<std::int32_t>(number - index * s.parts);
         number = index;
     }
-    tile.row = row;
+    tile.row = table.first_row + row;
     tile.first_target = static_cast<std::int64_t>(number) * s.tile;
     const std::int64_t left = table.query.num_targets - tile.first_target;
     tile.count = left < s.tile ? static_cast<std::int32_t>(left) : s.tile;
