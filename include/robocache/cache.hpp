@@ -25,7 +25,7 @@ struct CacheStream {
     std::string kind = "vector";      ///< "vector", "image", "points", "depth"
     bool ragged = false;              ///< every message has its own number of rows: point clouds
     std::string details = "{}";       ///< a JSON object: rate_hz, unit, names, meta, statistics
-    std::string codec = "";           ///< "jpeg", "png": each message is an encoded picture; empty: rows are values
+    std::string codec = "";           ///< of encoded pictures or video; empty: rows are values
 
     [[nodiscard]] bool is_encoded() const { return !codec.empty(); }
     [[nodiscard]] bool has_splits() const { return ragged || is_encoded(); }

@@ -25,12 +25,28 @@ enum class PictureKind : std::uint8_t {
 /// Reads markers up to the scan. Never throws for bad bytes: those are `unknown`.
 [[nodiscard]] PictureKind picture_kind(std::span<const std::uint8_t> bytes) noexcept;
 
-/// The shape of a picture whose bytes are pixels, (height, width, channels) u8, and not encoded. Height 0: it is a
-/// JPEG.
+/// How the bytes of a picture that is not encoded are laid out. The yuv420 formats are planes of a frame of video: Y
+/// (height, width), then U and V (half of both, rounded up); `full`: samples have the range 0 to 255.
+enum class PixelFormat : std::int32_t {
+    interleaved,  ///< (height, width, channels)
+    yuv420_bt601,
+    yuv420_bt601_full,
+    yuv420_bt709,
+    yuv420_bt709_full,
+    yuv420_fcc,
+    yuv420_fcc_full,
+    yuv420_smpte240m,
+    yuv420_smpte240m_full,
+    yuv420_bt2020,
+    yuv420_bt2020_full,
+};
+
+/// The shape of a picture whose bytes are pixels, u8, and not encoded. Height 0: it is a JPEG.
 struct PixelShape {
     std::int32_t height = 0;
     std::int32_t width = 0;
-    std::int32_t channels = 3;  ///< 3 or 1
+    std::int32_t channels = 3;  ///< 3 or 1; 3 for planes
+    PixelFormat format = PixelFormat::interleaved;
 };
 
 struct PictureIndexOptions {

@@ -122,7 +122,7 @@ def test_what_is_stored_of_damaged_pictures_can_be_decoded(tmp_path, name, rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"codec": "gif"}, "codec must be one of jpeg, png or None, got 'gif'"),
+        ({"codec": "gif"}, "codec must be one of jpeg, png, h264, hevc, av1, vp9, mpeg4 or None, got 'gif'"),
         ({"codec": "jpeg", "dtype": "uint16"}, "codec 'jpeg' must be for uint8 images with 1 or 3 channels"),
         ({"codec": "jpeg", "shape": (4, 4, 4)}, r"got uint8 image of shape \(4, 4, 4\)"),
         ({"codec": "png", "kind": "vector", "shape": (3,)}, "codec 'png' must be for uint8 images with 1, 3 or 4"),

@@ -124,7 +124,7 @@ def test_jpeg_encodes_videos_and_arrays(name, tmp_path, rng):
     assert {spec.codec for spec in images.values()} == {"jpeg"}
     assert cache.verify() == []
     was = {n: spec.meta["encoded"]["from"] for n, spec in images.items()}
-    assert was in ({"observation.image": "png", "observation.video": "video"}, {"obs/agentview_image": "pixels"})
+    assert was in ({"observation.image": "png", "observation.video": "h264"}, {"obs/agentview_image": "pixels"})
 
 
 def test_image_size_decodes_resizes_and_encodes_again(tmp_path):

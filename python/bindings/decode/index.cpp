@@ -30,7 +30,7 @@ HostPictures read_pictures(TensorReader& reader, std::string_view op, nb::handle
             host_vector<std::int64_t>(reader, offsets, {op, "offsets"}, DType::i64)};
 }
 
-/// pixels: (N, 3) int32 of height, width, channels, or None.
+/// pixels: (N, 4) int32 of height, width, channels, PixelFormat, or None.
 PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offsets, std::int32_t every,
                         bool entry_points, std::int64_t max_pixels, nb::handle pixels) {
     TensorReader reader;
@@ -40,7 +40,7 @@ PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offset
     options.every = every;
     options.entry_points = entry_points;
     options.max_pixels = max_pixels;
-    if (!pixels.is_none()) options.pixels = host_rows<PixelShape>(reader, pixels, {op, "pixels"}, DType::i32, 3);
+    if (!pixels.is_none()) options.pixels = host_rows<PixelShape>(reader, pixels, {op, "pixels"}, DType::i32, 4);
     const Unlocked unlocked;
     return index_pictures(pictures.bytes, pictures.offsets, options);
 }

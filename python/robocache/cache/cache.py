@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from .. import _core
 from .episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
-from .pictures import Pictures, PictureStatistics
+from .pictures import VIDEO_CODECS, Pictures, PictureStatistics
 from .statistics import Statistics
+from .video import Video, VideoStatistics, stored_video
 
 SHARD_BYTES = 64 << 20
 JOURNAL = "manifest.json.next"
@@ -182,6 +183,9 @@ class Cache:
             if spec.codec is not None:
                 entries = self._reader.index(index, i)
                 known = entries.copy() if copy else entries
+                if spec.codec in VIDEO_CODECS:
+                    streams[name] = EpisodeStream(spec, self._video(spec, index, values, known, len(times)), times)
+                    continue
                 pictures = Pictures(values, splits - splits[0], known if len(known) else None)
                 streams[name] = EpisodeStream(spec, pictures, times)
                 continue
@@ -190,6 +194,11 @@ class Cache:
         self._reader.require_whole(index)
         info = self.episode_info(index)
         return Episode(self._reader.episode_index(index), streams, info.get("task"), info.get("meta") or {})
+
+    def _video(self, spec: StreamSpec, index: int, data: Any, stored: Any, num_rows: int) -> Video:
+        """The packets of an episode, with their index checked."""
+        where = f"{self.path}: episode {index}: stream {spec.name!r}"
+        return stored_video(spec, data, stored, num_rows, where)
 
     def episode_info(self, index: int) -> dict[str, JSON]:
         """``task``, ``meta`` and ``position`` (in the source) of an episode, without its arrays."""
@@ -213,6 +222,13 @@ class Cache:
             except (_core.FormatError, ValueError) as error:
                 name = list(self.specs)[i]
                 problems.append(f"{self.path}: stream {name!r}: episode {episode}: {error}")
+        videos = [(i, spec) for i, spec in enumerate(self.specs.values()) if spec.codec in VIDEO_CODECS]
+        for (i, spec), episode in ((v, e) for v in videos if not problems for e in range(len(self))):
+            values, times, _, _ = self._reader.rows(episode, i)
+            try:
+                self._video(spec, episode, values, self._reader.index(episode, i), len(times))
+            except _core.FormatError as error:
+                problems.append(str(error))
         return problems
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -279,9 +295,8 @@ class CacheWriter:
         self._writer = _core.CacheWriter(folder, streams, shard_bytes, fingerprint, resume)
         self._noted = 0
         self._warn()
-        self._statistics: dict[str, Statistics | PictureStatistics] = {
-            name: Statistics(spec) if spec.codec is None else PictureStatistics(spec)
-            for name, spec in self.specs.items()
+        self._statistics: dict[str, Statistics | PictureStatistics | VideoStatistics] = {
+            name: statistics_of(spec) for name, spec in self.specs.items()
         }
         self._table = EpisodeTable(list(self.specs))
         self.last_position = -1
@@ -314,6 +329,12 @@ class CacheWriter:
         self.last_position = position
         self._count(episode)
 
+    def decode_samples(self, name: str, decode: Callable[..., Any]) -> None:
+        """Frames of a stream of video that statistics are made of come from ``decode(video, spec, rows)``."""
+        statistics = self._statistics[name]
+        if isinstance(statistics, VideoStatistics):
+            statistics.decode_rows = decode
+
     def _release(self) -> None:
         """Unlocks the folder now, because the traceback of an error may keep the writer alive."""
         del self._writer
@@ -329,7 +350,10 @@ class CacheWriter:
     def _count(self, episode: Episode) -> None:
         for name, stream in episode.streams.items():
             statistics = self._statistics[name]
-            if isinstance(statistics, PictureStatistics):
+            if isinstance(statistics, VideoStatistics):
+                assert stream.video is not None
+                statistics.add(stream.video)
+            elif isinstance(statistics, PictureStatistics):
                 assert stream.pictures is not None
                 statistics.add(stream.pictures)
             else:
@@ -354,15 +378,21 @@ class CacheWriter:
         self._noted = len(notes)
 
 
+def statistics_of(spec: StreamSpec) -> Statistics | PictureStatistics | VideoStatistics:
+    if spec.codec is None:
+        return Statistics(spec)
+    return VideoStatistics(spec) if spec.codec in VIDEO_CODECS else PictureStatistics(spec)
+
+
 def encoded_rows(spec: StreamSpec, stream: EpisodeStream) -> _core.CacheRows:
     """ValueError where a picture cannot be stored, with its number and time."""
     what = f"CacheWriter.add: stream {spec.name!r}"
-    pictures, times = stream.pictures, np.ascontiguousarray(stream.times)
+    pictures, times = stream.content, np.ascontiguousarray(stream.times)
     if pictures is None or stream.spec.codec != spec.codec:
         raise ValueError(f"{what} must be encoded as {spec.codec}, got codec {stream.spec.codec}")
     for i, problem in pictures.problems(spec).items():
         raise ValueError(f"{what}: picture {i} at {times[i]} ns {problem}")
-    index = pictures.index.to_bytes() if spec.codec == "jpeg" and len(pictures) else None
+    index = pictures.index.to_bytes() if spec.codec != "png" and len(pictures) else None
     return _core.CacheRows(
         np.ascontiguousarray(pictures.data), times, np.ascontiguousarray(pictures.splits), index=index
     )

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from .. import _core
 from ..ops.methods import ONE_ROW
 from ..ops.types import Method
-from .pictures import Pictures, codec_problem
+from .pictures import VIDEO_CODECS, Pictures, codec_problem
+from .video import Video
 
 JSON = Any
 """What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
@@ -41,8 +42,8 @@ class StreamSpec:
     channels. None: ``linear`` for floats, ``previous`` for integers, bool, images and clouds. ``period``: the period
     of angles, None for 2 pi. Loader, export and view use both unless their caller overrides them.
 
-    ``codec``: ``"jpeg"`` or ``"png"`` where rows are encoded pictures; ``dtype`` and ``shape`` are those of the decoded
-    ones.
+    ``codec``: ``"jpeg"`` or ``"png"`` where rows are encoded pictures, ``"h264"``, ``"hevc"``, ``"av1"``, ``"vp9"`` or
+    ``"mpeg4"`` where they are frames of a video; ``dtype`` and ``shape`` are those of the decoded ones.
 
     >>> import robocache
     >>> robocache.StreamSpec("joints", "float32", (7,), rate_hz=500).row_bytes
@@ -176,10 +177,17 @@ class EpisodeStream:
     ) -> None:
         self.spec, self.times, self.offsets = spec, times, offsets
         self.pictures: Pictures | None = None
-        """The encoded pictures; None where ``spec.codec`` is None."""
+        """The encoded pictures; None where ``spec.codec`` is None or of a video."""
+        self.video: Video | None = None
+        """The packets; None where ``spec.codec`` is not of a video."""
         self._values: NDArray[Any] | None = None
         if spec.codec is None:
             self._values = values
+        elif spec.codec in VIDEO_CODECS:
+            try:
+                self.video = Video.of(values, spec.codec)
+            except ValueError as error:
+                raise ValueError(f"EpisodeStream: {spec.name}: {error}") from None
         else:
             try:
                 self.pictures = Pictures.of(values)
@@ -188,26 +196,36 @@ class EpisodeStream:
         self._check()
 
     @property
+    def content(self) -> Pictures | Video | None:
+        """What is encoded; None where ``spec.codec`` is None."""
+        return self.video if self.pictures is None else self.pictures
+
+    @property
     def values(self) -> NDArray[Any]:
         """The rows. Encoded pictures are decoded once, all of the episode; FormatError where one is damaged."""
         if self._values is None:
-            assert self.pictures is not None
-            self._values = self.pictures.decoded(self.spec)
+            assert self.content is not None
+            self._values = self.content.decoded(self.spec)
         return self._values
 
     @property
     def encoded(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """``(bytes, splits)``: picture m is ``bytes[splits[m]:splits[m + 1]]``. ValueError unless ``spec.codec``."""
+        """``(bytes, splits)``: picture m is ``bytes[splits[m]:splits[m + 1]]``. ValueError unless ``spec.codec`` is one
+        of pictures; the packets of a video are ``video``."""
+        if self.video is not None:
+            raise ValueError(
+                f"EpisodeStream: {self.spec.name} is a video: its packets are video, got codec {self.spec.codec}"
+            )
         if self.pictures is None:
             raise ValueError(f"EpisodeStream: {self.spec.name} must have a codec to have encoded pictures, got None")
         return self.pictures.data, self.pictures.splits
 
     def _check(self) -> None:
         name, times = self.spec.name, self.times
-        if self.pictures is not None:
-            if times.ndim != 1 or times.dtype != np.int64 or len(times) != len(self.pictures):
+        if self.content is not None:
+            if times.ndim != 1 or times.dtype != np.int64 or len(times) != len(self.content):
                 raise ValueError(
-                    f"EpisodeStream: times of {name} must be ({len(self.pictures)},) int64, one for each picture, got "
+                    f"EpisodeStream: times of {name} must be ({len(self.content)},) int64, one for each picture, got "
                     f"{times.dtype} {times.shape}"
                 )
             if self.offsets is not None:

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from .._core import FormatError, picture_kinds
 from ..ops.decode import PictureIndex, decode_images, index_pictures
+from ..ops.decode.video import DECODERS
 
 if TYPE_CHECKING:
     from .episode import StreamSpec
 
+VIDEO_CODECS = tuple(DECODERS)
 CODECS = {"jpeg": "image/jpeg", "png": "image/png"}
 """Codec: media type."""
 KINDS = ("jpeg", None, "png", None)
@@ -35,10 +37,13 @@ def codec_of(picture: bytes) -> str | None:
 
 def codec_problem(codec: str, kind: str, dtype: str, shape: tuple[int, ...]) -> str:
     """Why a stream cannot be encoded so, for a message; empty if it can."""
-    if codec not in CODECS:
-        return f"codec must be one of {', '.join(CODECS)} or None, got {codec!r}"
+    if codec not in CODECS and codec not in VIDEO_CODECS:
+        return f"codec must be one of {', '.join((*CODECS, *VIDEO_CODECS))} or None, got {codec!r}"
     channels = shape[2] if len(shape) == 3 else 1 if len(shape) == 2 else 0
-    if codec == "jpeg":
+    if codec in VIDEO_CODECS:
+        fits = kind == "image" and dtype == "uint8" and len(shape) == 3 and channels == 3
+        what = "uint8 images with 3 channels"
+    elif codec == "jpeg":
         fits = kind == "image" and dtype == "uint8" and channels in (1, 3)
         what = "uint8 images with 1 or 3 channels"
     else:
@@ -220,17 +225,20 @@ class PictureStatistics:
         self.encoded: dict[int, bytes] = {}
         self.kept: dict[int, NDArray[Any]] = {}
 
-    def add(self, pictures: Pictures) -> None:
-        end = self.seen + len(pictures)
+    def choose(self, count: int) -> range:
+        """The numbers of the next ``count`` pictures that are kept; drops earlier ones where there are too many."""
         while True:
-            new = range(-(-self.seen // self.stride) * self.stride, end, self.stride)
+            new = range(-(-self.seen // self.stride) * self.stride, self.seen + count, self.stride)
             if len(self.encoded) + len(self.kept) + len(new) <= self.MOST:
-                break
+                return new
             self.stride *= 2
             self.encoded = {number: x for number, x in self.encoded.items() if number % self.stride == 0}
             self.kept = {number: x for number, x in self.kept.items() if number % self.stride == 0}
+
+    def add(self, pictures: Pictures) -> None:
+        new = self.choose(len(pictures))
         self.encoded |= {number: pictures.picture(number - self.seen) for number in new}
-        self.seen = end
+        self.seen += len(pictures)
         if sum(map(len, self.encoded.values())) > self.MOST_BYTES:
             self.decode()
 

@@ -18,6 +18,7 @@ from .._core import FormatError, remove_leftovers
 from ..cache.cache import JOURNAL, SHARD_BYTES, Cache, CacheWriter, to_json
 from ..cache.episode import Episode, EpisodeStream, LeftOut, Source, StreamSpec, left_out_of
 from ..cache.statistics import bfloat16_to_float32, float_to_bfloat16
+from ..sources.reading.isolated import decode_video
 from ..text import did_you_mean
 from .pictures import MARK, QUALITY, check_images, converted, stored_pictures, whole_pictures
 from .resize import ImageSize, resize, resized_specs
@@ -120,6 +121,8 @@ def ingest(
         if isinstance(streams, Mapping) or not problem.startswith("stream "):
             raise  # a name that the user chose, or an option
         raise FormatError(f"ingest: {opened.path}: {problem}; rename it or leave it out with streams=") from None
+    for name in specs:
+        writer.decode_samples(name, decode_video)
     blamed = BlameSource(opened) if isinstance(source, str | os.PathLike) else contextlib.nullcontext()
     changed = False
     one_by_one = not callable(episodes)  # a function is given all of an episode

@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 
 from .._core import FormatError, num_threads
 from ..cache.episode import Episode, EpisodeStream, StreamSpec
-from ..cache.pictures import Pictures, codec_problem
+from ..cache.pictures import VIDEO_CODECS, Pictures, codec_problem
 from ..sources.reading.images import PICTURES, not_encoded
+from ..sources.reading.isolated import decode_video
 from .resize import need_pillow, resize
 
 IMAGES = ("keep", "jpeg", "raw")
 QUALITY = 95
 SUBSAMPLING = "4:2:0"
+DECODED_BYTES = 128 << 20
+"""Frames of a video that are in memory at once."""
 MARK = "encoded"
 """Key of ``StreamSpec.meta``: what the pictures were before ``ingest`` encoded them, and how."""
 
@@ -73,6 +76,8 @@ def wanted_codec(had: StreamSpec, spec: StreamSpec, images: str) -> str | None:
         return None
     if images == "jpeg" and fits("jpeg"):
         return "jpeg"
+    if had.codec in VIDEO_CODECS and spec.shape != had.shape:
+        return "jpeg"  # there is no encoder of video here
     if had.codec is not None:
         return had.codec
     return "png" if not_encoded(had) is not None and fits("png") else None
@@ -81,10 +86,29 @@ def wanted_codec(had: StreamSpec, spec: StreamSpec, images: str) -> str | None:
 def converted(stream: EpisodeStream, spec: StreamSpec, quality: int) -> EpisodeStream:
     """An image or depth stream as the cache stores it. The pictures of ``stream`` are whole."""
     same = stream.spec.shape == spec.shape
-    if stream.pictures is not None and stream.spec.codec == spec.codec and same and MARK not in spec.meta:
-        return EpisodeStream(spec, stream.pictures, stream.times)
+    if stream.content is not None and stream.spec.codec == spec.codec and same and MARK not in spec.meta:
+        return EpisodeStream(spec, stream.content, stream.times)
+    if stream.video is not None:
+        return converted_video(stream, spec, quality)
     values = stream.values if same else resize(stream.values, spec)
     return EpisodeStream(spec, values if spec.codec is None else encode(values, spec, quality), stream.times)
+
+
+def converted_video(stream: EpisodeStream, spec: StreamSpec, quality: int) -> EpisodeStream:
+    """Frames of a video as pictures or pixels, in parts whose memory is bounded, decoded by the reader process."""
+    video = stream.video
+    assert video is not None
+    step = max(1, DECODED_BYTES // stream.spec.row_bytes)
+    pictures: list[bytes] = []
+    values = np.empty((len(video) if spec.codec is None else 0, *spec.shape), np.uint8)
+    for first in range(0, len(video), step):
+        pixels = decode_video(video, stream.spec, range(first, min(first + step, len(video))))
+        pixels = pixels if stream.spec.shape == spec.shape else resize(pixels, spec)
+        if spec.codec is None:
+            values[first : first + len(pixels)] = pixels
+        else:
+            pictures += [*encode(pixels, spec, quality)]
+    return EpisodeStream(spec, values if spec.codec is None else pictures, stream.times)
 
 
 def encode(values: NDArray[Any], spec: StreamSpec, quality: int = QUALITY) -> Pictures:

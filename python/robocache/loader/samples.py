@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cache.cache import Cache
+from ..cache.pictures import VIDEO_CODECS
 from .arguments import (
     anchor_stream,
     caches_of,
@@ -21,6 +22,7 @@ from .batches.reader import BatchReader, columns_of
 from .batches.scale import check_ways
 from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
+from .batches.video import Films
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
 from .order.selection import Selection, anchors_of, episodes_of
@@ -126,7 +128,9 @@ class Samples:
             if key.window.voxels:
                 made.append(Clouds(key, 2 * i, self.selections, tier, device, check))
             elif key.name in self.outputs:
-                made.append(Pictures(key, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
+                is_video = self.caches[0].specs[key.name].codec in VIDEO_CODECS
+                reads = Films if is_video else Pictures
+                made.append(reads(key, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
         return made
 
 

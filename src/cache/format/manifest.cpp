@@ -2,6 +2,7 @@
 #include "cache/format/manifest.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 
@@ -15,7 +16,20 @@ namespace {
 constexpr std::string_view format_name = "robocache";
 constexpr std::int64_t format_version = 1;
 constexpr std::int64_t encoded_version = 2;  // of a cache with encoded pictures, which older readers would misread
-constexpr std::size_t checksum_bytes = 22;   // ,"crc32c":"01234567"} and a newline
+constexpr std::int64_t video_version = 3;    // of a cache with packets of video
+constexpr std::array<std::string_view, 2> picture_codecs{"jpeg", "png"};
+constexpr std::array<std::string_view, 5> video_codecs{"h264", "hevc", "av1", "vp9", "mpeg4"};
+
+template <std::size_t n>
+bool is_among(const std::array<std::string_view, n>& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::int64_t version_of(const CacheStream& stream) {
+    if (!stream.is_encoded()) return format_version;
+    return is_among(video_codecs, stream.codec) ? video_version : encoded_version;
+}
+constexpr std::size_t checksum_bytes = 22;  // ,"crc32c":"01234567"} and a newline
 
 /// Reads members of one object by name; every message begins with where it is.
 class Fields {
@@ -127,8 +141,8 @@ std::string problem_of(const CacheStream& stream) {
         if (extent < 1 || __builtin_mul_overflow(bytes, extent, &bytes)) return "must have rows of 1 to 2^63 bytes";
     }
     if (!stream.is_encoded()) return "";
-    if (stream.codec != "jpeg" && stream.codec != "png") {
-        return "must have a codec among jpeg and png, got " + json_text(stream.codec);
+    if (!is_among(picture_codecs, stream.codec) && !is_among(video_codecs, stream.codec)) {
+        return "must have a codec among jpeg, png, h264, hevc, av1, vp9 and mpeg4, got " + json_text(stream.codec);
     }
     if (stream.ragged || (stream.kind != "image" && stream.kind != "depth")) {
         return "must be an image or depth to have a codec";
@@ -137,8 +151,9 @@ std::string problem_of(const CacheStream& stream) {
 }
 
 std::string version_text(std::span<const CacheStream> streams) {
-    const bool is_encoded = std::any_of(streams.begin(), streams.end(), [](const auto& s) { return s.is_encoded(); });
-    return std::to_string(is_encoded ? encoded_version : format_version);
+    std::int64_t version = format_version;
+    for (const CacheStream& stream : streams) version = std::max(version, version_of(stream));
+    return std::to_string(version);
 }
 
 std::string shard_name(std::size_t i, std::uint32_t generation) {
@@ -194,9 +209,10 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     const Fields fields(json, std::string(path) + ": manifest");
     if (fields.text("format") != format_name) fields.fail("format", "must be " + json_text(format_name));
     const std::int64_t version = fields.size("version");
-    if (version != format_version && version != encoded_version) {
-        fields.fail("version", "must be " + std::to_string(format_version) + " or " + std::to_string(encoded_version) +
-                                   ", got " + std::to_string(version) + ": written by a newer RoboCache");
+    if (version < format_version || version > video_version) {
+        fields.fail("version", "must be from " + std::to_string(format_version) + " to " +
+                                   std::to_string(video_version) + ", got " + std::to_string(version) +
+                                   ": written by a newer RoboCache");
     }
     if (fields.size("block_bytes") != block_bytes) fields.fail("block_bytes", "must be " + std::to_string(block_bytes));
     Manifest manifest;
@@ -209,8 +225,9 @@ Manifest parse_manifest(std::string_view text, std::string_view path) {
     for (const Json& stream : fields.list("streams")) {
         manifest.streams.push_back(parse_stream(stream, item(path, "streams", manifest.streams.size())));
         if (!names.insert(manifest.streams.back().name).second) fields.fail("streams", "has a name twice");
-        if (version < encoded_version && manifest.streams.back().is_encoded()) {
-            fields.fail("version", "must be " + std::to_string(encoded_version) + " with encoded pictures");
+        if (const std::int64_t needed = version_of(manifest.streams.back()); version < needed) {
+            fields.fail("version", "must be " + std::to_string(needed) + " with codec " +
+                                       json_text(manifest.streams.back().codec));
         }
     }
     std::int64_t num_episodes = 0;

@@ -7,17 +7,18 @@ from cuda_tools import DEVICE, assert_same_bits, needs_cuda
 from picture_cases import CAMERAS, CameraSource
 from robocache import ColorJitter, Image, Loader, RandomCrop, Window
 from robocache.loader.batches.store import TIERS
+from video_cases import FILMS, FilmSource
 
 pytestmark = needs_cuda
 
-NAMES = ("front", "gray", "flat", "alpha", "depth")
+NAMES = ("front", "gray", "flat", "alpha", "depth", *FILMS)
 RANDOM = Image(
     size=(24, 24), crop=RandomCrop(0.6), flip=0.5, color=ColorJitter(0.3, 0.2, 0.4), layout="CHW", dtype="bfloat16",
     normalize="imagenet",
 )  # fmt: skip
 CASES = {
     "pixels": {name: Window(past=0.2, rate_hz=10) for name in NAMES},
-    "edits": {name: Window(past=0.1, rate_hz=10, image=RANDOM) for name in ("front", "gray", "flat")},
+    "edits": {name: Window(past=0.1, rate_hz=10, image=RANDOM) for name in ("front", "gray", "flat", *FILMS)},
     "crop alone": {"front": Window(image=Image(crop=RandomCrop(0.5))), "arm": Window()},
 }
 
@@ -26,14 +27,16 @@ CASES = {
 def cache(tmp_path_factory):
     """In one shard for each episode; the second has no pictures of ``front``."""
 
-    class Source(CameraSource):
+    class Source(FilmSource):
         def episode(self, index):
             episode = super().episode(index)
             if index == 1:
                 del episode.streams["front"]
             return episode
 
-    return robocache.ingest(Source(), tmp_path_factory.mktemp("encoded") / "cache", images="keep", shard_bytes=1)
+    return robocache.ingest(
+        Source(CAMERAS | FILMS), tmp_path_factory.mktemp("encoded") / "cache", images="keep", shard_bytes=1
+    )
 
 
 @pytest.mark.sanitize

@@ -11,8 +11,9 @@ from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
 from robocache.loader.samples import Samples
+from video_cases import FILMS, FilmSource
 
-NAMES = ("front", "gray", "flat", "alpha", "depth")
+NAMES = ("front", "gray", "flat", "alpha", "depth", *FILMS)
 WINDOWS = {"arm": Window(), **{name: Window(past=0.2, rate_hz=10) for name in NAMES}}
 RANDOM = Image(
     size=(24, 24), crop=RandomCrop(0.6), flip=0.5, color=ColorJitter(0.3, 0.2, 0.4), layout="CHW", dtype="float32"
@@ -20,7 +21,7 @@ RANDOM = Image(
 TIERS = ("memory", "mmap")
 
 
-class Late(CameraSource):
+class Late(FilmSource):
     """The first episode has no pictures of ``gray``, the others begin late."""
 
     def episode(self, index):
@@ -34,9 +35,8 @@ class Late(CameraSource):
 def caches(tmp_path_factory):
     """The same dataset encoded and as pixels, in several shards."""
     folder = tmp_path_factory.mktemp("caches")
-    return {
-        images: robocache.ingest(Late(), folder / images, images=images, shard_bytes=1) for images in ("keep", "raw")
-    }
+    source = Late(CAMERAS | FILMS)
+    return {i: robocache.ingest(source, folder / i, images=i, shard_bytes=1) for i in ("keep", "raw")}
 
 
 def equal(a, b):
@@ -82,7 +82,8 @@ def test_a_resident_tier_holds_bytes(caches):
 
 
 def loader(cache, image=RANDOM, **options):
-    windows = {"arm": Window(), "front": Window(past=0.1, rate_hz=10, image=image)}
+    cameras = ("front", "film_h264", "film_av1")
+    windows = {"arm": Window(), **{name: Window(past=0.1, rate_hz=10, image=image) for name in cameras}}
     return Loader(cache, options.pop("batch_size", 4), windows, **{"seed": 7, "tier": "mmap", **options})
 
 
@@ -174,13 +175,14 @@ def test_an_episode_without_pictures_gives_black_ones(caches):
 
 
 def test_a_mixture_reads_encoded_pictures(tmp_path):
-    sources = [CameraSource({"front": CAMERAS["front"]}, seed=seed) for seed in (0, 1)]
+    cameras = {"front": CAMERAS["front"], "film_h264": FILMS["film_h264"]}
+    sources = [FilmSource(cameras, seed=seed) for seed in (0, 1)]
     mixtures = {}
     for images in ("keep", "raw"):
         made = [robocache.ingest(s, tmp_path / f"{images}{i}", images=images) for i, s in enumerate(sources)]
         mixtures[images] = robocache.Mixture([(cache, 1.0) for cache in made])
-    windows = {"front": Window(past=0.1, rate_hz=10), "arm": Window()}
-    for options in ({}, {"normalize": {"front": "mean_std"}}):
+    windows = {**{name: Window(past=0.1, rate_hz=10) for name in cameras}, "arm": Window()}
+    for options in ({}, {"normalize": {"front": "mean_std", "film_h264": "mean_std"}}):
         for tier in TIERS:
             loaders = [Loader(mixtures[i], 8, windows, tier=tier, **options) for i in ("keep", "raw")]
             for a, b in zip(*loaders, strict=True):

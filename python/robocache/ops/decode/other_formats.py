@@ -23,7 +23,7 @@ def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], m
     kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets), np.uint8)
     if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
         return None
-    parts, shapes = [], np.zeros((len(kinds), 3), np.int32)
+    parts, shapes = [], np.zeros((len(kinds), 4), np.int32)
     others = [(i, kind) for i, kind in enumerate(kinds.tolist()) if kind in (OTHER_JPEG, PNG)]
     decoded = _decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
     for i in range(len(kinds)):
@@ -34,7 +34,7 @@ def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], m
                 raise ValueError(
                     f"{OP}: dtype must be 'uint16' for PNG of 16 bits, got pictures[{i}] of {pixels.dtype}"
                 )
-            shapes[i] = (*pixels.shape, 1)[:3]
+            shapes[i, :3] = (*pixels.shape, 1)[:3]
             part = pixels.reshape(-1)
         parts.append(part)
     ends = np.cumsum([len(part) for part in parts])

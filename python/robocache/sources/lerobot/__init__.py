@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..reading.times import checked_rate, index_to_ns
 from . import depth as depth_maps
 from . import meta as meta_files
 from .meta import Placed
+from .packets import codec_of_video, read_packets
 from .tables import Tables
 from .video import Frames, read_video
 
@@ -55,10 +57,10 @@ def open(
     encoded: bool = False,
     automatic: bool = False,
 ) -> LeRobot:
-    """``video``: decode the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
+    """``video``: read the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
     the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``. ``encoded``: pictures in
-    the tables stay as they are (``StreamSpec.codec``). ``automatic``: the columns that LeRobot fills in (``timestamp``,
-    ``frame_index``, ``episode_index``, ``index``, ``task_index``) are streams, too."""
+    the tables and packets of videos stay as they are (``StreamSpec.codec``). ``automatic``: the columns that LeRobot
+    fills in (``timestamp``, ``frame_index``, ``episode_index``, ``index``, ``task_index``) are streams, too."""
     return LeRobot(Path(path), video, rate_hz, automatic, (repair, budget, follow_symlinks, encoded))
 
 
@@ -163,9 +165,13 @@ class LeRobot(BaseSource):
         rows = []
         for spec in specs:
             if spec.meta.get("stored") == "video":
-                frames = Frames(spec, self._codes.get(spec.name))
                 clip, seconds = self._clip(placed, spec.name), self._video_seconds(table)
-                values, kept = read_video(clip, frames, seconds, self._info["fps"], repairer, self.budget)
+                values: Any
+                how = (seconds, self._info["fps"], repairer, self.budget)
+                if spec.codec is not None:
+                    values, kept = read_packets(clip, spec, *how)
+                else:
+                    values, kept = read_video(clip, Frames(spec, self._codes.get(spec.name)), *how)
                 rows.append(Rows(spec, values, times[kept]))
             else:
                 where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
@@ -277,12 +283,21 @@ class LeRobot(BaseSource):
         size, pixel = found or (self._declared_size(name, shape, names), "uint8")
         depth = depth_maps.is_depth_map(feature)
         if pixel == "uint8" and not (depth and found):
-            return StreamSpec(name, "uint8", size, "image", self._rate_hz, meta=meta, codec=codec)
+            spec = StreamSpec(name, "uint8", size, "image", self._rate_hz, meta=meta, codec=codec)
+            return self._kept_video(spec) if dtype == "video" and self.encoded and self._episodes else spec
         if pixel not in ("uint16", "float32"):
             kind = "8-bit depth maps, which have no unit" if depth else "neither 8-bit, 16-bit nor float"
             return LeftOut(name, f"its images are {kind}")
         unit = depth_maps.unit_of(feature) if depth else None
         return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta=meta, codec=codec)
+
+    def _kept_video(self, spec: StreamSpec) -> StreamSpec:
+        """The stream with the codec of its first video, if such packets can be kept."""
+        try:
+            path, _ = self._clip(self._episodes[0], spec.name)
+        except FormatError:  # an error where the stream is read
+            return spec
+        return dataclasses.replace(spec, codec=codec_of_video(path, spec))
 
     def _first_picture(self, name: str) -> tuple[bytes, tuple[tuple[int, ...], str | None] | None]:
         """The picture, and its size and dtype; None where there is none."""

@@ -61,7 +61,7 @@ def read_video(
     if len(seconds):
         try:
             with av.open(str(path), options=CONTAINERS) as container:
-                video = _checked(container, spec)
+                video = checked_video(container, spec)
                 values = np.empty((len(seconds), *spec.shape), spec.numpy_dtype)
                 _decode(container, video, frames, begin_s + seconds, 0.5 / rate_hz, values, error_s, budget)
         except av.error.FFmpegError as error:
@@ -75,7 +75,7 @@ def read_video(
     return values, np.flatnonzero(found)
 
 
-def _checked(container: Any, spec: StreamSpec) -> Any:
+def checked_video(container: Any, spec: StreamSpec) -> Any:
     """The video, whose pictures are as large as declared; frames that grow later are not decoded."""
     if not container.streams.video:
         raise FormatError(f"lerobot: {container.name}: there is no video in it")

@@ -14,12 +14,16 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..._core import FormatError
 from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
+from ...cache.video import Video
 from ...text import escaped
 from . import wire
 from .budget import Budget
@@ -87,11 +91,12 @@ class ReaderProcess:
         """False after the process has ended, and in a fork. A busy process counts as usable."""
         return self.end.alive and (self.lock.locked() or self.process.poll() is None)
 
-    def request(self, where: str, message: dict[str, JSON]) -> tuple[JSON, list[Any]]:
-        """The result and its arrays. FormatError where the process ends instead."""
+    def request(self, where: str, message: dict[str, JSON], given: Sequence[Any] = ()) -> tuple[JSON, list[Any]]:
+        """The result and its arrays. ``given``: arrays that the message has. FormatError where the process ends."""
         try:
             closed = [self.closed.pop() for _ in range(len(self.closed))]
-            wire.send(self.connection, {**message, "close": closed})
+            wire.send(self.connection, {**message, "close": closed, "given": wire.layout(given)})
+            wire.send_arrays(self.connection, [*given])
             answer = wire.receive(self.connection)
             result = answer.get("result")
             arrays = []
@@ -268,6 +273,20 @@ class IsolatedSource:
         self._reader, self._number = reader, number
         weakref.finalize(self, reader.closed.append, number).atexit = False
         return opened
+
+
+def decode_video(video: Video, spec: StreamSpec, rows: Sequence[int]) -> NDArray[np.uint8]:
+    """Pixels ``(n, *spec.shape)`` of rows of a video, decoded in the reader process: packets may be hostile."""
+    part = video[np.asarray(rows, np.int64)]
+    reader = READERS.choose()
+    message = {"op": "decode_video", "source": None, "spec": dataclasses.asdict(spec)}
+    where = f"stream {spec.name}"
+    with reader.lock:
+        _, arrays = reader.request(where, message, [part.data, part.index.to_bytes()])
+    if len(arrays) != 1 or arrays[0].shape != (len(rows), *spec.shape) or arrays[0].dtype != np.uint8:
+        raise FormatError(f"{where}: the reader process must return its frames")
+    pixels: NDArray[np.uint8] = arrays[0]
+    return pixels
 
 
 def _spec(fields: JSON) -> StreamSpec:

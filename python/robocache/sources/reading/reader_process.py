@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..._core import FormatError
 from ...cache.episode import JSON, Episode
+from ...cache.video import Video
 from .. import open_here
 from . import wire
 from .budget import Budget, stored_bytes
@@ -28,6 +31,8 @@ from .guard import NeedsOption, OptionError
 
 MEMORY_BYTES = 640 << 20
 """Memory of a request in addition to the bytes that the budget of its source has approved."""
+MEMORY_PER_PIXEL = 4
+"""Memory per byte of decoded frames: the frames, their planes, and those that the decoder keeps."""
 OBJECTS = 16
 """Memory per stored byte, for Python objects of the episode tables."""
 CPU_S = 5
@@ -36,7 +41,7 @@ ALIVE_S = 0.5
 """Limits are moved, and a sign of life is sent, this often at most."""
 PASSED_ON = (NeedsOption, FormatError, OptionError, ImportError)
 """All other errors are made FormatError by the guard of ``open`` and of ``episode``."""
-PARSED = ("open", "episode")
+PARSED = ("open", "episode", "decode_video")
 """Requests that read what files contain, under limits."""
 LIBRARIES = {
     "lerobot": ("pyarrow.parquet", "pyarrow.compute", "av", "PIL.Image", "PIL.TiffImagePlugin"),
@@ -133,7 +138,7 @@ class Server:
             request = wire.receive(self.connection)
             for number in request.get("close", ()):
                 self.sources.pop(number, None)
-            arrays: list[Any] = []
+            arrays: list[Any] = wire.receive_arrays(self.connection, request.get("given") or [])
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 answer = self._answer(request, arrays)
@@ -180,14 +185,36 @@ class Server:
         episode: Episode = source.episode(request["index"], request["streams"])
         streams = []
         for stream in episode.streams.values():
-            pictures = stream.pictures
-            values = stream.values if pictures is None else pictures.data
-            offsets = stream.offsets if pictures is None else pictures.splits
+            pictures, video = stream.pictures, stream.video
+            values: Any
+            offsets: Any
+            if video is not None:
+                values, offsets = video.data, video.index.to_bytes()
+            else:
+                values = stream.values if pictures is None else pictures.data
+                offsets = stream.offsets if pictures is None else pictures.splits
             streams.append({"spec": dataclasses.asdict(stream.spec), "ragged": offsets is not None})
             arrays += [values, stream.times, *([offsets] if offsets is not None else ())]
         answer = {"streams": streams, "task": episode.task, "meta": episode.meta, "arrays": wire.layout(arrays)}
         episode.streams.clear()
         return answer
+
+    def decode_video(self, source: Any, request: JSON, arrays: list[Any]) -> JSON:
+        """The first array has packets, the second their index; they are replaced by the frames of all rows."""
+        from .isolated import _spec
+
+        data, index = arrays
+        arrays.clear()
+        spec = _spec(request["spec"])
+        video = Video.of((data, index), spec.codec or "")
+        if problems := video.problems(spec):
+            raise FormatError(f"stream {spec.name}: the video {problems[0]}")
+        self.limits.approve(MEMORY_PER_PIXEL * len(video) * spec.row_bytes)
+        pixels = np.empty((len(video), *spec.shape), np.uint8)
+        for part, made in video.parts(spec, np.arange(len(video)), 1 << 20, self.limits.progress):
+            pixels[part] = made
+        arrays.append(pixels)
+        return {"arrays": wire.layout(arrays)}
 
     def files(self, source: Any, request: JSON, arrays: list[Any]) -> JSON:
         return [os.fspath(path) for path in source.files()]

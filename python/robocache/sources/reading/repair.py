@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..._core import FormatError
 from ...cache.episode import EpisodeStream, StreamSpec
 from ...cache.pictures import Pictures
+from ...cache.video import Video
 from .guard import OptionError
 from .times import SECOND_NS, seconds_to_ns
 
@@ -93,7 +94,8 @@ class Repairer:
         made: bool = False,
     ) -> EpisodeStream:
         """The repaired stream. ``times``, ``unit_ns``, ``made``: see ``Rows``."""
-        rows = _Rows(values if spec.codec is None else Pictures.of(values), times, offsets)
+        encoded = spec.codec is not None and not isinstance(values, Video)
+        rows = _Rows(Pictures.of(values) if encoded else values, times, offsets)
         if not made:
             self._drop_unusable_times(spec.name, rows, unit_ns)
             self._order(spec.name, rows)

@@ -29,8 +29,10 @@ struct IndexHead {
 };
 static_assert(sizeof(IndexHead) == 64);
 
-enum class Codec : std::uint8_t { jpeg, pixels };
+enum class Codec : std::uint8_t { jpeg, pixels, yuv420 };
 enum class ColorSpace : std::uint8_t { gray, ycc, rgb };
+/// In the order of PixelFormat.
+enum class YuvMatrix : std::uint8_t { bt601, bt709, fcc, smpte240m, bt2020 };
 
 /// What a decoder needs of one picture. Positions count bytes from the first byte of the picture.
 struct PictureRecord {
@@ -38,8 +40,8 @@ struct PictureRecord {
     std::int32_t height;
     Codec codec;
     ColorSpace color;
-    std::uint8_t num_components;  // 1 or 3
-    std::uint8_t reserved;
+    std::uint8_t num_components;     // 1 or 3
+    std::uint8_t yuv;                // of yuv420: 2 * YuvMatrix + is_full_range
     std::uint8_t h[max_components];  // sampling factors, 1 to 4
     std::uint8_t v[max_components];
     std::uint16_t restart_interval;  // MCUs; 0: no restart markers
@@ -52,6 +54,8 @@ struct PictureRecord {
     std::uint32_t unused[4];
 };
 static_assert(sizeof(PictureRecord) == 64);
+
+inline constexpr int num_yuv = 2 * (static_cast<int>(YuvMatrix::bt2020) + 1);
 
 /// The tables of the components of a picture, by number or position.
 struct TableSet {

@@ -25,6 +25,8 @@ public:
         const Bytes picture(plan_.bytes + plan_.offsets[job.row], record.num_bytes);
         if (record.codec == Codec::pixels) {
             rows_.begin(picture.data(), record, job.box, style.channels);
+        } else if (record.codec == Codec::yuv420) {
+            rows_.begin_yuv(picture.data(), record, job.box, style.channels);
         } else {
             const bool only_first = style.channels == 1 && record.color != ColorSpace::rgb;
             decode_planes(picture, record, plan_.index, job.box, only_first, tables_, planes_);

@@ -5,6 +5,8 @@
 
 namespace robocache::decode_detail {
 
+struct YuvFactors;
+
 /// A row of pixels along one axis to fewer or more of them: output x has count[x] taps from first[x] on, with weights
 /// from x * stride on.
 struct RowWeights {
@@ -27,6 +29,10 @@ struct CpuKernels {
     /// Rows of Y, Cb, Cr to interleaved RGB.
     void (*color_row)(const std::uint8_t* y, const std::uint8_t* cb, const std::uint8_t* cr, int count,
                       std::uint8_t* out);
+    /// A row of a frame of video to interleaved RGB. A pair of pixels shares a chroma sample; `phase` 1: the first
+    /// pixel is the second of its pair.
+    void (*yuv_row)(const YuvFactors& factors, const std::uint8_t* y, const std::uint8_t* u, const std::uint8_t* v,
+                    int phase, int count, std::uint8_t* out);
     void (*resize_row_1)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
     void (*resize_row_3)(const RowWeights& row, const std::uint8_t* in, std::uint8_t* out);
     /// Byte x of the result is the sum over i of rows[i * size + x] * weights[i]. sums: memory for `size` numbers.

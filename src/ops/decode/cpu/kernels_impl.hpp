@@ -10,6 +10,7 @@
 #include "ops/decode/contract/color.hpp"
 #include "ops/decode/contract/idct.hpp"
 #include "ops/decode/contract/resample.hpp"
+#include "ops/decode/contract/yuv.hpp"
 #include "ops/decode/cpu/kernels.hpp"
 
 namespace robocache::decode_detail {
@@ -71,6 +72,29 @@ void color_row(const std::uint8_t* __restrict y, const std::uint8_t* __restrict 
     }
 }
 
+void put_pixel(const Rgb& pixel, std::uint8_t* out) {
+    out[0] = static_cast<std::uint8_t>(pixel.r);
+    out[1] = static_cast<std::uint8_t>(pixel.g);
+    out[2] = static_cast<std::uint8_t>(pixel.b);
+}
+
+void yuv_row(const YuvFactors& factors, const std::uint8_t* __restrict y, const std::uint8_t* __restrict u,
+             const std::uint8_t* __restrict v, int phase, int count, std::uint8_t* __restrict out) {
+    const YuvFactors f = factors;
+    int x = 0;
+    if (phase == 1 && count > 0) {
+        put_pixel(rgb_of_yuv(f, y[0], u[0], v[0]), out);
+        ++u, ++v, ++x;
+    }
+    const int num_pairs = (count - x) / 2;
+    for (int i = 0; i < num_pairs; ++i) {
+        put_pixel(rgb_of_yuv(f, y[x + 2 * i], u[i], v[i]), out + 3 * (x + 2 * i));
+        put_pixel(rgb_of_yuv(f, y[x + 2 * i + 1], u[i], v[i]), out + 3 * (x + 2 * i + 1));
+    }
+    x += 2 * num_pairs;
+    if (x < count) put_pixel(rgb_of_yuv(f, y[x], u[num_pairs], v[num_pairs]), out + 3 * x);
+}
+
 template <int channels>
 void resize_row(const RowWeights& row, const std::uint8_t* __restrict in, std::uint8_t* __restrict out) {
     for (int x = 0; x < row.out_width; ++x) {
@@ -96,8 +120,8 @@ void resize_column(const std::uint8_t* __restrict rows, const std::int32_t* __re
     for (std::int64_t x = 0; x < size; ++x) out[x] = resampled(sums[x]);
 }
 
-constexpr CpuKernels kernels{inverse_dct, sum_rows,      spread_h2v1,   spread_h2v2,
-                             color_row,   resize_row<1>, resize_row<3>, resize_column};
+constexpr CpuKernels kernels{inverse_dct, sum_rows,      spread_h2v1,   spread_h2v2,  color_row,
+                             yuv_row,     resize_row<1>, resize_row<3>, resize_column};
 
 }  // namespace
 }  // namespace robocache::decode_detail

@@ -57,11 +57,20 @@ void RowMaker::begin(const Planes& planes, ColorSpace color, const Box& box, int
 
 void RowMaker::begin(const std::uint8_t* pixels, const PictureRecord& record, const Box& box, int channels) {
     planes_ = nullptr;
+    is_yuv_ = false;
     pixels_ = pixels;
     pixel_width_ = record.width;
     pixel_channels_ = record.num_components;
     box_ = box;
     channels_ = channels;
+}
+
+void RowMaker::begin_yuv(const std::uint8_t* frame, const PictureRecord& record, const Box& box, int channels) {
+    begin(frame, record, box, channels);
+    is_yuv_ = true;
+    pixel_height_ = record.height;
+    factors_ = yuv_factors(static_cast<YuvMatrix>(record.yuv / 2), record.yuv % 2 != 0);
+    for (auto& row : rows_) row.resize(static_cast<std::size_t>(box.x1 - box.x0) * 3);
 }
 
 void RowMaker::upsample(int c, int y, std::uint8_t* out) {
@@ -108,8 +117,21 @@ void RowMaker::make_from_pixels(int y, std::uint8_t* out) const {
     }
 }
 
+void RowMaker::make_from_yuv(int y, std::uint8_t* out) {
+    const YuvLayout layout(pixel_width_, pixel_height_);
+    const std::uint8_t* luma = pixels_ + y * layout.width + box_.x0;
+    const std::int64_t chroma = (y / 2) * layout.half_width + box_.x0 / 2;
+    const int count = box_.x1 - box_.x0;
+    std::uint8_t* rgb = channels_ == 3 ? out : rows_[0].data();
+    kernels_.yuv_row(factors_, luma, pixels_ + layout.u + chroma, pixels_ + layout.v + chroma, box_.x0 & 1, count, rgb);
+    if (channels_ == 3) return;
+    for (int x = 0; x < count; ++x) {
+        out[x] = static_cast<std::uint8_t>(gray_of_rgb(rgb[3 * x], rgb[3 * x + 1], rgb[3 * x + 2]));
+    }
+}
+
 void RowMaker::make(int y, std::uint8_t* out) {
-    if (planes_ == nullptr) return make_from_pixels(y, out);
+    if (planes_ == nullptr) return is_yuv_ ? make_from_yuv(y, out) : make_from_pixels(y, out);
     const auto width = static_cast<std::size_t>(box_.x1 - box_.x0);
     if (channels_ == 1 && color_ != ColorSpace::rgb) return upsample(0, y, out);
     const int num_needed = color_ == ColorSpace::gray ? 1 : 3;

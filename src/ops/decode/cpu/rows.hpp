@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/decode/contract/yuv.hpp"
 #include "ops/decode/cpu/kernels.hpp"
 #include "ops/decode/cpu/planes.hpp"
 
@@ -16,15 +17,21 @@ public:
     void begin(const Planes& planes, ColorSpace color, const Box& box, int channels);
     /// From pixels: (height, width, record.num_components).
     void begin(const std::uint8_t* pixels, const PictureRecord& record, const Box& box, int channels);
+    /// From the planes of a frame of video.
+    void begin_yuv(const std::uint8_t* frame, const PictureRecord& record, const Box& box, int channels);
     void make(int y, std::uint8_t* out);
 
 private:
     void upsample(int component, int y, std::uint8_t* out);
     void make_from_pixels(int y, std::uint8_t* out) const;
+    void make_from_yuv(int y, std::uint8_t* out);
 
     const CpuKernels& kernels_ = cpu_kernels();
     const Planes* planes_ = nullptr;
     const std::uint8_t* pixels_ = nullptr;
+    bool is_yuv_ = false;
+    int pixel_height_ = 0;
+    YuvFactors factors_{};
     int pixel_width_ = 0;
     int pixel_channels_ = 0;
     ColorSpace color_ = ColorSpace::gray;

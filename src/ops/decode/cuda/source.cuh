@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/decode/contract/color.hpp"
+#include "ops/decode/contract/yuv.hpp"
 #include "ops/decode/cuda/job.cuh"
 
 namespace robocache::decode_detail {
@@ -91,7 +92,10 @@ public:
         if (!is_jpeg_) {
             width_ = record.width;
             pixels_ = picture_bytes(call, job);
+            height_ = record.height;
             pixel_channels_ = record.num_components;
+            is_yuv_ = record.codec == Codec::yuv420;
+            if (is_yuv_) factors_ = yuv_factors(static_cast<YuvMatrix>(record.yuv / 2), record.yuv % 2 != 0);
             return;
         }
         const Geometry geometry = geometry_of(record);
@@ -139,19 +143,33 @@ private:
 
     /// A pixel of a picture that is not encoded; 0 past its bytes.
     [[nodiscard]] __device__ std::uint32_t stored(int x, int y) const {
+        if (is_yuv_) return of_frame(x, y);
         const std::int64_t at = (std::int64_t{y} * width_ + x) * pixel_channels_;
         if (at + pixel_channels_ > pixels_.size) return 0;
         const std::uint8_t* p = pixels_.data + at;
         return pixel_channels_ == 1 ? gray(p[0]) : colored(p[0], p[1], p[2]);
     }
 
+    /// A pixel of a frame of video; 0 past its rows or bytes.
+    [[nodiscard]] __device__ std::uint32_t of_frame(int x, int y) const {
+        const YuvLayout layout(width_, height_);
+        if (x >= width_ || y >= height_ || layout.end > pixels_.size) return 0;
+        const std::int64_t chroma = (y / 2) * layout.half_width + x / 2;
+        const Rgb pixel = rgb_of_yuv(factors_, pixels_.data[y * layout.width + x], pixels_.data[layout.u + chroma],
+                                     pixels_.data[layout.v + chroma]);
+        return is_gray_ ? static_cast<std::uint32_t>(gray_of_rgb(pixel.r, pixel.g, pixel.b)) : pack_pixel(pixel);
+    }
+
     bool is_jpeg_;
     bool is_gray_;
+    bool is_yuv_;
     ColorSpace color_;
     int num_planes_;
     Component components_[max_components];
     DevicePlane planes_[max_components];
     int width_;
+    int height_;
+    YuvFactors factors_;
     int pixel_channels_;
     PictureBytes pixels_;
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/decode/contract/geometry.hpp"
+#include "ops/decode/contract/yuv.hpp"
 #include "robocache/errors.hpp"
 
 namespace robocache {
@@ -60,11 +61,13 @@ private:
     void check_picture(const IndexView& view, std::uint64_t i) const {
         const PictureRecord& p = view.record(static_cast<std::int64_t>(i));
         bool is_valid = p.width > 0 && p.width < 65536 && p.height > 0 && p.height < 65536 &&
-                        p.codec <= Codec::pixels && p.color <= ColorSpace::rgb &&
+                        p.codec <= Codec::yuv420 && p.color <= ColorSpace::rgb &&
                         (p.num_components == 1 || p.num_components == 3) &&
                         (p.num_components == 1) == (p.color == ColorSpace::gray);
         if (is_valid && p.codec == Codec::pixels) {
             is_valid = std::int64_t{p.width} * p.height * p.num_components == p.num_bytes;
+        } else if (is_valid && p.codec == Codec::yuv420) {
+            is_valid = p.color == ColorSpace::rgb && p.yuv < num_yuv && YuvLayout(p.width, p.height).end == p.num_bytes;
         } else if (is_valid) {
             is_valid = has_valid_sampling(p) && p.table_set < view.num_sets && p.every > 0 &&
                        p.scan_begin <= p.num_bytes && p.first_entry <= view.num_entries &&

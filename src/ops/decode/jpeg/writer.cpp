@@ -7,6 +7,7 @@
 
 #include "core/thread_pool.hpp"
 #include "ops/decode/contract/geometry.hpp"
+#include "ops/decode/contract/yuv.hpp"
 #include "ops/decode/jpeg/index.hpp"
 #include "ops/decode/jpeg/scan.hpp"
 #include "ops/decode/jpeg/sections.hpp"
@@ -57,13 +58,18 @@ Indexed index_jpeg(Bytes picture, const PictureIndexOptions& options) {
 Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pixels) {
     const std::string text =
         std::to_string(shape.width) + " x " + std::to_string(shape.height) + " x " + std::to_string(shape.channels);
+    const auto format = static_cast<std::int32_t>(shape.format);
+    const bool is_yuv = shape.format != PixelFormat::interleaved;
     const bool is_valid = shape.width > 0 && shape.width < 65536 && shape.height > 0 && shape.height < 65536 &&
-                          (shape.channels == 1 || shape.channels == 3) &&
-                          std::int64_t{shape.width} * shape.height <= max_pixels;
+                          (shape.channels == 1 || shape.channels == 3) && format >= 0 && format <= num_yuv &&
+                          (!is_yuv || shape.channels == 3) && std::int64_t{shape.width} * shape.height <= max_pixels;
     if (!is_valid)
         throw PictureFault{
-            false, "have 1 or 3 channels and at most " + std::to_string(max_pixels) + " pixels (max_pixels)", text};
-    const std::int64_t num_bytes = std::int64_t{shape.width} * shape.height * shape.channels;
+            false,
+            "have 1 or 3 channels, a known format and at most " + std::to_string(max_pixels) + " pixels (max_pixels)",
+            text};
+    const std::int64_t num_bytes =
+        is_yuv ? YuvLayout(shape.width, shape.height).end : std::int64_t{shape.width} * shape.height * shape.channels;
     if (num_bytes != static_cast<std::int64_t>(picture.size())) {
         throw PictureFault{false, "have " + std::to_string(num_bytes) + " bytes of pixels",
                            std::to_string(picture.size())};
@@ -72,7 +78,8 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
     PictureRecord& record = result.header.record;
     record.width = shape.width;
     record.height = shape.height;
-    record.codec = Codec::pixels;
+    record.codec = is_yuv ? Codec::yuv420 : Codec::pixels;
+    record.yuv = is_yuv ? static_cast<std::uint8_t>(format - 1) : std::uint8_t{0};
     record.num_components = static_cast<std::uint8_t>(shape.channels);
     record.color = shape.channels == 1 ? ColorSpace::gray : ColorSpace::rgb;
     record.h[0] = record.h[1] = record.h[2] = record.v[0] = record.v[1] = record.v[2] = 1;

@@ -1,0 +1,87 @@
+"""Videos for tests: small moving scenes in every codec, as files and as the packets of an episode."""
+
+import io
+
+import av
+import numpy as np
+from picture_cases import HEIGHT, WIDTH, CameraSource, scene
+from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
+from robocache.cache.video import Video, VideoIndex
+from robocache.ops.decode.video import Track
+
+ENCODERS = {
+    "h264": ("libx264", {"bf": "2", "preset": "veryfast"}),
+    "hevc": ("libx265", {"x265-params": "log-level=none:ctu=16", "preset": "veryfast"}),
+    "av1": ("libsvtav1", {"crf": "30", "preset": "12"}),
+    "vp9": ("libvpx-vp9", {"cpu-used": "8"}),
+    "mpeg4": ("mpeg4", {"bf": "2"}),
+}
+
+
+def film(rng, count, height=HEIGHT, width=WIDTH):
+    """Frames of one scene that moves."""
+    wide = scene(rng, height, width + 3 * count)
+    return np.stack([np.ascontiguousarray(wide[:, 3 * i : 3 * i + width]) for i in range(count)])
+
+
+def mp4(frames, codec, gop=5, pixels="yuv420p", rate=10, path=None, **options):
+    """A file with these frames, as bytes, or at ``path``."""
+    name, usual = ENCODERS[codec]
+    file = io.BytesIO() if path is None else str(path)
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream(name, rate=rate, options={"g": str(gop), **usual, **options})
+        stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], pixels
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue() if path is None else path
+
+
+def frames_of(file, form="rgb24"):
+    """All frames in the order they are shown, by PyAV."""
+    with av.open(io.BytesIO(file) if isinstance(file, bytes) else str(file)) as container:
+        return [frame if form is None else frame.to_ndarray(format=form) for frame in container.decode(video=0)]
+
+
+def video_of(file, codec):
+    """The packets of a whole file; a row for each frame."""
+    with av.open(io.BytesIO(file)) as container:
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        context = stream.codec_context
+        track = Track(
+            codec, context.width, context.height, context.pix_fmt, int(context.colorspace), int(context.color_range),
+            bytes(context.extradata or b""),
+        )  # fmt: skip
+        base = (stream.time_base.numerator, stream.time_base.denominator)
+    times = np.array([packet.pts for packet in packets])
+    data = [bytes(packet) for packet in packets]
+    keys = [packet.is_keyframe for packet in packets]
+    index = VideoIndex(track, base, [len(x) for x in data], times, keys, np.argsort(times, kind="stable"))
+    return Video.join(data, index)
+
+
+def spec_of(codec, height=HEIGHT, width=WIDTH, name="film"):
+    return StreamSpec(name, "uint8", (height, width, 3), "image", codec=codec, rate_hz=10.0)
+
+
+FILMS = {f"film_{codec}": spec_of(codec, name=f"film_{codec}") for codec in ("h264", "av1")}
+
+
+class FilmSource(CameraSource):
+    """Also cameras whose frames are in videos; the h264 one in short GOPs with B-frames, the av1 one in pairs."""
+
+    def episode(self, index):
+        films = {name: spec for name, spec in self.specs.items() if spec.codec in ENCODERS}
+        all_specs, self.specs = self.specs, {n: s for n, s in self.specs.items() if n not in films}
+        try:
+            episode = super().episode(index)
+        finally:
+            self.specs = all_specs
+        rng = np.random.default_rng([self.seed, index, 7])
+        count = self.messages - 2 * index
+        for name, spec in films.items():
+            gop = 2 if spec.codec == "av1" else 5
+            video = video_of(mp4(film(rng, count, *spec.shape[:2]), spec.codec, gop), spec.codec)
+            episode.streams[name] = EpisodeStream(spec, video, np.arange(count) * 100_000_000)
+        return Episode(index, episode.streams, episode.task, episode.meta)
