@@ -122,13 +122,16 @@ class Store:
         return batch.column(batch.schema.get_field_index(name))[row].as_py()
 
 
-def open_store(meta: LeRobotDatasetMetadata) -> Store:
-    """The cache of this state of the dataset; ingests it if there is none. Concurrent calls: one ingests."""
-    folder = store_home() / fingerprint(meta.root)
+def open_store(meta: LeRobotDatasetMetadata, streams: Sequence[str] | None = None) -> Store:
+    """The cache of this state of the dataset; ingests it if there is none. Concurrent calls: one ingests.
+
+    ``streams``: None: all but videos, and texts beside them. Else these, videos included: another cache, for a loader.
+    """
+    folder = store_home() / (fingerprint(meta.root) + ("" if streams is None else "-videos"))
     if not (folder / READY).is_file():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = open(folder.with_suffix(".lock"), "a")  # noqa: SIM115
+            lock = open(f"{folder}.lock", "a")  # noqa: SIM115
         except OSError as error:
             raise OSError(
                 f"LeRobotDataset: the cache folder {folder} cannot be written ({error}); set ROBOCACHE_HOME to another "
@@ -136,7 +139,7 @@ def open_store(meta: LeRobotDatasetMetadata) -> Store:
             ) from error
         with lock, locked(lock, folder):
             if not (folder / READY).is_file():
-                make(folder, meta)
+                make(folder, meta, streams)
     return Store(folder, meta)
 
 
@@ -153,7 +156,7 @@ def locked(file: Any, folder: Path) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def make(folder: Path, meta: LeRobotDatasetMetadata) -> None:
+def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | None) -> None:
     """Writes cache and texts, then READY. An interrupted call continues where it stopped."""
     kept = [i for i, placed in enumerate(meta.placed) if (meta.root / placed.data_file).is_file()]
     if not kept:
@@ -164,16 +167,17 @@ def make(folder: Path, meta: LeRobotDatasetMetadata) -> None:
         meta.root,
         folder / CACHE,
         format="lerobot",
+        streams=streams,
         episodes=None if len(kept) == len(meta.placed) else kept,
         resume=True,
         progress=reporter(meta.repo_id),
         automatic=True,
-        video=False,
+        video=streams is not None,
         rate_hz=float(meta.fps),
         follow_symlinks=True,
     )
-    video = set(meta.video_keys)
-    texts = [name for name in meta.features if name not in cache.specs and name not in video]
+    others = [name for name in meta.features if name not in cache.specs and name not in meta.video_keys]
+    texts = others if streams is None else []
     if texts:
         write_texts(folder / TEXTS, meta, kept, texts)
     if fingerprint(meta.root) != state:

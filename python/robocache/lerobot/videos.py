@@ -21,6 +21,8 @@ from ..sources.reading.paths import need
 BACKENDS = ("torchcodec", "pyav", "video_reader")
 MOST_OPEN = 32
 """Files that stay open, in each process."""
+ABANDONED: list[Any] = []
+"""Open files of the parent, in a forked process. Closing them would wait for threads that only the parent has."""
 
 
 class FrameTimestampError(ValueError):
@@ -37,6 +39,13 @@ def chosen_backend(asked: str | None) -> str:
     if asked not in BACKENDS:
         raise ValueError(f"LeRobotDataset: video_backend must be one of {', '.join(BACKENDS)} or None, got {asked!r}")
     return "pyav" if asked == "video_reader" else asked
+
+
+def opened(av: Any, path: Path) -> Any:
+    """One thread for each file: GOPs of LeRobot have 2 frames, and workers of a ``DataLoader`` are processes."""
+    container = av.open(str(path), options=CONTAINERS)
+    container.streams.video[0].codec_context.thread_count = 1
+    return container
 
 
 class Videos:
@@ -62,6 +71,7 @@ class Videos:
         """The frame nearest to each time: uint8 (N, 3, height, width), or uint16 codes (N, 1, height, width) if
         ``depth``. Raises FrameTimestampError if one is further than the tolerance."""
         if self._pid != os.getpid():
+            ABANDONED.append(self._open)
             self._reset()
         with self._lock:
             if self.backend == "torchcodec" and not depth:
@@ -85,7 +95,7 @@ class Videos:
         wanted = np.asarray(seconds, np.float32)
         apart = np.full(len(seconds), np.inf, np.float32)
         try:
-            container = self._file("pyav", path, lambda: av.open(str(path), options=CONTAINERS))
+            container = self._file("pyav", path, lambda: opened(av, path))
             stream = container.streams.video[0]
             before = round(min(seconds) / stream.time_base) - 1
             container.seek(before, backward=True, any_frame=False, stream=stream)
