@@ -3,8 +3,8 @@
     python tests/lerobot_dataset/lerobot_oracle.py --out benchmarks/results/lerobot_oracle.json          # items
     python tests/lerobot_dataset/lerobot_oracle.py --train --out benchmarks/results/lerobot_train.json   # loss curves
 
-Needs the package lerobot (0.6); --train also needs diffusers. Every key of every item must be equal: value, shape and
-dtype; and so must the set of keys. The exit status is 1 if something differs.
+Needs the package lerobot: 0.6, or 0.3.3 for datasets of v2.1; --train needs 0.6 and diffusers. Every key of every item
+must be equal: value, shape and dtype; and so must the set of keys. The exit status is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+OLD = importlib.metadata.version("lerobot").startswith("0.3.")
 FPS = (10, 15, 30, 50)
 LENGTHS = (41, 7, 2, 52)
 VIDEO_LENGTHS = (41, 7, 12, 52)
@@ -55,13 +56,17 @@ def windows(fps: int, kind: str) -> list[dict[str, Any] | None]:
         },
     ]
     if kind != "numbers":
-        found.append({"observation.images.wrist": [-2 / fps, -1 / fps, 0], "observation.depth.far": [0, 1 / fps]})
+        found.append({"observation.images.wrist": [-2 / fps, -1 / fps, 0]} | depth("far", [0, 1 / fps]))
     if kind == "videos":
         found += [
-            {"observation.images.top": [-1 / fps, 0], "observation.depth.top": [0, 3 / fps], "action": [0]},
+            {"observation.images.top": [-1 / fps, 0], "action": [0]} | depth("top", [0, 3 / fps]),
             {"observation.images.side": [0.0], "observation.images.top": [5 / fps, -5 / fps, 0]},
         ]
     return found
+
+
+def depth(name: str, deltas: list[float]) -> dict[str, list[float]]:
+    return {} if OLD else {f"observation.depth.{name}": deltas}
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
@@ -90,11 +95,11 @@ def compare(root: pathlib.Path, options: dict[str, Any], stride: int) -> dict[st
     opened_s = time.perf_counter() - began
     theirs = Theirs(f"local/{root.name}", root=root, **options)
     wrong = collections.Counter[str]()
-    if len(ours) != len(theirs) or repr(ours) != repr(theirs):
+    if len(ours) != len(theirs) or (not OLD and repr(ours) != repr(theirs)):
         wrong[f"length or repr: {ours!r}, not {theirs!r}"] += 1
     wrong.update(metadata_differences(ours, theirs))
     seconds = {"ours": 0.0, "theirs": 0.0}
-    numbers = [*range(0, len(theirs), stride), -1]
+    numbers = [*range(0, len(theirs), stride), *([] if OLD else [-1])]  # windows of 0.3 do not count from the end
     keys = 0
     for number in numbers:
         items = {}
@@ -112,8 +117,12 @@ def compare(root: pathlib.Path, options: dict[str, Any], stride: int) -> dict[st
 
 
 def metadata_differences(ours: Any, theirs: Any) -> list[str]:
-    """Of what samplers, processors and scripts read."""
+    """Of what samplers, processors and scripts read. ``meta`` has the form of 0.6."""
     found = []
+    if OLD:
+        if any(not torch.equal(ours.episode_data_index[end], theirs.episode_data_index[end]) for end in ("from", "to")):
+            found.append("episode_data_index")
+        return found if ours.hf_features == theirs.hf_features else [*found, "hf_features"]
     lists = ("camera_keys", "video_keys", "image_keys", "depth_keys", "names", "shapes", "features", "tools")
     sizes = (
         "fps",
@@ -145,17 +154,20 @@ def metadata_differences(ours: Any, theirs: Any) -> list[str]:
     return found
 
 
-def compare_all(folder: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
+def compare_all(folder: pathlib.Path, quick: bool, every: int) -> list[dict[str, Any]]:
     from lerobot_recordings import annotate, record
 
     runs = []
 
     def run(root: pathlib.Path, stride: int = 1, **options: Any) -> None:
-        runs.append(compare(root, options, 5 if quick else stride))
+        runs.append(compare(root, options, max(stride, every)))
         print(json.dumps(runs[-1], default=str), flush=True)
 
     for fps in FPS[:1] if quick else FPS:
         for kind, content in KINDS.items():
+            if kind == "videos" and OLD and not torchvision_reads_videos():
+                print("videos: not compared, because torchvision has no VideoReader, which lerobot 0.3 uses")
+                continue
             root = folder / f"{kind}{fps}"
             record(root, fps, VIDEO_LENGTHS if content["videos"] else LENGTHS, **content)
             for deltas in windows(fps, kind):
@@ -163,12 +175,15 @@ def compare_all(folder: pathlib.Path, quick: bool) -> list[dict[str, Any]]:
             if kind == "videos":
                 deltas = {"observation.images.top": [-1 / fps, 0], "action": [0, 1 / fps]}
                 run(root, 3, episodes=[3, 0], delta_timestamps=deltas, video_backend="pyav")
+                run(root, 3, image_transforms=torch.nn.AvgPool2d(2), delta_timestamps=deltas, video_backend="pyav")
+            if kind == "videos" and not OLD:
                 run(root, 3, episode_filter=lambda row: row["length"] > 5, episodes=[1, 2, 3], video_backend="pyav")
                 run(root, 3, depth_output_unit="m", return_uint8=True, video_backend="pyav")
-                run(root, 3, image_transforms=torch.nn.AvgPool2d(2), delta_timestamps=deltas, video_backend="pyav")
                 run(root, 3)  # the backend that LeRobot chooses
                 if torchcodec_loads():
                     run(root, 3, video_backend="torchcodec", delta_timestamps=deltas)
+    if OLD:
+        return runs
     root = folder / "language10"
     record(root, 10, LENGTHS, videos=False, pictures=False)
     annotate(root)
@@ -183,6 +198,10 @@ def torchcodec_loads() -> bool:
     except (ImportError, OSError, RuntimeError):
         return False
     return True
+
+
+def torchvision_reads_videos() -> bool:
+    return hasattr(importlib.import_module("torchvision.io"), "VideoReader")
 
 
 def versions() -> dict[str, str]:
@@ -201,7 +220,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, help="JSON of the result")
     parser.add_argument("--data", type=pathlib.Path, help="folder for the datasets; default: a temporary one")
-    parser.add_argument("--quick", action="store_true", help="one rate, every fifth item")
+    parser.add_argument("--quick", action="store_true", help="one rate instead of four")
+    parser.add_argument("--every", type=int, default=1, help="compare every n-th item")
     parser.add_argument("--train", action="store_true", help="train ACT and Diffusion Policy instead")
     parser.add_argument("--steps", type=int, default=100, help="of --train")
     args = parser.parse_args()
@@ -216,7 +236,7 @@ def main() -> int:
             result["training"] = train_all(folder, args.steps)
             wrong = sum(not run["equal"] for run in result["training"])
         else:
-            runs = compare_all(folder, args.quick)
+            runs = compare_all(folder, args.quick, args.every)
             wrong = sum(bool(run["wrong"]) for run in runs)
             result |= {
                 "items": sum(run["items"] for run in runs), "keys": sum(run["keys"] for run in runs),

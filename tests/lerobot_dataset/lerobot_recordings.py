@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import pathlib
 import shutil
@@ -12,6 +13,8 @@ import numpy as np
 HEIGHT, WIDTH = 64, 96
 TASKS = ("pick up the cup", "pour", "put it back")
 DEPTH = {"is_depth_map": True}
+OLD = importlib.metadata.version("lerobot").startswith("0.3.")
+"""It writes v2.1, has no depth, and takes the task as an argument."""
 AXES = ["height", "width", "channels"]
 
 
@@ -31,12 +34,13 @@ def features(videos: bool, pictures: bool) -> dict[str, dict[str, Any]]:
     }
     if pictures:
         found["observation.images.wrist"] = {"dtype": "image", "shape": (HEIGHT, WIDTH, 3), "names": AXES}
-        for name in ("near", "far"):  # near: meters, far: millimeters
+        for name in () if OLD else ("near", "far"):  # near: meters, far: millimeters
             shape = (HEIGHT, WIDTH, 1)
             found[f"observation.depth.{name}"] = {"dtype": "image", "shape": shape, "names": AXES, "info": dict(DEPTH)}
     if videos:
         found["observation.images.top"] = {"dtype": "video", "shape": (HEIGHT, WIDTH, 3), "names": AXES}
         found["observation.images.side"] = {"dtype": "video", "shape": (HEIGHT, WIDTH, 3), "names": AXES}
+    if videos and not OLD:
         shape = (HEIGHT, WIDTH, 1)
         found["observation.depth.top"] = {"dtype": "video", "shape": shape, "names": AXES, "info": dict(DEPTH)}
     return found
@@ -81,9 +85,14 @@ def record(root: pathlib.Path, fps: int, lengths: tuple[int, ...], videos: bool 
     for episode, length in enumerate(lengths):
         for step in range(length):
             task = TASKS[(episode + step // 10) % len(TASKS)]
-            dataset.add_frame({**frame(rng, step + 100 * episode, keys), "task": task})
+            values = frame(rng, step + 100 * episode, keys)
+            if OLD:
+                dataset.add_frame(values, task=task)
+            else:
+                dataset.add_frame({**values, "task": task})
         dataset.save_episode()
-    dataset.finalize()
+    if not OLD:
+        dataset.finalize()
 
 
 def annotate(root: pathlib.Path) -> None:
