@@ -164,6 +164,37 @@ def test_a_dataset_that_is_nowhere_is_one_clear_error(dataset, tmp_path, monkeyp
         LeRobotDataset("team/arm")
 
 
+def test_what_is_there_is_downloaded_again_only_on_request(dataset, monkeypatch):
+    hub = fake_hub(dataset.path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    here = dataset.path.with_name("here")
+    LeRobotDataset("team/arm", root=here)
+    count = len(hub.calls)
+    LeRobotDataset("team/arm", root=here)
+    assert len(hub.calls) == count
+    LeRobotDataset("team/arm", root=here, force_cache_sync=True)
+    assert len(hub.calls) == 2 * count
+
+
+def test_a_file_that_is_missing_is_named(dataset, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake_hub(dataset.path, offline=True))
+    next((dataset.path / "videos").rglob("*.mp4")).unlink()
+    with pytest.raises(FileNotFoundError, match=r"v30 has no videos/observation.video/chunk-000/file-000.mp4 of loc"):
+        LeRobotDataset("local/x", root=dataset.path)
+    ours = LeRobotDataset("local/x", root=dataset.path, download_videos=False)
+    with pytest.raises(robocache.FormatError, match=r"file-000.mp4: .*No such file"):
+        ours[0]
+
+
+def test_columns_that_lerobot_fills_in_must_be_declared(dataset):
+    path = dataset.path / "meta/info.json"
+    info = json.loads(path.read_text())
+    del info["features"]["task_index"]
+    path.write_text(json.dumps(info))
+    with pytest.raises(robocache.FormatError, match=r"meta/info.json must declare task_index"):
+        LeRobotDataset("local/x", root=dataset.path)
+
+
 def test_a_dataset_with_some_of_its_files_gives_their_episodes(dataset, monkeypatch):
     """Where LeRobot has downloaded only the files of some episodes."""
     path = dataset.path / "meta/episodes/chunk-000/file-000.parquet"

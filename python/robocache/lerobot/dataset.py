@@ -114,7 +114,7 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
             self.delta_indices = delta_indices(delta_timestamps, self.meta.fps, tolerance_s)
         self.episodes = self._selected(episodes, episode_filter)
         """As given; those that match where there is a filter; None: all."""
-        self._download(where, download_videos, token)
+        self._download(where, download_videos, force_cache_sync, token)
         self._store = open_store(self.meta)
         self._add_rows()
         self._columns = [key for key in self.meta.features if key not in self.meta.video_keys]
@@ -131,13 +131,13 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
             raise ValueError("LeRobotDataset: episode_filter must keep at least one episode, got none")
         return found
 
-    def _download(self, root: Path | None, videos: bool, token: Any) -> None:
-        """Files of the selected episodes that are not there."""
+    def _download(self, root: Path | None, videos: bool, again: bool, token: Any) -> None:
+        """Files of the selected episodes that are not there; all of them ``again``."""
         chosen = self._chosen()
         files = [placed.data_file for placed in chosen]
         if videos:
             files += [file for placed in chosen for file, _ in placed.videos.values()]
-        missing = sorted({file for file in files if not (self.root / file).is_file()})
+        missing = sorted({file for file in files if again or not (self.root / file).is_file()})
         if missing:
             location.download(self.repo_id, root, self.revision, token, missing, videos)
             if lost := [file for file in missing if not (self.root / file).is_file()]:

@@ -46,7 +46,10 @@ def download(
 ) -> Path:
     """Downloads files of the dataset as LeRobot does: into ``root``, or as a snapshot into ``$HF_LEROBOT_HOME/hub``."""
     looked = root if root is not None else lerobot_home() / repo_id
+    lacks = patterns if isinstance(patterns, str) else patterns[0]
     problem = f"LeRobotDataset: {repo_id} is not at {looked}"
+    if (looked / INFO).is_file():
+        problem = f"LeRobotDataset: {looked} has no {lacks} of {repo_id}"
     try:
         huggingface_hub: Any = importlib.import_module("huggingface_hub")
     except ImportError:

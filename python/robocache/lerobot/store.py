@@ -22,6 +22,7 @@ from ..cache.cache import Cache
 from ..cache.episode import StreamSpec
 from ..cache.pictures import Pictures
 from ..convert.ingest import ingest
+from ..sources.lerobot import AUTOMATIC
 from ..sources.lerobot.tables import Tables
 from ..sources.reading.budget import BUDGET
 from ..sources.reading.paths import need
@@ -176,6 +177,8 @@ def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | No
         rate_hz=float(meta.fps),
         follow_symlinks=True,
     )
+    if missing := [name for name in AUTOMATIC if name not in cache.specs]:
+        raise FormatError(f"LeRobotDataset: {meta.root}/meta/info.json must declare {', '.join(missing)}")
     others = [name for name in meta.features if name not in cache.specs and name not in meta.video_keys]
     texts = others if streams is None else []
     if texts:
