@@ -154,7 +154,7 @@ def metadata_differences(ours: Any, theirs: Any) -> list[str]:
     return found
 
 
-def compare_all(folder: pathlib.Path, quick: bool, every: int) -> list[dict[str, Any]]:
+def compare_all(folder: pathlib.Path, rates: list[int], every: int) -> list[dict[str, Any]]:
     from lerobot_recordings import annotate, record
 
     runs = []
@@ -163,7 +163,7 @@ def compare_all(folder: pathlib.Path, quick: bool, every: int) -> list[dict[str,
         runs.append(compare(root, options, max(stride, every)))
         print(json.dumps(runs[-1], default=str), flush=True)
 
-    for fps in FPS[:1] if quick else FPS:
+    for fps in rates:
         for kind, content in KINDS.items():
             if kind == "videos" and OLD and not torchvision_reads_videos():
                 print("videos: not compared, because torchvision has no VideoReader, which lerobot 0.3 uses")
@@ -216,11 +216,22 @@ def versions() -> dict[str, str]:
     return found
 
 
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "items": sum(run["items"] for run in runs),
+        "keys": sum(run["keys"] for run in runs),
+        "runs_that_differ": sum(bool(run["wrong"]) for run in runs),
+        "runs": runs,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, help="JSON of the result")
     parser.add_argument("--data", type=pathlib.Path, help="folder for the datasets; default: a temporary one")
-    parser.add_argument("--quick", action="store_true", help="one rate instead of four")
+    parser.add_argument(
+        "--fps", type=int, nargs="*", default=list(FPS), help="rates of the datasets; none: language only"
+    )
     parser.add_argument("--every", type=int, default=1, help="compare every n-th item")
     parser.add_argument("--train", action="store_true", help="train ACT and Diffusion Policy instead")
     parser.add_argument("--steps", type=int, default=100, help="of --train")
@@ -236,14 +247,12 @@ def main() -> int:
             result["training"] = train_all(folder, args.steps)
             wrong = sum(not run["equal"] for run in result["training"])
         else:
-            runs = compare_all(folder, args.quick, args.every)
+            runs = compare_all(folder, args.fps, args.every)
             wrong = sum(bool(run["wrong"]) for run in runs)
-            result |= {
-                "items": sum(run["items"] for run in runs), "keys": sum(run["keys"] for run in runs),
-                "runs_that_differ": wrong, "runs": runs,
-            }  # fmt: skip
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=1, default=str) + "\n")
+            result |= summary(runs)
+    if args.out:  # results of several calls are kept side by side
+        parts = json.loads(args.out.read_text()) if args.out.exists() else []
+        args.out.write_text(json.dumps([*parts, result], indent=1, default=str) + "\n")
     print("items", result.get("items"), "runs that differ", wrong)
     return int(wrong > 0)
 

@@ -95,6 +95,19 @@ def record(root: pathlib.Path, fps: int, lengths: tuple[int, ...], videos: bool 
         dataset.finalize()
 
 
+def stored(kind: Any) -> Any:
+    """The type with text in the place of JSON: pyarrow makes arrays of the latter only by a cast."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    if pa.types.is_list(kind):
+        return pa.list_(stored(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, stored(field.type), field.nullable) for field in kind])
+    return kind
+
+
 def annotate(root: pathlib.Path) -> None:
     """Adds language columns, as LeRobot's annotation pipeline stores them."""
     import pyarrow as pa
@@ -115,7 +128,7 @@ def annotate(root: pathlib.Path) -> None:
             ("language_persistent", persistent, language.language_persistent_arrow_type()),
             ("language_events", events, language.language_events_arrow_type()),
         ):
-            table = table.append_column(name, pa.array(rows, kind))
+            table = table.append_column(name, pa.array(rows, stored(kind)).cast(kind))
         pq.write_table(table.replace_schema_metadata(None), path)
     for name, entry in language.language_feature_info().items():
         info["features"][name] = {**entry, "shape": list(entry["shape"])}

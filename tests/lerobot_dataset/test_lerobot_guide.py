@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and is stored without outputs."""
+"""The notebook runs from top to bottom; the recorded comparison with LeRobot found no difference."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from paths import ROOT
 
 pytest.importorskip("torch")
-NOTEBOOK = ROOT / "docs/notebooks/lerobot_first_batch.ipynb"
+NOTEBOOK = ROOT / "examples/lerobot_first_batch.ipynb"
 
 
 def cells():
@@ -26,3 +26,27 @@ def test_the_notebook_goes_from_a_dataset_to_a_batch(tmp_path, monkeypatch):
 def test_the_notebook_is_stored_without_outputs():
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells())
     assert len(cells()) == 3
+
+
+def recorded(name):
+    return json.loads((ROOT / "benchmarks/results" / f"{name}.json").read_text())
+
+
+def test_the_recorded_items_are_equal_to_those_of_lerobot():
+    parts = recorded("lerobot_oracle")
+    runs = [run for part in parts for run in part["runs"]]
+    assert sum(part["items"] for part in parts) == sum(run["items"] for run in runs) >= 2000
+    assert [run["dataset"] for run in runs if run["wrong"]] == []
+    for rate in (10, 15, 30, 50):
+        for kind in ("numbers", "pictures", "videos"):
+            assert any(run["dataset"] == f"{kind}{rate}" for run in runs)
+    assert any(run["dataset"].startswith("language") for run in runs)
+
+
+def test_the_recorded_losses_are_equal_to_the_bit():
+    (part,) = recorded("lerobot_train")
+    assert [run["policy"] for run in part["training"]] == ["act", "diffusion"]
+    for run in part["training"]:
+        assert len(run["losses"]["ours"]) == 100
+        assert run["losses"]["ours"] == run["losses"]["theirs"]
+        assert run["equal"]
