@@ -215,3 +215,12 @@ def test_the_folder_says_what_it_is_of(dataset, home):
     LeRobotDataset("local/x", root=dataset.path)
     ready = json.loads((home / caches(home)[0] / "ready.json").read_text())
     assert (ready["repo_id"], ready["root"]) == ("local/x", str(dataset.path))
+
+
+def test_the_source_has_the_columns_that_lerobot_fills_in_as_streams(dataset):
+    streams = robocache.open(dataset.path, automatic=True, video=False).episode(2).streams
+    assert streams["timestamp"].values[:, 0].tolist() == [float(torch.tensor(i / 30)) for i in range(12)]
+    assert streams["index"].values[:, 0].tolist() == list(range(6, 18))
+    assert streams["episode_index"].values.shape == (12, 1)
+    assert set(streams["task_index"].values[:, 0].tolist()) == {0}
+    assert "timestamp" not in robocache.open(dataset.path, video=False).specs
