@@ -26,7 +26,20 @@ CPP = {
     "batch": {"core", "ops/align"},
 }
 # Modules and folders of python/robocache, from the bottom up: each may import those before it.
-PYTHON = ["_core", "text", "ops", "cache", "sources", "convert", "loader", "quality", "install", "cli", "__main__"]
+PYTHON = [
+    "_core",
+    "text",
+    "ops",
+    "cache",
+    "sources",
+    "convert",
+    "loader",
+    "quality",
+    "install",
+    "lerobot",
+    "cli",
+    "__main__",
+]
 
 
 def tracked(*folders: str) -> list[Path]:

@@ -36,7 +36,7 @@ FORMATS = {
 ISOLATED = ("lerobot", "robomimic")
 """Formats that are read in another process, because their libraries may crash or loop on malicious files."""
 
-SWITCHES = ("encoded", "follow_symlinks", "language", "next_obs", "video")
+SWITCHES = ("automatic", "encoded", "follow_symlinks", "language", "next_obs", "video")
 """Options that are True or False."""
 
 

@@ -56,18 +56,23 @@ def open(
     budget: Budget = BUDGET,
     follow_symlinks: bool = False,
     encoded: bool = False,
+    automatic: bool = False,
 ) -> LeRobot:
     """``video``: read the videos. ``rate_hz``: instead of the ``fps`` of info.json, where that is wrong. Datasets in
     the cache of the Hugging Face hub are links out of their folder: ``follow_symlinks=True``. ``encoded``: pictures in
-    the tables and packets of videos stay as they are (``StreamSpec.codec``)."""
-    return LeRobot(Path(path), video, rate_hz, (repair, budget, follow_symlinks, encoded))
+    the tables and packets of videos stay as they are (``StreamSpec.codec``). ``automatic``: the columns that LeRobot
+    fills in (``timestamp``, ``frame_index``, ``episode_index``, ``index``, ``task_index``) are streams, too."""
+    return LeRobot(Path(path), video, rate_hz, automatic, (repair, budget, follow_symlinks, encoded))
 
 
 class LeRobot(BaseSource):
     format = "lerobot"
 
-    def __init__(self, path: Path, video: bool, rate_hz: float | None, shared: tuple[Any, ...]) -> None:
+    def __init__(
+        self, path: Path, video: bool, rate_hz: float | None, automatic: bool, shared: tuple[Any, ...]
+    ) -> None:
         super().__init__(path, *shared)
+        self._automatic = automatic
         need("pyarrow.parquet", "lerobot")
         info, problems = meta_files.read_info(self.tree, self.budget)
         for problem in problems:
@@ -97,7 +102,7 @@ class LeRobot(BaseSource):
             where = f"lerobot: {self.path}/meta/info.json: feature {name}"
             dtype, shape, names = meta_files.read_feature(where, feature)
             spec: StreamSpec | LeftOut | None = None
-            if name in AUTOMATIC:
+            if name in AUTOMATIC and not (self._automatic and dtype in DTYPES):
                 spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz) if self._is_task_stream(name) else None
             elif dtype == "video" and not video:
                 spec = LeftOut(name, "videos are not decoded", "video=True")
@@ -146,7 +151,9 @@ class LeRobot(BaseSource):
     ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         placed = self._episodes[index]
         wanted = self.specs if names is None else names
-        specs = [spec for spec in self.specs.values() if spec.name in wanted and spec.name != TASK]
+        specs = [spec for spec in self.specs.values() if spec.name in wanted]
+        if not self._automatic:
+            specs = [spec for spec in specs if spec.name != TASK]  # below, with what it means
         stored = [spec.name for spec in specs if spec.meta.get("stored") != "video"]
         table = self._tables.episode(self.tree.file(placed.data_file), placed.index, [*AUTOMATIC, *stored])
         num_rows = int(table.num_rows)
@@ -175,7 +182,7 @@ class LeRobot(BaseSource):
             numbers = self._numbers(table, TASK, repairer.where)
             texts = {int(n): self._tasks.get(int(n), str(n)) for n in dict.fromkeys(numbers.tolist())}
             tasks = list(texts.values()) or tasks
-            if TASK in wanted or (len(texts) > 1 and names is None):
+            if not self._automatic and (TASK in wanted or (len(texts) > 1 and names is None)):
                 shape = self.specs[TASK].shape if TASK in self.specs else (1,)
                 spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz)
                 rows.append(Rows(spec, numbers.reshape(num_rows, *shape), times.copy()))

@@ -1,0 +1,27 @@
+"""``delta_timestamps``: seconds around a frame to numbers of frames, with LeRobot's tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def delta_indices(
+    delta_timestamps: Mapping[str, Sequence[float]], fps: float, tolerance_s: float
+) -> dict[str, list[int]]:
+    """``{key: [frames]}``. ValueError if a delta is further than ``tolerance_s`` from a multiple of ``1 / fps``.
+
+    >>> delta_indices({"action": [-0.1, 0, 0.1]}, 10, 1e-4)
+    {'action': [-1, 0, 1]}
+    """
+    apart = {}
+    for key, seconds in delta_timestamps.items():
+        wrong = [s for s in seconds if not abs(s * fps - round(s * fps)) / fps <= tolerance_s]
+        if wrong:
+            apart[key] = wrong
+    if apart:
+        listed = "; ".join(f"{key}: {', '.join(map(str, wrong))}" for key, wrong in apart.items())
+        raise ValueError(
+            f"LeRobotDataset: delta_timestamps must be multiples of 1/{fps} s within tolerance_s={tolerance_s}, got "
+            f"{listed}"
+        )
+    return {key: [round(s * fps) for s in seconds] for key, seconds in delta_timestamps.items()}
