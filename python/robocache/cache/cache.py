@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
+from .episode import JSON, RAGGED, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
 from .pictures import Pictures, PictureStatistics
 from .statistics import Statistics
 
@@ -269,7 +269,7 @@ class CacheWriter:
                 spec.dtype,
                 list(spec.shape),
                 spec.kind,
-                ragged=spec.kind == "points",
+                ragged=spec.kind in RAGGED,
                 details=details_of(spec, None),
                 codec=spec.codec or "",
             )
