@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cache.cache import Cache
 from ..cache.episode import StreamSpec
+from ..convert.export import TASK as TASK_INDEX
 from .arguments import (
     anchor_stream,
     caches_of,
@@ -26,9 +27,9 @@ from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
 from .features.batch import BatchForm
 from .features.feature import Feature
-from .features.layout import Entry, Layout, layout_of
+from .features.layout import TASK, Entry, Layout, layout_of
 from .features.statistics import FeatureStatistics
-from .features.text import TextTable, messages, tasks
+from .features.text import TextTable, messages, tasks, tasks_by_number
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
 from .order.selection import Selection, anchors_of, episodes_of
@@ -93,19 +94,30 @@ class Samples:
 
         given: dict[str, Window] = dict(what.windows or {})
         if what.features is not None:
-            layout = layout_of(what.features, specs, intervals_ns, tolerance_ns)
+            layout = layout_of(what.features, specs, intervals_ns, tolerance_ns, self._task_stream(specs))
             given = {key.name: key.window for key in layout.keys}
             for entry in layout.entries:
                 if entry.kind in ("column", "text") and entry.feature is not None:
                     given[layout.keys[entry.place].name] = entry.feature.window
         else:
             keys = keys_of(specs, what.windows, what.delta_timestamps, intervals_ns, tolerance_ns)
-            entries = [Entry(key.name, "column", i, timed=key.timed, padded=key.timed) for i, key in enumerate(keys)]
+            entries = [
+                Entry(
+                    key.name, "column", i, key.timed, key.timed,
+                    squeezed=what.windows is None and specs[key.stream].shape == (1,),
+                )
+                for i, key in enumerate(keys)
+            ]  # fmt: skip
             layout = Layout(keys, entries)
         require_read_alike(self.caches, layout.keys, given)
         require_own_names(layout.entries, what.return_index)
         require_windows_fit(layout.keys, self.selections)
         return layout
+
+    def _task_stream(self, specs: Mapping[str, StreamSpec]) -> str | None:
+        """The stream of the numbers of tasks, where the tasks of an episode change."""
+        is_there = TASK not in specs and tasks_by_number(self.selections, TASK_INDEX) is not None
+        return TASK_INDEX if is_there else None
 
     def _columns(self, what: What, specs: Mapping[str, StreamSpec]) -> list[Column]:
         of_key = {key.name: specs[key.stream] for key in self.keys}
@@ -140,8 +152,13 @@ class Samples:
         for entry in self.layout.entries:
             if entry.kind not in ("text", "task") or entry.feature is None:
                 continue
-            stream = entry.feature.names[0]
-            found = tasks(self.selections) if entry.kind == "task" else messages(self.selections, stream)
+            stream = self.keys[entry.place].stream
+            if entry.kind == "task":
+                found = tasks(self.selections)
+            elif self.specs[stream].kind == "text":
+                found = messages(self.selections, stream)
+            else:
+                found = tasks_by_number(self.selections, stream) or []
             texts[entry.name] = TextTable(found, device, entry.feature.tokenizer, entry.name)
         has_index = self.episodes is not None
         return BatchForm(self.layout, device, self.scales, texts, has_index, self.what.return_index)

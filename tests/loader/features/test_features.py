@@ -294,6 +294,27 @@ def test_the_task_of_the_episode_and_the_text_of_the_moment(cache):
     assert all(type(text) is str for text in batch["task"])
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_tasks_that_change_within_an_episode_of_lerobot(tmp_path, shape):
+    """The stream task_index has their numbers, the metadata of the dataset their texts."""
+    spec = robocache.StreamSpec("task_index", "int64", shape, rate_hz=RATE)
+    writer = robocache.CacheWriter(tmp_path / "c", {"task_index": spec})
+    numbers = np.array([0, 0, 2, 2, 1, 7])
+    rows = robocache.EpisodeStream(spec, numbers.reshape(-1, *shape), np.arange(6) * 10**9 // RATE)
+    writer.add(robocache.Episode(0, {"task_index": rows}))
+    cache = writer.commit({"source": {"metadata": {"tasks": {"0": "reach", "1": "lift", "2": "grasp"}}}})
+    features = {
+        "task": Feature("task"),
+        "next": Feature("task", steps=[0, 1], rate_hz=RATE),
+        "ids": Feature("task", tokenizer=lambda texts: [[len(text)] for text in texts]),
+    }
+    batch = Loader(cache, 6, features=features, shuffle=False).batch(0)
+    texts = ["reach", "reach", "grasp", "grasp", "lift", ""]  # number 7 has no text
+    assert batch["task"] == texts
+    assert batch["next"] == [[a, b] for a, b in zip(texts, [*texts[1:], ""], strict=True)]
+    assert batch["ids"][:, 0].tolist() == [len(text) for text in texts]
+
+
 def test_a_text_is_tokenized_once(cache):
     calls = []
 

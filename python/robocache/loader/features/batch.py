@@ -71,7 +71,8 @@ class BatchForm:
             return
         values, padding = composed[i : i + 2] if entry.kind == "composed" else made[i : i + 2]
         if entry.kind == "text":
-            found = numbers.get(entry.place, values)
+            values = values.reshape(padding.shape)
+            found = numbers.get(entry.place, values).reshape(padding.shape)
             self.texts[name].put(
                 batch, name, found if entry.timed else found[:, 0], values if entry.timed else values[:, 0]
             )

@@ -135,9 +135,11 @@ def layout_of(
     specs: Mapping[str, StreamSpec],
     intervals_ns: Callable[[str], list[float]],
     tolerance_ns: Callable[[str], int],
+    task_stream: str | None = None,
 ) -> Layout:
-    """``specs``: of all streams of the cache. The others as in ``keys_of``."""
-    return _Builder(features, specs, intervals_ns, tolerance_ns).layout()
+    """``specs``: of all streams of the cache. ``task_stream``: that has the number of the task at each moment. The
+    others as in ``keys_of``."""
+    return _Builder(features, specs, intervals_ns, tolerance_ns, task_stream).layout()
 
 
 class _Builder:
@@ -147,8 +149,9 @@ class _Builder:
         specs: Mapping[str, StreamSpec],
         intervals_ns: Callable[[str], list[float]],
         tolerance_ns: Callable[[str], int],
+        task_stream: str | None,
     ) -> None:
-        self.features, self.specs = features, specs
+        self.features, self.specs, self.task_stream = features, specs, task_stream
         self.intervals_ns, self.tolerance_ns = intervals_ns, tolerance_ns
         self.made = Layout()
         self.hidden: dict[Any, int] = {}
@@ -166,13 +169,17 @@ class _Builder:
 
     def entry(self, name: str, feature: Feature) -> Entry:
         what = f"Loader: features[{name!r}]"
-        if feature.names == (TASK,) and TASK not in self.specs:
+        if feature.names == (TASK,) and TASK not in self.specs and self.task_stream is None:
             require_text_options(what, feature)
             if feature.timed:
                 raise ValueError(
                     f"{what} must have no moments, because the cache has one task for an episode, got some"
                 )
             return Entry(name, "task", 0, timed=False, padded=False, feature=feature)
+        if feature.names == (TASK,) and self.task_stream is not None:
+            require_text_options(what, feature)
+            place = self.add(name, feature, self.specs[self.task_stream], feature.timed)
+            return Entry(name, "text", place, timed=feature.timed, feature=feature)
         specs = [self.spec(stream) for stream in feature.names]
         if any(spec.kind == "text" for spec in specs):
             return self.text(what, name, feature, specs)

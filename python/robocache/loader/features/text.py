@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cache.episode import texts_of
+from ...convert.export import task_texts
 from ..order.selection import Selection
 
 
@@ -19,14 +21,14 @@ class TextTable:
     """
 
     def __init__(self, found: Sequence[str], device: Any, tokenizer: Callable[..., Any] | None, name: str) -> None:
-        """``found[n]``: the text of number n."""
+        """``found[n]``: the text of number n; other numbers have none."""
         import torch
 
         self.device = device
-        self.texts = [*dict.fromkeys(found)]
+        self.texts = [*dict.fromkeys([*found, ""])]
         index = {text: i for i, text in enumerate(self.texts)}
-        self.index: NDArray[np.int64] = np.fromiter((index[text] for text in found), np.int64, len(found))
-        """For each number: which text it is."""
+        self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
+        """For each number: which text it is. The last one is for numbers that have none."""
         self.strings = np.array([*self.texts, ""], dtype=object)[:-1]
         self.ids = self.mask = None
         if tokenizer is not None:
@@ -42,9 +44,12 @@ class TextTable:
         """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
         device, or None."""
         if self.ids is None or self.mask is None:
-            batch[name] = self.strings[self.index[np.asarray(numbers)]].tolist()
+            known = np.minimum(np.asarray(numbers).astype(np.uint64), np.uint64(len(self.index) - 1))
+            batch[name] = self.strings[self.index[known.astype(np.int64)]].tolist()
             return
-        rows = self.index_there[(numbers if there is None else there).to(self.device)]
+        numbers = (numbers if there is None else there).to(self.device)
+        last = len(self.index) - 1
+        rows = self.index_there[numbers.where((numbers >= 0) & (numbers < last), last)]
         batch[name], batch[f"{name}_mask"] = self.ids[rows], self.mask[rows]
 
 
@@ -90,6 +95,20 @@ def messages(selections: list[Selection], stream: str) -> list[str]:
         for shard in range(selection.cache.num_shards):
             found += texts_of(*selection.ragged(stream, shard), f"{selection.cache.path}: stream {stream!r}")
     return found
+
+
+def tasks_by_number(selections: list[Selection], stream: str) -> list[str] | None:
+    """LeRobot's table of tasks, where a stream has their numbers; None where it has not."""
+    found: dict[int, str] = {}
+    for selection in selections:
+        spec = selection.cache.specs.get(stream)
+        if spec is None or spec.kind != "vector" or math.prod(spec.shape) != 1:
+            return None
+        texts = task_texts(selection.cache)
+        if not texts or any(found.get(number, text) != text for number, text in texts.items()):
+            return None  # sources number their tasks differently
+        found |= texts
+    return [found.get(number, "") for number in range(max(found) + 1)]
 
 
 def tasks(selections: list[Selection]) -> list[str]:
