@@ -33,10 +33,10 @@ ROBOCACHE_HD double squared_length(const Quaternion& q) {
     return q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
 }
 
-/// Needs no square root. Zeros are no rotation.
+/// Needs no square root. Zeros are no rotation. Divides in every case: loops over moments are then vectorized.
 ROBOCACHE_HD Matrix3 matrix_of(const Quaternion& q) {
     const double length = squared_length(q);
-    const double s = length > 0 ? 2.0 / length : 0.0;
+    const double s = 2.0 / (length > 0 ? length : 1.0);
     const double sx = s * q.x;
     const double sy = s * q.y;
     const double sz = s * q.z;
@@ -61,8 +61,9 @@ ROBOCACHE_HD Vector3 turned_back(const Matrix3& r, const Vector3& v) {
 /// Of length 1, with w >= 0.
 ROBOCACHE_HD Quaternion normalized(const Quaternion& q) {
     const double length = squared_length(q);
-    const double s = length > 0 ? (q.w < 0 ? -1.0 : 1.0) / sqrt(length) : 0.0;
-    return {q.x * s, q.y * s, q.z * s, length > 0 ? q.w * s : 1.0};
+    const double s = (q.w < 0 ? -1.0 : 1.0) / sqrt(length > 0 ? length : 1.0);
+    const double w = q.w * s;
+    return {q.x * s, q.y * s, q.z * s, length > 0 ? w : 1.0};
 }
 
 /// atan2: -pi ... pi; 0 for the origin.

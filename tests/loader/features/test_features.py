@@ -377,7 +377,7 @@ WRONG = {
     ),
     "ragged ids": (
         {"x": Feature("say", tokenizer=lambda texts: [[1] * len(t) for t in texts])},
-        "must return the same number of ids for every text, got 0 to 17; pad them",
+        "must return the same number of ids for every text, got 8 to 17; pad them",
     ),
     "ids that are no numbers": ({"x": Feature("say", tokenizer=lambda texts: [["a"] for _ in texts])}, "whole numbers"),
     "unit of a vector": ({"x": Feature("left", normalize="unit")}, "must be one of mean_std, min_max, quantile or"),

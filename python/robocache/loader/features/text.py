@@ -17,7 +17,8 @@ from ..order.selection import Selection
 class TextTable:
     """The texts that a feature can have, and which of them a number of the reader (or a kept episode) stands for.
 
-    With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows.
+    With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows. Where there is no
+    text, ids and mask are 0.
     """
 
     def __init__(self, found: Sequence[str], device: Any, tokenizer: Callable[..., Any] | None, name: str) -> None:
@@ -25,14 +26,15 @@ class TextTable:
         import torch
 
         self.device = device
-        self.texts = [*dict.fromkeys([*found, ""])]
+        self.texts = [*dict.fromkeys(text for text in found if text), ""]
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
         """For each number: which text it is. The last one is for numbers that have none."""
         self.strings = np.array([*self.texts, ""], dtype=object)[:-1]
         self.ids = self.mask = None
         if tokenizer is not None:
-            ids, mask = tokenized(tokenizer, self.texts, name)
+            ids, mask = tokenized(tokenizer, self.texts[:-1], name)
+            ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
             self.ids, self.mask = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
             self.index_there = torch.from_numpy(self.index).to(device)
 
@@ -55,6 +57,8 @@ class TextTable:
 
 def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tuple[Any, Any]:
     """``(N, L)`` int64 ids and bool mask: one call for all texts."""
+    if not texts:
+        return np.zeros((0, 0), np.int64), np.zeros((0, 0), bool)
     what = f"Loader: the tokenizer of features[{name!r}]"
     # Hugging Face's tokenizers pad only if they are told to.
     made = tokenizer(texts, padding=True) if hasattr(tokenizer, "pad") else tokenizer(texts)
