@@ -318,8 +318,8 @@ class Loader:
 
     def _numbers_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> dict[int, Any]:
         """Numbers of pictures and texts on the host, by column."""
-        if self._reader.place.type == "cpu":
-            return {}
+        if self._reader.place.type == "cpu":  # before they are sent to a device
+            return {e.place: made[2 * e.place] for e in self._form.layout.entries if e.kind == "text"}
         if self._numbers is None:
             return {}
         places = {column.key.name: i for i, column in enumerate(self._reader.columns)}

@@ -33,10 +33,10 @@ ROBOCACHE_HD double squared_length(const Quaternion& q) {
     return q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
 }
 
-/// Needs no square root. Zeros are no rotation. Divides in every case: loops over moments are then vectorized.
+/// Needs no square root. Zeros are no rotation. Without a branch: loops over moments are vectorized.
 ROBOCACHE_HD Matrix3 matrix_of(const Quaternion& q) {
     const double length = squared_length(q);
-    const double s = 2.0 / (length > 0 ? length : 1.0);
+    const double s = 2.0 / (length + static_cast<double>(length == 0));
     const double sx = s * q.x;
     const double sy = s * q.y;
     const double sz = s * q.z;
@@ -121,8 +121,18 @@ ROBOCACHE_HD void write_form(const Quaternion& q, double* out) {
         out[2] = v.z;
     } else {
         const Matrix3 r = matrix_of(q);
-        constexpr int size = form == RotationForm::matrix ? 9 : 6;
-        for (int i = 0; i < size; ++i) out[i] = r.m[form == RotationForm::columns_6d ? i % 3 * 3 + i / 3 : i];
+        constexpr bool by_column = form == RotationForm::columns_6d;  // no loops: those around this are vectorized
+        out[0] = r.m[0];
+        out[1] = r.m[by_column ? 3 : 1];
+        out[2] = r.m[by_column ? 6 : 2];
+        out[3] = r.m[by_column ? 1 : 3];
+        out[4] = r.m[4];
+        out[5] = r.m[by_column ? 7 : 5];
+        if constexpr (form == RotationForm::matrix) {
+            out[6] = r.m[6];
+            out[7] = r.m[7];
+            out[8] = r.m[8];
+        }
     }
 }
 

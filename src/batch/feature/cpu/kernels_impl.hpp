@@ -71,7 +71,19 @@ ROBOCACHE_HD void write_turns(const Lanes* turn, RotationForm stored, const Quat
         if constexpr (relative) q = seen_from(from, q);
         double made[9];
         write_form<form>(q, made);
-        for (int c = 0; c < size; ++c) out[c][i] = made[c];
+        out[0][i] = made[0];
+        out[1][i] = made[1];
+        out[2][i] = made[2];
+        if constexpr (size > 3) out[3][i] = made[3];
+        if constexpr (size > 4) {
+            out[4][i] = made[4];
+            out[5][i] = made[5];
+        }
+        if constexpr (size > 6) {
+            out[6][i] = made[6];
+            out[7][i] = made[7];
+            out[8][i] = made[8];
+        }
     }
 }
 
