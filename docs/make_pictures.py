@@ -1,7 +1,8 @@
-"""Draws the pictures of align.md, voxelize.md and pixels.md by calling RoboCache, so that they show what it does."""
+"""Draws the pictures of the guides by calling RoboCache, so that they show what it does."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +175,47 @@ def downsampling() -> None:
     save(figure, "downsampling")
 
 
+def features() -> None:
+    """Moments around an anchor, and a path before and after relative_to."""
+    figure, (left, world, seen) = plt.subplots(1, 3, figsize=(10.5, 3.0), width_ratios=(1.3, 1, 1))
+    for name, y in {"left arm": 3.0, "right arm": 2.0, "pose": 1.0}.items():
+        left.plot(np.arange(0, 3.01, 0.1), np.full(31, y), "|", color=RAW, ms=8)
+        left.text(-0.15, y, name, ha="right", va="center")
+    left.axvline(1.0, color=TRUTH, lw=1.5)
+    left.text(1.0, 3.5, "anchor", color=TRUTH, ha="center")
+    for y in (3.0, 2.0):
+        left.plot(1.0 + np.arange(-2, 1) * 0.2, np.full(3, y), "o", color=OUT)
+    left.plot(1.0 + np.arange(8) * 0.2, np.full(8, 1.0), "o", color=BAD)
+    left.set(title="state: two arms joined; action: steps=range(8)", xlim=(-1.2, 3.1), ylim=(0.5, 3.9))
+    left.set(xticks=[], yticks=[])
+    left.spines["left"].set_visible(False)
+    turn = np.linspace(0, 1.8, 24)
+    path = np.stack([2 + 2 * np.sin(turn), 1 + 2 * (1 - np.cos(turn))], 1)
+    pose = robocache.StreamSpec("pose", "float64", (7,), rate_hz=10, method=[(3, 7, "slerp_xyzw")])
+    zeros = np.zeros(len(turn))
+    rows = np.stack([*path.T, zeros, zeros, zeros, np.sin(turn / 2), np.cos(turn / 2)], 1)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = robocache.CacheWriter(f"{folder}/c", {"pose": pose})
+        times = np.arange(len(turn)) * 10**8
+        writer.add(robocache.Episode(0, {"pose": robocache.EpisodeStream(pose, rows, times)}))
+        steps = range(-8, 16)
+        action = robocache.Feature("pose", steps=steps, rate_hz=10, relative_to="anchor", rotation="euler")
+        loader = robocache.Loader(writer.commit(), len(turn), features={"action": action}, shuffle=False)
+        relative = loader.batch(0)["action"][8].numpy()
+    for ax, points, angles, title in (
+        (world, path, turn, "poses in the world"),
+        (seen, relative[:, :2], relative[:, 5], 'relative_to="anchor"'),
+    ):
+        ax.plot(*points.T, color=RAW, lw=1)
+        ax.quiver(*points[8:].T, np.cos(angles[8:]), np.sin(angles[8:]), color=BAD, scale=14, width=0.008)
+        ax.plot(*points[8], "o", color=TRUTH)
+        ax.set(title=title, aspect="equal")
+    save(figure, "features")
+
+
 if __name__ == "__main__":
     with plt.rc_context(STYLE):
-        for draw in (methods, valid, latency, downsampling):
+        for draw in (methods, valid, latency, downsampling, features):
             draw()
         for name, make in voxel_pictures.PICTURES.items():
             save(make(), name, num_colors=256)

@@ -5,6 +5,7 @@
 #include "robocache/cache.hpp"
 #include "robocache/decode.hpp"
 #include "robocache/errors.hpp"
+#include "robocache/feature.hpp"
 #include "robocache/loader.hpp"
 #include "robocache/system.hpp"
 #include "robocache/tensor.hpp"

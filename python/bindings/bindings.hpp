@@ -8,6 +8,7 @@ namespace robocache::python {
 void bind_align(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);
 void bind_batch(nanobind::module_& m);
+void bind_feature(nanobind::module_& m);
 void bind_decode(nanobind::module_& m);
 void bind_jax(nanobind::module_& m);
 void bind_loader(nanobind::module_& m);

@@ -11,6 +11,7 @@ from .install import check_installation, print_installation_info, self_test
 from .loader import (
     CenterCrop,
     ColorJitter,
+    Feature,
     Image,
     Loader,
     Mixture,
@@ -39,6 +40,7 @@ __all__ = [
     "Episode",
     "EpisodeStream",
     "Exported",
+    "Feature",
     "FormatError",
     "Image",
     "LeftOut",

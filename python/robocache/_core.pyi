@@ -403,6 +403,40 @@ class BatchReader:
         self, order: SampleOrder, step: Any, num_steps: int, stride: int, first: int, batch_size: int
     ) -> list[Any]: ...
 
+class FeaturePart:
+    def __init__(
+        self,
+        math: str,
+        num_channels: int = 0,
+        period: float = 0.0,
+        stored: str = "quaternion_xyzw",
+        form: str = "quaternion_xyzw",
+        values: Sequence[int] | None = None,
+        turn: Sequence[int] | None = None,
+        from_values: Sequence[int] | None = None,
+        from_turn: Sequence[int] | None = None,
+    ) -> None: ...
+
+class FeatureRows:
+    def __init__(
+        self,
+        parts: Sequence[FeaturePart],
+        paddings: Sequence[tuple[int, int]],
+        dtype: str,
+        row: Sequence[int],
+        num_moments: int,
+        offset: Any,
+        scale: Any,
+        values_like: Any,
+        padding_like: Any,
+    ) -> None: ...
+
+class Composer:
+    def __init__(self, features: Sequence[FeatureRows]) -> None: ...
+    def compose(self, columns: list[Any], source: Any = None) -> list[Any]: ...
+
+def accumulate_moments(values: Any, padding: Any, moments: Any) -> None: ...
+
 # ---- JAX: None and absent where the module was built without the headers of jaxlib -----------------------------------
 
 xla_ffi_version: tuple[int, int] | None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
+from .episode import JSON, RAGGED, Episode, EpisodeStream, LeftOut, StreamSpec, left_out_from_json
 from .pictures import VIDEO_CODECS, Pictures, PictureStatistics
 from .statistics import Statistics
 from .video import Video, VideoStatistics, stored_video
@@ -287,7 +287,7 @@ class CacheWriter:
                 spec.dtype,
                 list(spec.shape),
                 spec.kind,
-                ragged=spec.kind == "points",
+                ragged=spec.kind in RAGGED,
                 details=details_of(spec, None),
                 codec=spec.codec or "",
             )

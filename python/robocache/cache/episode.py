@@ -20,7 +20,9 @@ from .video import Video
 JSON = Any
 """What ``json.dumps`` takes: None, bool, int, float, str, and lists and dicts with string keys of these."""
 
-KINDS = ("vector", "image", "points", "depth")
+KINDS = ("vector", "image", "points", "depth", "text")
+RAGGED = ("points", "text")
+"""Kinds whose messages have different sizes."""
 FRAMES = ONE_ROW
 """Methods for images and point clouds, which are selected and never interpolated."""
 DTYPES = (
@@ -35,8 +37,9 @@ class StreamSpec:
 
     ``shape`` is that of one row: ``(7,)`` for seven joints, ``(480, 640, 3)`` for an image, ``()`` for a scalar, and
     ``(F,)`` for one point of a cloud. ``kind``: ``vector``, ``image`` (uint8, height, width, channels), ``depth``
-    (height, width) or ``points`` (ragged, see ``EpisodeStream``). ``rate_hz`` is declared by the source, never
-    measured. ``dtype`` is a NumPy name, or ``bfloat16``, whose values are stored as uint16 bits.
+    (height, width), ``points`` or ``text`` (both ragged, see ``EpisodeStream``; text is uint8 of shape ``()``).
+    ``rate_hz`` is declared by the source, never measured. ``dtype`` is a NumPy name, or ``bfloat16``, whose values are
+    stored as uint16 bits.
 
     ``method`` is the default resampling method: a method of ``align``, or ``(begin, end, name)`` for ranges of
     channels. None: ``linear`` for floats, ``previous`` for integers, bool, images and clouds. ``period``: the period
@@ -77,6 +80,8 @@ class StreamSpec:
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
         if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:
             raise ValueError(f"StreamSpec: a row of shape {self.shape} must have less than 2**63 bytes")
+        if self.kind == "text" and (self.dtype, self.shape) != ("uint8", ()):
+            raise ValueError(f"StreamSpec: text must be uint8 of shape (), got {self.dtype} {self.shape}")
         if self.codec is not None:
             problem = codec_problem(self.codec, self.kind, self.dtype, self.shape, self.meta)
             if problem:
@@ -160,6 +165,9 @@ class EpisodeStream:
     Where ``spec.kind`` is ``points`` every message has its own number of points: ``values (all points, F)``,
     ``times (messages,)``, and message m owns the points ``[offsets[m], offsets[m + 1])``.
 
+    Where ``spec.kind`` is ``text``, ``values`` may be a list of str; message m is the UTF-8 of ``values[offsets[m]:
+    offsets[m + 1]]``, and ``texts`` returns the list.
+
     Where ``spec.codec`` is set, ``values`` is given as encoded pictures: a list of ``bytes``, or ``(bytes, splits)``,
     where message m is ``[splits[m], splits[m + 1])``. ``encoded`` returns the latter, ``values`` decodes them when it
     is first read.
@@ -177,6 +185,8 @@ class EpisodeStream:
     def __init__(
         self, spec: StreamSpec, values: Any, times: NDArray[np.int64], offsets: NDArray[np.int64] | None = None
     ) -> None:
+        if spec.kind == "text" and isinstance(values, list) and offsets is None:
+            values, offsets = encoded_texts(values)
         self.spec, self.times, self.offsets = spec, times, offsets
         self.pictures: Pictures | None = None
         """The encoded pictures; None where ``spec.codec`` is None or of a video."""
@@ -222,6 +232,15 @@ class EpisodeStream:
             raise ValueError(f"EpisodeStream: {self.spec.name} must have a codec to have encoded pictures, got None")
         return self.pictures.data, self.pictures.splits
 
+    @property
+    def texts(self) -> list[str]:
+        """Of a stream of text: one for each message."""
+        if self.spec.kind != "text" or self.offsets is None:
+            raise ValueError(
+                f"EpisodeStream: {self.spec.name} must be of kind text to have texts, got {self.spec.kind}"
+            )
+        return texts_of(self.values, self.offsets, f"EpisodeStream: {self.spec.name}")
+
     def _check(self) -> None:
         name, times = self.spec.name, self.times
         if self.content is not None:
@@ -231,7 +250,7 @@ class EpisodeStream:
                     f"{times.dtype} {times.shape}"
                 )
             if self.offsets is not None:
-                raise ValueError(f"EpisodeStream: {name} is encoded; only kind points has offsets")
+                raise ValueError(f"EpisodeStream: {name} is encoded; only kinds points and text have offsets")
             return
         values = self.values
         if values.shape[1:] != self.spec.shape or values.dtype != self.spec.numpy_dtype:
@@ -241,9 +260,10 @@ class EpisodeStream:
             )
         if times.ndim != 1 or times.dtype != np.int64:
             raise ValueError(f"EpisodeStream: times of {name} must be (rows,) int64, got {times.dtype} {times.shape}")
-        if (self.spec.kind == "points") != (self.offsets is not None):
+        if (self.spec.kind in RAGGED) != (self.offsets is not None):
             raise ValueError(
-                f"EpisodeStream: {name} is of kind {self.spec.kind}; only kind points has offsets, and requires them"
+                f"EpisodeStream: {name} is of kind {self.spec.kind}; only kinds points and text have offsets, and "
+                "require them"
             )
         if self.offsets is None:
             if len(values) != len(times):
@@ -263,11 +283,28 @@ class EpisodeStream:
 
     def __repr__(self) -> str:
         """Sizes and times, no arrays."""
-        points = f" of {len(self.values)} points" if self.offsets is not None else ""
+        what = "bytes" if self.spec.kind == "text" else "points"
+        points = f" of {len(self.values)} {what}" if self.offsets is not None else ""
         points += f" of {self.spec.codec}" if self.spec.codec is not None else ""
         times = f", from {self.times[0]} to {self.times[-1]} ns" if len(self.times) else ""
         spec = self.spec
         return f"EpisodeStream({spec.name!r}, {spec.dtype} {spec.shape}, {len(self)} rows{points}{times})"
+
+
+def encoded_texts(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """``(bytes, offsets)`` of a stream of text. Unpaired surrogates become question marks."""
+    encoded = [str(text).encode("utf-8", "replace") for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded])]).astype(np.int64)
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets
+
+
+def texts_of(data: NDArray[Any], offsets: NDArray[np.int64], what: str) -> list[str]:
+    """The texts of a stream. FormatError where one is no UTF-8."""
+    whole = data.tobytes()
+    try:
+        return [whole[a:b].decode() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    except UnicodeDecodeError as error:
+        raise _core.FormatError(f"{what} must have UTF-8 text: {error}") from None
 
 
 @dataclass

@@ -179,6 +179,8 @@ def without_feature(spec: StreamSpec) -> LeftOut | None:
     """A stream that LeRobot has no feature for."""
     if spec.kind == "points":
         return LeftOut(spec.name, "LeRobot has no point clouds")
+    if spec.kind == "text":
+        return LeftOut(spec.name, "LeRobot has no text but the tasks of its episodes")
     if 0 in spec.shape or len(spec.shape) > MAX_RANK:
         return LeftOut(spec.name, f"LeRobot has no rows of shape {spec.shape}")
     return None

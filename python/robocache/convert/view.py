@@ -177,6 +177,12 @@ class Shown:
         spec = stream.spec
         if spec.kind == "points":
             self.points(path, stream)
+        elif spec.kind == "text":
+            for text, t in zip(stream.texts, stream.times, strict=True):
+                name, at = clock(t)
+                self.recording.set_time(name, **at)
+                self.recording.log(path, self.rr.TextDocument(text))
+            self.recording.reset_time()
         elif stream.pictures is not None and (archetype := self.encoded_archetype(spec)) is not None:
             self.encoded(path, stream, archetype)
         elif spec.kind == "image" and spec.dtype == "uint8" and (spec.shape[2:] or (1,))[0] in COLORS:

@@ -1,5 +1,6 @@
 """Aligned, shuffled, normalized batches from caches. The guide: docs/loader.md."""
 
+from .features.feature import Feature
 from .image import CenterCrop, ColorJitter, Image, RandomCrop
 from .loader import Loader
 from .mixture import Mixture
@@ -10,6 +11,7 @@ from .window import Window
 __all__ = [
     "CenterCrop",
     "ColorJitter",
+    "Feature",
     "Image",
     "Loader",
     "Mixture",

@@ -12,6 +12,7 @@ from ..convert.ingest import FLOATS
 from ..ops.arrays import dtype_name
 from ..text import did_you_mean
 from .batches.reader import INDEX
+from .features.layout import Entry
 from .mixture import Mixture, cache_of
 from .order.selection import Anchors, Episodes, Selection
 from .window import Key
@@ -73,12 +74,12 @@ def require_read_alike(caches: list[Cache], keys: list[Key], windows: Mapping[st
     """Where a window leaves the method to the stream, the streams of all sources must say the same."""
     for i, cache in enumerate(caches[1:], 1):
         for key in keys:
-            spec, first = cache.specs[key.name], caches[0].specs[key.name]
+            spec, first = cache.specs[key.stream], caches[0].specs[key.stream]
             if key.name not in windows or (windows[key.name].method is not None and spec.period == first.period):
                 continue
             if (spec.align_method, spec.align_period) != (first.align_method, first.align_period):
                 raise ValueError(
-                    f"Loader: stream {key.name!r} of sources[{i}] must be read by {reading(first)} like that of the "
+                    f"Loader: stream {key.stream!r} of sources[{i}] must be read by {reading(first)} like that of the "
                     f"first, unless Window(method=...) says how, got {reading(spec)}"
                 )
 
@@ -89,24 +90,26 @@ def reading(spec: StreamSpec) -> str:
     return f"{spec.align_method or 'the default of its dtype'}{period}"
 
 
-def require_own_names(keys: list[Key], return_index: bool) -> None:
+def require_own_names(entries: list[Entry], return_index: bool) -> None:
     """No two things of a batch under one name."""
-    names = [key.name for key in keys]
-    others = {f"{key.name}_is_pad": f"the padding of {key.name!r}" for key in keys if key.timed}
+    others = {f"{entry.name}_is_pad": f"the padding of {entry.name!r}" for entry in entries if entry.padded}
+    tokenized = [entry.name for entry in entries if entry.feature is not None and entry.feature.tokenizer is not None]
+    others |= {f"{name}_mask": f"the mask of {name!r}" for name in tokenized}
     if return_index:
         others |= {name: "return_index" for name in INDEX}
-    for name in names:
-        if name in others:
-            raise ValueError(f"Loader: stream {name!r} has the name that {others[name]} has in a batch")
+    for entry in entries:
+        if entry.name in others:
+            what = "stream" if entry.feature is None else "feature"
+            raise ValueError(f"Loader: {what} {entry.name!r} has the name that {others[entry.name]} has in a batch")
 
 
 def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
     for key in keys:
         span = key.window.span_ns - 2 * key.tolerance_ns  # the moments at both ends may be at rows
-        lasts = [last - first for first, last in (s.ends(key.name) for s in selections)]
+        lasts = [last - first for first, last in (s.ends(key.stream) for s in selections)]
         longest = max((int(x.max()) for x in lasts if len(x)), default=None)
         if longest is None:
-            raise ValueError(f"Loader: stream {key.name!r} must have rows in the kept episodes, got none")
+            raise ValueError(f"Loader: stream {key.stream!r} must have rows in the kept episodes, got none")
         if span > longest:
             raise ValueError(
                 f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "

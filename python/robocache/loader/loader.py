@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing.context
 import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import _core
 from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
 from ..text import did_you_mean
 from .arguments import device_of, import_torch, steps_of
 from .batches.ring import Ring
+from .batches.store import as_tensor
+from .features.inverse import Inverse
 from .mixture import Mixture
 from .numbers import whole
 from .options import Options, Order, What, Where, grouped
@@ -35,10 +40,11 @@ class Loader:
     """Aligned, shuffled, normalized batches of a cache: dicts of torch tensors. The guide: ``docs/loader.md``.
 
     A batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: true where the recording has no value.
+    ``features`` name and combine streams (``docs/features.md``); ``windows`` take them as they are.
     ``source``: a cache, its path, or a ``Mixture``. ``batch_size``: of one rank. The options are the fields of three
     groups:
 
-    what=What(...)      what is in a batch: windows, delta_timestamps, normalize, dtype, return_index
+    what=What(...)      what is in a batch: windows, delta_timestamps, normalize, dtype, return_index, features, stats
     order=Order(...)    which samples, in which order: anchors, anchor_hz, skip_anchors, episodes, split, shuffle, seed,
                         drop_last, rank, world_size
     where=Where(...)    where rows are kept and batches computed: device, tier, budget_bytes, verify
@@ -100,10 +106,19 @@ class Loader:
         """Of the memory that holds the rows; 0 for ``mmap``."""
         self._ragged = samples.open_ragged(self.tier, self.where, self.device)
         self._numbers = samples.open_numbers(self.tier)
+        self._form = samples.open_form(self.device)
+        self._statistics = samples.statistics
+        self._tasks = [
+            _core.AnchorTable(as_tensor(a.prefix), as_tensor(a.times), a.count, a.period_ns, quota)
+            for a, quota in zip(samples.tables, samples.quotas, strict=True)
+            if any(entry.kind == "task" for entry in samples.layout.entries)
+        ]
+        """The anchors on the host, where batches have the task of their episode."""
+        self._scales = samples.scales
         for pictures in self._ragged:
-            for scales, own in zip(self._reader.scales, getattr(pictures, "scales", ()), strict=False):
+            for scales, own in zip(self._scales, getattr(pictures, "scales", ()), strict=False):
                 if own is not None:
-                    scales[pictures.name] = own
+                    scales[samples.keys[pictures.place // 2].name] = tuple(x.numpy() for x in own)
         for cache in self.caches:
             cache._reader.require_readable()
         del guard
@@ -203,7 +218,7 @@ class Loader:
     def scale_of(self, stream: str, source: int = 0) -> tuple[Any, Any]:
         """``(offset, scale)`` of each channel of a normalized stream, float64; ``source``: of a mixture. A batch holds
         ``(x - offset) * scale``; ``y / scale + offset`` converts the output of a policy back."""
-        scales = self._reader.scales
+        scales = self._scales
         if not 0 <= operator.index(source) < len(scales):
             raise ValueError(f"Loader.scale_of: source must be from 0 to {len(scales) - 1}, got {source}")
         if stream not in scales[source]:
@@ -212,8 +227,43 @@ class Loader:
                 f"Loader.scale_of: stream must be one that is normalized, {known}, got {stream!r}"
                 f"{did_you_mean(str(stream), scales[source])}"
             )
-        offset, scale = scales[source][stream]
-        return offset.clone(), scale.clone()
+        torch = self._reader.torch
+        offset, scale = (torch.from_numpy(x.copy()) for x in scales[source][stream])
+        return offset, scale
+
+    @property
+    def stats(self) -> Any:
+        """``{feature: {"mean": ..., "std", "min", "max", "q01", "q99", "count", "not_finite"}}``: arrays, a number for
+        each channel, of all samples of the kept episodes without padding, after ``relative_to`` and ``rotation`` and
+        before ``normalize``. A list of such dicts, one for each cache, for a mixture. Computed when first asked for."""
+        self._require_features("stats")
+        found = [self._statistics.of_source(i) for i in range(len(self.caches))]
+        return found if isinstance(self._source, Mixture) else found[0]
+
+    def save_stats(self, path: str | os.PathLike[str]) -> None:
+        """Writes the statistics of all features as JSON, to be kept beside the weights: ``Loader(..., stats=path)``
+        normalizes with them instead of its own."""
+        self._require_features("save_stats")
+        Path(path).write_text(json.dumps(self._statistics.to_json(), indent=1) + "\n")
+
+    def inverse(self, name: str, source: int = 0) -> Inverse:
+        """A function from the values of a feature to rows of its streams, ``f(values, anchor=None)``: not normalized,
+        rotations as quaternions, not relative. ``anchor``: the row at the anchor, for a relative feature.
+        ``source``: whose statistics, of a mixture. See docs/features.md."""
+        self._require_features("inverse")
+        if not 0 <= operator.index(source) < len(self.caches):
+            raise ValueError(f"Loader.inverse: source must be from 0 to {len(self.caches) - 1}, got {source}")
+        entries = self._statistics.entries()
+        if name not in entries:
+            raise ValueError(
+                f"Loader.inverse: name must be a feature of vectors, {', '.join(entries)}, got {name!r}"
+                f"{did_you_mean(str(name), entries)}"
+            )
+        return Inverse(name, self._statistics.parts(entries[name]), self._scales[source].get(name))
+
+    def _require_features(self, what: str) -> None:
+        if self.what.features is None:
+            raise ValueError(f"Loader.{what}: the loader must have features, got windows; scale_of is for these")
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default the current one), independent of what was read before."""
@@ -229,7 +279,7 @@ class Loader:
         through the epochs: step ``n`` is ``batch(n % len(loader), n // len(loader))``. In a CUDA graph that also
         increments the tensor, every replay reads the next batch without work on the host."""
         fused = self._reader.fused
-        if fused is None or self._reader.place != self.device or self._ragged:
+        if fused is None or self._reader.place != self.device or self._is_read_by_host:
             raise NotImplementedError(f"Loader.batch_at: tier {self.tier!r} with these windows is read by the host")
         if not self.drop_last:
             raise ValueError("Loader.batch_at: drop_last must be True: the last batch of an epoch has another size")
@@ -242,7 +292,13 @@ class Loader:
             self._reader.touch(self._order(number // self._num_steps), begin, end - begin)
         with self._reader.watched():
             made = fused.read_step(self._order(0), step, self._num_steps, stride, first, self.batch_size)
-            return self._reader.batch_of(made)
+            return self._form.batch(made, None, {})
+
+    @property
+    def _is_read_by_host(self) -> bool:
+        """Whether the host takes part in a batch after its rows were read."""
+        on_host = any(table.is_read_on_host for table in self._form.texts.values())
+        return bool(self._ragged) or bool(self._tasks) or on_host
 
     def _order(self, epoch: int) -> SampleOrder:
         return SampleOrder(self.order.seed, epoch, self.num_samples, self.order.shuffle)
@@ -250,26 +306,44 @@ class Loader:
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self._positions(step)
         with self._reader.watched():
-            made = self._reader.read(self._order(epoch), begin, end - begin)
-            numbers = {}
-            if self._numbers is not None:
-                found = self._numbers.read(self._order(epoch), begin, end - begin)
-                numbers = {c.key.name: found[2 * i] for i, c in enumerate(self._numbers.columns)}
+            order = self._order(epoch)
+            made = self._reader.read(order, begin, end - begin)
+            numbers = self._numbers_of(order, begin, end - begin, made)
             for ragged in self._ragged:
-                ragged.fill(made, (self.order.seed, epoch, begin), numbers)
+                found = numbers.get(ragged.place // 2)
+                ragged.fill(made, (self.order.seed, epoch, begin), {} if found is None else {ragged.name: found})
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
-        return self._reader.batch_of(made)
+        return self._form.batch(made, self._episodes_of(order, begin, end - begin), numbers)
+
+    def _numbers_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> dict[int, Any]:
+        """Numbers of pictures and texts on the host, by column."""
+        if self._reader.place.type == "cpu":  # before they are sent to a device
+            return {e.place: made[2 * e.place] for e in self._form.layout.entries if e.kind == "text"}
+        if self._numbers is None:
+            return {}
+        places = {column.key.name: i for i, column in enumerate(self._reader.columns)}
+        found = self._numbers.read(order, begin, count)
+        return {places[c.key.name]: found[2 * i] for i, c in enumerate(self._numbers.columns)}
+
+    def _episodes_of(self, order: SampleOrder, begin: int, count: int) -> Any:
+        """The kept episode of each sample, where batches have its task."""
+        if not self._tasks:
+            return None
+        torch = self._reader.torch
+        episode, anchor = torch.empty((2, count), dtype=torch.int64).unbind()
+        _core.sample_anchors(self._tasks, order, begin, episode, anchor)
+        return episode
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
-        if self._reader.place == self.device or self._ragged:
+        if self._reader.place == self.device or self._is_read_by_host:
             yield from (self._read(step, epoch) for step in steps)
             return
         if self._ring is None:
             self._ring = Ring(self._reader, self.device)
         ends = map(self._positions, steps)
         jobs = ((self._order(epoch), begin, end - begin) for begin, end in ends)
-        yield from map(self._reader.batch_of, self._ring.batches(jobs))
+        yield from (self._form.batch(made, None, {}) for made in self._ring.batches(jobs))
 
     def __iter__(self) -> Iterator[Batch]:
         """The current epoch from its beginning, or from the step of ``load_state_dict``. The next one follows.

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, TypeVar
 
 from ..text import did_you_mean
 from .batches.verify import check_verify
+from .features.feature import Feature
 from .numbers import number, whole
 from .order.selection import Episodes, Split
 from .window import Window, short_repr
@@ -24,6 +25,8 @@ class What:
         these names: ``"unit"`` for all uint8 and uint16 streams, the others for all vectors of floats.
     dtype: of floating and normalized streams: one for all, or ``{stream: dtype}``.
     return_index: adds ``source_index``, ``episode_index`` and ``anchor_ns``, on the device of the loader.
+    features: ``{name: Feature(streams, ...)}``, instead of ``windows``: keys under names of your own, docs/features.md.
+    stats: a file of ``Loader.save_stats``, or its content: features are normalized with these statistics.
 
     >>> import robocache
     >>> robocache.What({"arm": robocache.Window(past=0.1, rate_hz=20)}, normalize="mean_std")
@@ -35,10 +38,16 @@ class What:
     normalize: Mapping[str, str | None] | str | None = None
     dtype: Any = None
     return_index: bool = False
+    features: Mapping[str, Feature] | None = None
+    stats: Any = None
 
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        if self.features is not None:
+            self._check_features()
+        elif self.stats is not None:
+            raise ValueError("Loader: stats are for features, got windows")
         for name in ("windows", "delta_timestamps"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
@@ -48,6 +57,19 @@ class What:
             if isinstance(given, Mapping):
                 _set(self, name, dict(given))  # the caller may change a dict later
         _set(self, "return_index", bool(self.return_index))
+
+    def _check_features(self) -> None:
+        if not isinstance(self.features, Mapping):
+            raise ValueError(f"Loader: features must be a dict of features, got {self.features!r}")
+        _set(self, "features", dict(self.features))
+        for name in ("windows", "delta_timestamps"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"Loader: features take the place of {name}, got both")
+        for name in ("normalize", "dtype"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"Loader: {name} must be a field of a Feature where features are given, got {name} of the loader"
+                )
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +153,8 @@ class Options(TypedDict, total=False):
     normalize: Mapping[str, str | None] | str | None
     dtype: Any
     return_index: bool
+    features: Mapping[str, Feature] | None
+    stats: Any
 
     anchors: str | None
     anchor_hz: float | None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..cache.cache import Cache
+from ..cache.episode import StreamSpec
 from ..cache.pictures import VIDEO_CODECS
+from ..convert.export import TASK as TASK_INDEX
 from .arguments import (
     anchor_stream,
     caches_of,
@@ -18,15 +22,20 @@ from .arguments import (
 )
 from .batches.clouds import Clouds, number_messages, points_bytes
 from .batches.pictures import Output, Pictures, pictures_bytes
-from .batches.reader import BatchReader, columns_of
-from .batches.scale import check_ways
+from .batches.reader import BatchReader, Column, columns_of
+from .batches.scale import check_ways, scale_of
 from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
 from .batches.video import Films
+from .features.batch import BatchForm
+from .features.feature import Feature
+from .features.layout import TASK, Entry, Layout, layout_of
+from .features.statistics import FeatureStatistics
+from .features.text import TextTable, messages, tasks, tasks_by_number
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
 from .order.selection import Selection, anchors_of, episodes_of
-from .window import Key, keys_of, usual_tolerance_ns
+from .window import Key, Window, keys_of, usual_tolerance_ns
 
 
 class Samples:
@@ -40,15 +49,19 @@ class Samples:
                 f"Loader: shuffle must be True for a Mixture, whose caches share blocks of {BLOCK} samples, got False; "
                 "to read caches in order take a Loader for each"
             )
+        self.what = what
         self.selections = [Selection(cache, order.episodes, order.split) for cache in self.caches]
-        asked = [*(what.windows or what.delta_timestamps or {})]
-        specs = shared_specs(self.caches, asked if what.windows is not None else None)
-        self.keys = self._keys(what, specs)
-        self.names = [key.name for key in self.keys]
-        self.columns = self._columns(what, specs)
-
-        self.anchors = anchor_stream(order.anchors, asked, specs, self.caches)
+        asked = self._asked(what)
+        self.specs = shared_specs(self.caches, asked if what.delta_timestamps is None else None)
+        self.layout = self._layout(what, self.specs)
+        self.keys = self.layout.keys
+        self.anchors = anchor_stream(order.anchors, asked, self.specs, self.caches)
         """The stream."""
+        if not self.keys:  # the reader finds the samples of a batch of texts too
+            self.keys.append(Key(f"{self.anchors} #0", Window(), stream=self.anchors))
+        self.names = [*dict.fromkeys(key.stream for key in self.keys)]
+        """The streams that are read."""
+        self.columns = self._columns(what, self.specs)
         self.has_rows_as_anchors = order.anchor_hz is None and not any(order.skip_anchors)
         """Whether every row of that stream is an anchor."""
         self.tables = [anchors_of(s, self.anchors, order.anchor_hz, order.skip_anchors) for s in self.selections]
@@ -58,34 +71,105 @@ class Samples:
         self.count = self.num_anchors if mixture is None else mixture.epoch_size or self.num_anchors
         """Of an epoch, over all ranks."""
         self.fingerprint = fingerprint_of(self.selections, self.tables, self.quotas, self.count, order.shuffle)
-        self.episodes = episodes_of(self.selections) if what.return_index else None
+        self.statistics = FeatureStatistics(self)
+        has_index = what.return_index or (len(self.caches) > 1 and bool(self.layout.composed))
+        self.episodes = episodes_of(self.selections) if has_index else None
+        self.scales = self._scales(what)
+        """For each source, offset and scale of what is normalized, by key."""
 
-    def _keys(self, what: What, specs: Any) -> list[Key]:
-        keys = keys_of(
-            specs,
-            what.windows,
-            what.delta_timestamps,
-            lambda name: [s.interval_ns(name) for s in self.selections],
-            lambda name: usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in self.selections)),
-        )
-        require_read_alike(self.caches, keys, what.windows or {})
-        require_own_names(keys, what.return_index)
-        require_windows_fit(keys, self.selections)
-        return keys
+    def _asked(self, what: What) -> list[str]:
+        """Streams in the order in which they are named; unknown ones are left for ``layout_of`` and ``keys_of``."""
+        if what.features is None:
+            return [*(what.windows or what.delta_timestamps or {})]
+        features = [f for f in what.features.values() if isinstance(f, Feature)]
+        named = [stream for feature in features for stream in feature.names]
+        named += [feature.relative_to for feature in features if feature.relative_to is not None]
+        known = self.caches[0].specs
+        return [*dict.fromkeys(name for name in named if name in known)] or [*known][:1]
 
-    def _columns(self, what: What, specs: Any) -> list[Any]:
-        ways = check_ways(what.normalize, self.names, specs)
-        read_as = number_messages(self.keys, self.selections, specs, ways, what.dtype)
-        encoded = {key.name: key for key in self.keys if specs[key.name].codec is not None}
-        dtypes = dtypes_of(what.dtype, read_as, self.names, ways)
-        self.outputs = {name: output_of(key, ways.get(name), dtypes.get(name)) for name, key in encoded.items()}
-        numbers = {name: x for name, x in ways.items() if name not in encoded}
+    def _layout(self, what: What, specs: Mapping[str, StreamSpec]) -> Layout:
+        def intervals_ns(name: str) -> list[float]:
+            return [s.interval_ns(name) for s in self.selections]
+
+        def tolerance_ns(name: str) -> int:
+            return usual_tolerance_ns(min(s.shortest_interval_ns(name) for s in self.selections))
+
+        given: dict[str, Window] = dict(what.windows or {})
+        if what.features is not None:
+            layout = layout_of(what.features, specs, intervals_ns, tolerance_ns, self._task_stream(specs))
+            given = {key.name: key.window for key in layout.keys}
+            for entry in layout.entries:
+                if entry.kind in ("column", "text") and entry.feature is not None:
+                    given[layout.keys[entry.place].name] = entry.feature.window
+        else:
+            keys = keys_of(specs, what.windows, what.delta_timestamps, intervals_ns, tolerance_ns)
+            entries = [
+                Entry(
+                    key.name, "column", i, key.timed, key.timed,
+                    squeezed=what.windows is None and specs[key.stream].shape == (1,),
+                )
+                for i, key in enumerate(keys)
+            ]  # fmt: skip
+            layout = Layout(keys, entries)
+        require_read_alike(self.caches, layout.keys, given)
+        require_own_names(layout.entries, what.return_index)
+        require_windows_fit(layout.keys, self.selections)
+        return layout
+
+    def _task_stream(self, specs: Mapping[str, StreamSpec]) -> str | None:
+        """The stream of the numbers of tasks, where the tasks of an episode change."""
+        is_there = TASK not in specs and tasks_by_number(self.selections, TASK_INDEX) is not None
+        return TASK_INDEX if is_there else None
+
+    def _columns(self, what: What, specs: Mapping[str, StreamSpec]) -> list[Column]:
+        of_key = {key.name: specs[key.stream] for key in self.keys}
+        names = [*of_key]
+        if what.features is None:
+            self.ways: dict[str, Any] = {**check_ways(what.normalize, names, of_key)}
+            dtype = what.dtype
+        else:
+            direct = {self.keys[i].name: entry.feature for i, entry in self.layout.columns_in_batch().items()}
+            options = {name: feature for name, feature in direct.items() if feature is not None}
+            images = {key.name for key in self.keys if key.window.image is not None}
+            self.ways = {n: f.normalize for n, f in options.items() if f.normalize is not None and n not in images}
+            dtype = {n: f.dtype for n, f in options.items() if f.dtype is not None and n not in images}
+        read_as = number_messages(self.keys, self.selections, specs, self.ways, dtype)
+        encoded = {key.name: key for key in self.keys if specs[key.stream].codec is not None}
+        dtypes = dtypes_of(dtype, {key.name: read_as[key.stream] for key in self.keys}, names, self.ways)
+        self.outputs = {name: output_of(key, self.ways.get(name), dtypes.get(name)) for name, key in encoded.items()}
+        numbers = {name: x for name, x in self.ways.items() if name not in encoded}
         return columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in encoded})
+
+    def _scales(self, what: What) -> list[dict[str, Any]]:
+        if what.features is not None:
+            return self.statistics.scales()
+        return [
+            {c.key.name: scale_of(cache, c.key.stream, c.way) for c in self.columns if c.way is not None}
+            for cache in self.caches
+        ]
+
+    def open_form(self, device: Any) -> BatchForm:
+        """What makes batches of the columns, on a device."""
+        texts: dict[str, TextTable] = {}
+        for entry in self.layout.entries:
+            if entry.kind not in ("text", "task") or entry.feature is None:
+                continue
+            stream = self.keys[entry.place].stream
+            if entry.kind == "task":
+                found = tasks(self.selections)
+            elif self.specs[stream].kind == "text":
+                found = messages(self.selections, stream)
+            else:
+                found = tasks_by_number(self.selections, stream) or []
+            texts[entry.name] = TextTable(found, device, entry.feature.tokenizer, entry.name)
+        has_index = self.episodes is not None
+        return BatchForm(self.layout, device, self.scales, texts, has_index, self.what.return_index)
 
     def open_reader(self, where: Where, device: Any, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""
         needed = resident_bytes(self.selections, self.names)
-        needed += points_bytes(self.keys, self.selections) + pictures_bytes(self.keys, self.selections)
+        keys = by_stream(self.keys)
+        needed += points_bytes(keys, self.selections) + pictures_bytes(keys, self.selections)
         tier = choose_tier(where.tier, device, needed, where.budget_bytes, local_ranks)
         try:
             return self._reader_of(tier, needed, where.verify, device)
@@ -104,37 +188,50 @@ class Samples:
         rows_of = self.anchors if self.has_rows_as_anchors else None
         mapped = MappedRows(self.selections, self.names, check) if tier == "mmap" else None
         anchors = [*zip(self.tables, self.quotas, strict=True)]
-        return BatchReader(store, self.caches, self.columns, anchors, rows_of, device, mapped, self.episodes)
+        scales = scales_of(self.scales, self.columns)
+        return BatchReader(store, scales, self.columns, anchors, rows_of, device, mapped, self.episodes)
 
     def open_numbers(self, tier: str) -> BatchReader | None:
-        """Reads the numbers of encoded pictures on the host, where the tier has them on a device: the host decides what
-        is decoded, and would otherwise wait for the device."""
+        """Reads the numbers of encoded pictures and texts on the host, where the tier has them on a device: the host
+        decides what is decoded, and would otherwise wait for the device."""
         import torch
 
-        names = [*self.outputs]
-        if not names or tier in ("memory", "mmap"):
+        texts = {e.name for e in self.layout.entries if e.kind == "text" and e.feature and not e.feature.tokenizer}
+        columns = [c for c in self.columns if c.key.name in self.outputs or c.key.name in texts]
+        if not columns or tier in ("memory", "mmap"):
             return None
         host = torch.device("cpu")
+        names = [*dict.fromkeys(column.key.stream for column in columns)]
         store = open_store(self.selections, names, "memory", 0, host, False)
-        columns = [column for column in self.columns if column.key.name in names]
         anchors = [*zip(self.tables, self.quotas, strict=True)]
-        return BatchReader(store, self.caches, columns, anchors, None, host, None, None)
+        return BatchReader(store, [{} for _ in self.caches], columns, anchors, None, host, None, None)
 
     def open_ragged(self, tier: str, where: Where, device: Any) -> list[Clouds | Pictures]:
         """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)
         made: list[Clouds | Pictures] = []
-        for i, key in enumerate(self.keys):
+        for i, (key, named) in enumerate(zip(self.keys, by_stream(self.keys), strict=True)):
             if key.window.voxels:
-                made.append(Clouds(key, 2 * i, self.selections, tier, device, check))
+                made.append(Clouds(named, 2 * i, self.selections, tier, device, check))
             elif key.name in self.outputs:
-                is_video = self.caches[0].specs[key.name].codec in VIDEO_CODECS
+                is_video = self.caches[0].specs[named.name].codec in VIDEO_CODECS
                 reads = Films if is_video else Pictures
-                made.append(reads(key, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
+                made.append(reads(named, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
         return made
 
 
-def output_of(key: Key, way: str | None, dtype: str | None) -> Output:
+def by_stream(keys: list[Key]) -> list[Key]:
+    """Under the names of their streams."""
+    return [replace(key, name=key.stream) for key in keys]
+
+
+def scales_of(scales: list[dict[str, Any]], columns: list[Column]) -> list[dict[str, Any]]:
+    """Those of columns that the reader scales."""
+    names = [c.key.name for c in columns if c.way is not None]
+    return [{name: found[name] for name in names} for found in scales]
+
+
+def output_of(key: Key, way: Any, dtype: str | None) -> Output:
     """What becomes of encoded pictures without an ``image``; with one, it says that itself."""
     if key.window.image is not None:
         if way is not None or dtype is not None:

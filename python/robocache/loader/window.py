@@ -136,9 +136,10 @@ def _require(name: str, value: float, holds: bool, rule: str) -> None:
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a batch: a stream, its window, and whether the dimension of time stays."""
+    """One column of the reader: a stream, its window, and whether the dimension of time stays in a batch."""
 
     name: str
+    """Of the column; that of a batch where it is one of its keys."""
     window: Window
     timed: bool = True
     near_ns: tuple[int, ...] | None = None
@@ -146,6 +147,12 @@ class Key:
     period: float = 2 * math.pi
     """Of angles."""
     tolerance_ns: int = 0
+    stream: str = ""
+    """That is read; by default the one of the same name."""
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            object.__setattr__(self, "stream", self.name)
 
 
 def usual_tolerance_ns(interval_ns: float) -> int:
@@ -153,13 +160,13 @@ def usual_tolerance_ns(interval_ns: float) -> int:
     return int(min(TOLERANCE_NS, max(interval_ns, 0) / 4))
 
 
-def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, tolerance_ns: int) -> Key:
+def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, tolerance_ns: int, timed: bool = True) -> Key:
     """``spec`` and ``tolerance_ns`` are for a window that says nothing itself."""
     if window.method is None and spec.align_method is not None:
         window = dataclasses.replace(window, method=spec.align_method)
     if window.tolerance is not None:
         tolerance_ns = nanoseconds(window.tolerance)
-    return Key(name, window, period=spec.align_period, tolerance_ns=tolerance_ns)
+    return Key(name, window, timed, period=spec.align_period, tolerance_ns=tolerance_ns, stream=spec.name)
 
 
 def require_image(spec: StreamSpec) -> None:
@@ -186,7 +193,7 @@ def keys_of(
     ``tolerance_ns(name)``: of windows that do not say."""
     if (windows is None) == (delta_timestamps is None):
         given = "neither" if windows is None else "both"
-        raise ValueError(f"Loader: windows or delta_timestamps must be given, got {given}")
+        raise ValueError(f"Loader: features, windows or delta_timestamps must be given, got {given}")
     asked: Mapping[str, Any] = windows if windows is not None else delta_timestamps or {}
     if not asked:
         raise ValueError("Loader: windows must name at least one stream, got none")

@@ -103,17 +103,17 @@ def number_messages(
     for key in keys:
         if key.window.voxels is not None:
             require_voxels(key, scaled, dtype)
-        elif specs[key.name].codec is None:
+        elif specs[key.stream].codec is None and specs[key.stream].kind != "text":
             continue
         first = 1
         for selection in selections:
-            first = selection.number_messages(key.name, first)
-        seen[key.name] = selections[0].spec(key.name)
+            first = selection.number_messages(key.stream, first)
+        seen[key.stream] = selections[0].spec(key.stream)
     return seen
 
 
 def require_voxels(key: Key, scaled: Mapping[str, Any], dtype: Any) -> None:
-    what, window = f"Loader: stream {key.name!r} is voxelized", key.window
+    what, window = f"Loader: stream {key.stream!r} is voxelized", key.window
     if window.method is not None and window.method not in FRAMES:
         raise ValueError(f"{what}: method must be previous, next or nearest, got {window.method!r}")
     if window.outside != "hold":
@@ -128,7 +128,7 @@ def points_bytes(keys: list[Key], selections: list[Selection]) -> int:
     for key in (k for k in keys if k.window.voxels is not None):
         for selection in selections:
             for shard in selection.shards.tolist():
-                splits = selection.ragged(key.name, shard)[1]
-                points = sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.name, shard))
-                total += points * selection.cache.specs[key.name].row_bytes
+                splits = selection.ragged(key.stream, shard)[1]
+                points = sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.stream, shard))
+                total += points * selection.cache.specs[key.stream].row_bytes
     return total

@@ -7,14 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from ... import _core
-from ...cache.cache import Cache
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
 from ...ops.align import native_stream
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
-from .scale import scale_of
 from .store import Part, Store, as_tensor
 from .verify import MappedRows
 
@@ -30,7 +28,7 @@ class Column(NamedTuple):
     key: Key
     written: str
     dtype: str
-    way: str | None
+    way: Any
 
 
 class Group(NamedTuple):
@@ -45,7 +43,7 @@ def columns_of(
 ) -> list[Column]:
     columns = []
     for key in keys:
-        stored, way = specs[key.name].dtype, ways.get(key.name)
+        stored, way = specs[key.stream].dtype, ways.get(key.name)
         dtype = dtypes.get(key.name) or ("float32" if way is not None and stored not in FLOATS else stored)
         # What is scaled is written with all its bits first, so that there is one rounding to the dtype of the batch.
         written = dtype if way is None else "float32" if stored in ("float16", "bfloat16") else stored
@@ -59,7 +57,7 @@ class BatchReader:
     def __init__(
         self,
         store: Store,
-        caches: list[Cache],
+        scales: list[dict[str, Any]],
         columns: list[Column],
         anchors: list[tuple[Anchors, int]],
         anchor_stream: str | None,
@@ -67,8 +65,9 @@ class BatchReader:
         mapped: MappedRows | None,
         episodes: tuple[Any, Any] | None,
     ) -> None:
-        """``anchor_stream``: where each of its rows is an anchor. ``episodes``: source and number of each, through all
-        sources, where batches have an index."""
+        """``scales``: of each source, offset and scale of the columns with a ``way``. ``anchor_stream``: where each
+        of its rows is an anchor. ``episodes``: source and number of each, through all sources, where batches have an
+        index."""
         import torch
 
         self.torch = torch
@@ -81,12 +80,7 @@ class BatchReader:
         self.place = device if store.tier in ("gpu", "pinned") else torch.device("cpu")
         """Where batches are computed."""
         self.scales = [
-            {
-                c.key.name: tuple(torch.from_numpy(x) for x in scale_of(cache, c.key.name, c.way))
-                for c in columns
-                if c.way is not None
-            }
-            for cache in caches
+            {name: tuple(torch.from_numpy(x) for x in pair) for name, pair in found.items()} for found in scales
         ]
         if anchor_stream is not None and store.tier != "mmap" and anchor_stream in store.parts[0].rows:
             # The rows are there already, in one part for each source: the same tensors, once.
@@ -160,18 +154,6 @@ class BatchReader:
     def watched(self) -> AbstractContextManager[Any]:
         """Around a read: a mapped file that is cut short meanwhile is an error."""
         return NOTHING if self.mapped is None else self.mapped.watched()
-
-    def batch_of(self, made: list[Any]) -> dict[str, Any]:
-        """What ``read`` made, as it is given out."""
-        batch: dict[str, Any] = {}
-        for i, column in enumerate(self.columns):
-            key = column.key
-            batch[key.name] = made[2 * i] if key.timed else made[2 * i][:, 0]
-            if key.timed:
-                batch[f"{key.name}_is_pad"] = made[2 * i + 1]
-        if self.episodes is not None:
-            batch[INDEX[0]], batch[INDEX[1]], batch[INDEX[2]] = made[-3:]
-        return batch
 
 
 class StepByStep:
@@ -270,6 +252,6 @@ def stream_of(part: Part, column: Column) -> Stream:
     if column.key.near_ns is not None:
         max_gap = column.key.near_ns[part.source]
     return Stream(
-        *part.rows[column.key.name], window.method, nanoseconds(window.latency), max_gap,
+        *part.rows[column.key.stream], window.method, nanoseconds(window.latency), max_gap,
         window.outside, window.outside_valid, column.key.period, column.written, column.key.tolerance_ns,
     )  # fmt: skip

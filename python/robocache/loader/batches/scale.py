@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,13 +67,18 @@ def scale_of(cache: Cache, name: str, way: str) -> tuple[Float64, Float64]:
         if spec.dtype not in UNIT_DTYPES:
             raise ValueError(f"Loader: normalize[{name!r}] 'unit' is for uint8 and uint16, got {spec.dtype}")
         return np.zeros(channels), np.full(channels, 1 / (255 if spec.dtype == "uint8" else 65535))
+    return scale_from(way, lambda which: column(cache, name, which))
+
+
+def scale_from(way: str, statistic: Callable[[str], Float64]) -> tuple[Float64, Float64]:
+    """The same from statistics by their names."""
     if way == "mean_std":
-        offset, width = (column(cache, name, which) for which in ("mean", "std"))
-        low, high = (column(cache, name, which) for which in RANGES["min_max"])
+        offset, width = (statistic(which) for which in ("mean", "std"))
+        low, high = (statistic(which) for which in RANGES["min_max"])
         # The mean of equal numbers may be off by a rounding, and so their deviation.
         offset, width = np.where(low == high, low, offset), np.where(low == high, 0.0, width)
     else:
-        low, high = (column(cache, name, which) for which in RANGES[way])
+        low, high = (statistic(which) for which in RANGES[way])
         offset, width = low + (high - low) / 2, (high - low) / 2
     with np.errstate(divide="ignore"):
         return offset, np.where(width > 0, 1.0 / width, 1.0)

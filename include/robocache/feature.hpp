@@ -1,0 +1,77 @@
+// Features of a batch: columns joined, made relative to a moment, rotations in another form, then scaled. The contract:
+// docs/features.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "robocache/tensor.hpp"
+
+namespace robocache {
+
+/// What becomes of some channels of a row.
+enum class FeatureMath : std::uint8_t {
+    values,    ///< x; relative: x - anchor
+    angles,    ///< x; relative: x - anchor, plus whole periods, so that it is in [-period / 2, period / 2]
+    rotation,  ///< a quaternion, in another form; relative: inverse(anchor) * q
+    pose,      ///< a position and a quaternion; relative: inverse(T_anchor) * T
+};
+
+/// How a rotation is written. Quaternions are normalized, with w >= 0; a quaternion of zeros is no rotation.
+enum class RotationForm : std::uint8_t {
+    quaternion_xyzw,
+    quaternion_wxyz,
+    rows_6d,     ///< the first two rows of the matrix, one after the other
+    columns_6d,  ///< its first two columns
+    matrix,      ///< 9 numbers, row by row
+    rotvec,      ///< axis times angle, in radians, at most pi
+    euler,       ///< roll, pitch, yaw: about the fixed axes x, y, z, one after the other
+};
+
+/// Numbers that a form has.
+[[nodiscard]] std::int64_t num_channels(RotationForm form) noexcept;
+
+/// Channels of a tensor, from `channel` on.
+struct FeatureChannels {
+    TensorView rows;  ///< (B, T, C), contiguous
+    std::int64_t channel = 0;
+    std::int64_t moment = -1;  ///< the one that is read; -1: that of the output
+};
+
+/// A part of a feature's row.
+struct FeaturePart {
+    FeatureMath math = FeatureMath::values;
+    std::int64_t num_channels = 0;                        ///< of `values`, for FeatureMath::values and angles
+    double period = 0;                                    ///< of angles
+    RotationForm stored = RotationForm::quaternion_xyzw;  ///< of `turn`: one of the quaternions
+    RotationForm form = RotationForm::quaternion_xyzw;    ///< of the output
+    std::optional<FeatureChannels> values;                ///< numbers, angles, or the position of a pose: 3
+    std::optional<FeatureChannels> turn;                  ///< a quaternion: 4
+    std::optional<FeatureChannels> from_values;           ///< at the anchor; none: not relative
+    std::optional<FeatureChannels> from_turn;
+};
+
+/// A feature of B samples: parts side by side, computed in f64, `(x - offset) * scale`, rounded once.
+struct FeatureView {
+    std::span<const FeaturePart> parts;
+    std::span<const FeatureChannels> paddings;  ///< bool (B, T); the output is padded where one of them is
+    TensorView values;                          ///< (B, T, D), contiguous
+    TensorView padding;                         ///< bool (B, T)
+    std::optional<TensorView> offset;           ///< (S, D) f64, on the device of the values
+    std::optional<TensorView> scale;
+    std::optional<TensorView> source;  ///< (B,) i64: which row of offset and scale; none: the first
+};
+
+/// Computes all features: one launch on a GPU. Queue-ordered there; allocates nothing, waits for nothing. The same bits
+/// on every device.
+void compose(std::span<const FeatureView> features, CudaQueue queue = {});
+
+/// Adds rows to the moments of each channel. values (N, C) floating and padding (N,) bool (rows that are left out), on
+/// the host, contiguous; moments (6, C) f64: how many finite numbers, their mean, the sum of squared distances from it,
+/// minimum, maximum, and how many are not finite. Begin with 0, 0, 0, inf, -inf, 0. The same bits for any number of
+/// threads.
+void accumulate_moments(const TensorView& values, const std::optional<TensorView>& padding, const TensorView& moments);
+
+}  // namespace robocache

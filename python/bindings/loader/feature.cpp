@@ -1,0 +1,240 @@
+// Features for Python: how columns of a batch become features, described once; then composed batch by batch.
+#include "robocache/feature.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays/outputs.hpp"
+#include "arrays/tensor_reader.hpp"
+#include "bindings.hpp"
+#include "core/contract.hpp"
+#include "core/cuda/memory.hpp"
+#include "unlocked.hpp"
+
+namespace nb = nanobind;
+
+namespace robocache::python {
+namespace {
+
+constexpr std::string_view op = "compose";
+
+constexpr std::array<std::string_view, 4> maths{"values", "angles", "rotation", "pose"};
+constexpr std::array<std::string_view, 7> forms{"quaternion_xyzw", "quaternion_wxyz", "6d",   "6d_columns",
+                                                "matrix",          "rotvec",          "euler"};
+
+template <class Enum, std::size_t count>
+Enum named(const std::array<std::string_view, count>& names, const std::string& name, const char* argument) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (names[i] == name) return static_cast<Enum>(i);
+    }
+    std::string known;
+    for (const std::string_view one : names) known.append(known.empty() ? "" : ", ").append(one);
+    fail(op, argument, "be one of " + known, "'" + name + "'");
+}
+
+/// Column, channel, moment (-1: that of the output).
+using GivenChannels = std::vector<std::int64_t>;
+
+struct GivenPart {
+    FeatureMath math;
+    std::int64_t num_channels;
+    double period;
+    RotationForm stored, form;
+    std::optional<GivenChannels> values, turn, from_values, from_turn;
+};
+
+struct GivenFeature {
+    std::vector<GivenPart> parts;
+    std::vector<std::pair<std::int64_t, std::int64_t>> paddings;  // column, moment
+    std::string dtype;
+    std::vector<std::int64_t> row;  // the shape of a row
+    std::int64_t num_moments;
+    nb::object offset, scale;              // (S, D) f64 on the device, or None
+    nb::object values_like, padding_like;  // empty tensors where outputs are made
+};
+
+/// `array` as (B, T, C), without gaps.
+TensorView as_rows(TensorView view) {
+    std::int64_t channels = 1;
+    for (int d = 2; d < view.rank; ++d) channels *= view.shape[d];
+    return TensorView(view.data, view.dtype, {view.shape[0], view.shape[1], channels}, view.device);
+}
+
+class Composer {
+public:
+    explicit Composer(std::vector<GivenFeature> features) : features_(std::move(features)) {}
+
+    /// columns: [values, padding, values, padding, ...] of a batch. Returns the same of all features. source: (B,)
+    /// int64, or None.
+    nb::list compose_batch(const nb::list& columns, const nb::object& source) const {
+        TensorReader reader;
+        std::vector<TensorView> inputs;
+        for (std::size_t i = 0; i < nb::len(columns); ++i) {
+            inputs.push_back(reader.read(columns[i], {op, {"columns", i, ""}}));
+            if (inputs.back().rank < 2) fail(op, {"columns", i, ""}, "have samples and moments", "fewer dimensions");
+        }
+        std::optional<TensorView> source_view;
+        if (!source.is_none()) source_view = reader.read(source, {op, "source"});
+        nb::list made;
+        std::vector<std::vector<FeaturePart>> parts(features_.size());
+        std::vector<std::vector<FeatureChannels>> paddings(features_.size());
+        std::vector<FeatureView> views;
+        for (std::size_t f = 0; f < features_.size(); ++f) {
+            const GivenFeature& given = features_[f];
+            for (const GivenPart& part : given.parts) parts[f].push_back(part_of(part, inputs));
+            for (const auto& [column, moment] : given.paddings) {
+                paddings[f].push_back({at(inputs, 2 * column + 1), 0, moment});
+            }
+            FeatureView& view = views.emplace_back();
+            view.parts = parts[f];
+            view.paddings = paddings[f];
+            make_outputs(given, inputs.empty() ? 0 : inputs[0].shape[0], reader, view, made);
+            if (!given.offset.is_none()) {
+                view.offset = reader.read(given.offset, {op, "offset"});
+                view.scale = reader.read(given.scale, {op, "scale"});
+                view.source = source_view;
+            }
+        }
+        {
+            const Unlocked unlocked;
+            compose(views, reader.stream());
+        }
+        return made;
+    }
+
+    int traverse(visitproc visit, void* arg) const {
+        for (const GivenFeature& feature : features_) {
+            for (const nb::object* object :
+                 {&feature.offset, &feature.scale, &feature.values_like, &feature.padding_like}) {
+                Py_VISIT(object->ptr());
+            }
+        }
+        return 0;
+    }
+    void clear() { features_.clear(); }
+
+private:
+    static const TensorView& at(const std::vector<TensorView>& inputs, std::int64_t i) {
+        if (i < 0 || i >= static_cast<std::int64_t>(inputs.size())) {
+            fail(op, "columns", "be at least " + std::to_string(i + 1), std::to_string(inputs.size()));
+        }
+        return inputs[static_cast<std::size_t>(i)];
+    }
+
+    static std::optional<FeatureChannels> channels_of(const std::optional<GivenChannels>& given,
+                                                      const std::vector<TensorView>& inputs) {
+        if (!given) return std::nullopt;
+        return FeatureChannels{as_rows(at(inputs, 2 * given->at(0))), given->at(1), given->at(2)};
+    }
+
+    static FeaturePart part_of(const GivenPart& given, const std::vector<TensorView>& inputs) {
+        return {given.math,
+                given.num_channels,
+                given.period,
+                given.stored,
+                given.form,
+                channels_of(given.values, inputs),
+                channels_of(given.turn, inputs),
+                channels_of(given.from_values, inputs),
+                channels_of(given.from_turn, inputs)};
+    }
+
+    static void make_outputs(const GivenFeature& given, std::int64_t batch_size, TensorReader& reader,
+                             FeatureView& view, nb::list& made) {
+        TensorView values;
+        values.dtype = dtype_from_name(given.dtype, {op, "dtype"});
+        values.rank = static_cast<int>(given.row.size()) + 2;
+        values.shape[0] = batch_size;
+        values.shape[1] = given.num_moments;
+        for (std::size_t d = 0; d < given.row.size(); ++d) values.shape[d + 2] = given.row[d];
+        made.append(new_tensor(given.values_like, values.dtype, values, reader));
+        TensorView padding = values;
+        padding.rank = 2;
+        padding.dtype = DType::boolean;
+        made.append(new_tensor(given.padding_like, DType::boolean, padding, reader));
+        view.values = as_rows(values);
+        view.padding = padding;
+    }
+
+    std::vector<GivenFeature> features_;
+};
+
+void accumulate(nb::handle values, const nb::object& padding, nb::handle moments) {
+    TensorReader reader;
+    const TensorView rows = reader.read(values, {"accumulate_moments", "values"});
+    std::optional<TensorView> left_out;
+    if (!padding.is_none()) left_out = reader.read(padding, {"accumulate_moments", "padding"});
+    const TensorView into = reader.read(moments, {"accumulate_moments", "moments"}, Access::write);
+    const Unlocked unlocked;
+    accumulate_moments(rows, left_out, into);
+}
+
+PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
+                                  Py_VISIT(Py_TYPE(self));
+                                  return nb::inst_ready(self) ? nb::inst_ptr<Composer>(self)->traverse(visit, arg) : 0;
+                              })},
+                             {Py_tp_clear, reinterpret_cast<void*>(+[](PyObject* self) {
+                                  if (nb::inst_ready(self)) nb::inst_ptr<Composer>(self)->clear();
+                                  return 0;
+                              })},
+                             {0, nullptr}};
+
+}  // namespace
+
+void bind_feature(nb::module_& m) {
+    nb::class_<GivenPart>(m, "FeaturePart")
+        .def(
+            "__init__",
+            [](GivenPart* self, const std::string& math, std::int64_t num_channels, double period,
+               const std::string& stored, const std::string& form, std::optional<GivenChannels> values,
+               std::optional<GivenChannels> turn, std::optional<GivenChannels> from_values,
+               std::optional<GivenChannels> from_turn) {
+                for (const auto* given : {&values, &turn, &from_values, &from_turn}) {
+                    if (*given && (*given)->size() != 3) {
+                        fail(op, "channels", "be column, channel and moment", std::to_string((*given)->size()));
+                    }
+                }
+                new (self) GivenPart{named<FeatureMath>(maths, math, "math"),
+                                     num_channels,
+                                     period,
+                                     named<RotationForm>(forms, stored, "stored"),
+                                     named<RotationForm>(forms, form, "form"),
+                                     std::move(values),
+                                     std::move(turn),
+                                     std::move(from_values),
+                                     std::move(from_turn)};
+            },
+            nb::arg("math"), nb::arg("num_channels") = 0, nb::arg("period") = 0.0,
+            nb::arg("stored") = "quaternion_xyzw", nb::arg("form") = "quaternion_xyzw",
+            nb::arg("values").none() = nb::none(), nb::arg("turn").none() = nb::none(),
+            nb::arg("from_values").none() = nb::none(), nb::arg("from_turn").none() = nb::none());
+    nb::class_<GivenFeature>(m, "FeatureRows")
+        .def(
+            "__init__",
+            [](GivenFeature* self, std::vector<GivenPart> parts,
+               std::vector<std::pair<std::int64_t, std::int64_t>> paddings, std::string dtype,
+               std::vector<std::int64_t> row, std::int64_t num_moments, nb::object offset, nb::object scale,
+               nb::object values_like, nb::object padding_like) {
+                if (row.size() + 2 > TensorView::max_rank) fail(op, "row", "have fewer dimensions", "too many");
+                new (self) GivenFeature{
+                    std::move(parts),  std::move(paddings), std::move(dtype),       std::move(row),         num_moments,
+                    std::move(offset), std::move(scale),    std::move(values_like), std::move(padding_like)};
+            },
+            nb::arg("parts"), nb::arg("paddings"), nb::arg("dtype"), nb::arg("row"), nb::arg("num_moments"),
+            nb::arg("offset").none(), nb::arg("scale").none(), nb::arg("values_like"), nb::arg("padding_like"));
+    nb::class_<Composer>(m, "Composer", nb::type_slots(cycle_slots))
+        .def(nb::init<std::vector<GivenFeature>>(), nb::arg("features"))
+        .def("compose", &Composer::compose_batch, nb::arg("columns"), nb::arg("source").none() = nb::none());
+    m.def("accumulate_moments", &accumulate, nb::arg("values"), nb::arg("padding").none(), nb::arg("moments"));
+}
+
+}  // namespace robocache::python

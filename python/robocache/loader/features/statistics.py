@@ -1,0 +1,425 @@
+"""Statistics of features over the kept episodes, and the numbers that normalize them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _core
+from ...ops.decode.edits import as_normalization
+from ...text import did_you_mean
+from ..batches.reader import BatchReader, Column
+from ..batches.scale import UNIT_DTYPES, scale_from, scale_of
+from ..batches.store import open_store
+from ..batches.verify import MappedRows
+from .batch import feature_rows
+from .feature import Feature
+from .layout import Channels, Composed, Entry, Part, description
+
+if TYPE_CHECKING:
+    from ..samples import Samples
+
+VERSION = 1
+NAMES = ("count", "mean", "std", "min", "max", "q01", "q99", "not_finite")
+QUANTILES = {"q01": 0.01, "q99": 0.99}
+COMPUTED = ("mean_std", "min_max", "quantile")
+"""Normalizations that need statistics."""
+STEP_BYTES = 1 << 20
+"""Of the samples that are read at a time."""
+SAMPLES = 1 << 16
+SAMPLE_BYTES = 64 << 20
+"""Of the samples that quantiles are taken of, at most."""
+
+Float64 = NDArray[np.float64]
+Statistics = dict[str, Any]
+"""``NAMES`` of one feature: arrays of a number for each channel."""
+
+
+class FeatureStatistics:
+    """The statistics of the features of some samples: read from a file, found in the folder of the user, or computed in
+    one pass over all samples."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+        self.given = read_statistics(samples.what.stats) if samples.what.stats is not None else None
+        self.known: list[dict[str, Statistics]] = [{} for _ in samples.caches]
+
+    # ---- which features ----------------------------------------------------------------------------------------------
+
+    def entries(self) -> dict[str, Entry]:
+        """Features that have statistics: vectors."""
+        found = {}
+        for entry in self.samples.layout.entries:
+            is_vector = entry.kind == "composed" or (entry.kind == "column" and self.spec(entry).kind == "vector")
+            if is_vector and entry.feature is not None:
+                found[entry.name] = entry
+        return found
+
+    def spec(self, entry: Entry) -> Any:
+        return self.samples.specs[self.samples.keys[entry.place].stream]
+
+    def width(self, entry: Entry) -> int:
+        if entry.kind == "composed":
+            return self.samples.layout.composed[entry.place].width
+        return max(1, int(math.prod(self.spec(entry).shape)))
+
+    def parts(self, entry: Entry) -> tuple[Part, ...]:
+        """What the row of a feature is made of."""
+        if entry.kind == "composed":
+            return self.samples.layout.composed[entry.place].parts
+        return (Part("values", self.width(entry), values=Channels(entry.place, 0)),)
+
+    # ---- normalization -----------------------------------------------------------------------------------------------
+
+    def scales(self) -> list[dict[str, Any]]:
+        """For each source, ``(offset, scale)`` of the features that are normalized."""
+        entries = [e for e in self.samples.layout.entries if e.feature is not None and e.feature.normalize is not None]
+        entries = [e for e in entries if e.kind == "composed" or self.spec(e).codec is None]
+        for entry in entries:
+            self.require_way(entry)
+        computed = [e.name for e in entries if e.feature is not None and e.feature.normalize in COMPUTED]
+        if computed:
+            self.compute(computed)
+        return [{e.name: self.scale(e, source) for e in entries} for source in range(len(self.samples.caches))]
+
+    def require_way(self, entry: Entry) -> None:
+        assert entry.feature is not None
+        what, way = f"Loader: normalize of features[{entry.name!r}]", entry.feature.normalize
+        is_vector = entry.name in self.entries()
+        if is_vector and way in ("unit", "imagenet"):
+            raise ValueError(f"{what} must be one of {', '.join(COMPUTED)} or (mean, std) for vectors, got {way!r}")
+        if not is_vector and way in COMPUTED:
+            raise ValueError(f"{what} must be 'unit', 'imagenet' or (mean, std) for pictures, got {way!r}")
+        if not is_vector and self.spec(entry).dtype not in UNIT_DTYPES:
+            raise ValueError(f"{what} is for uint8 and uint16 pictures, got {self.spec(entry).dtype}")
+
+    def scale(self, entry: Entry, source: int) -> tuple[Float64, Float64]:
+        assert entry.feature is not None
+        way = entry.feature.normalize
+        if way in COMPUTED:
+            found = self.known[source][entry.name]
+            missing = [name for name in ("mean", "min", "max", "q01", "q99") if not np.isfinite(found[name]).all()]
+            if missing:
+                raise ValueError(
+                    f"Loader: features[{entry.name!r}] must have finite values to normalize with, got no {missing[0]} "
+                    f"of channel {int(np.flatnonzero(~np.isfinite(found[missing[0]]))[0])}"
+                )
+            return scale_from(way, lambda which: found[which])
+        if entry.name not in self.entries():
+            spec = self.spec(entry)
+            if way == "unit":
+                return scale_of(self.samples.caches[source], spec.name, "unit")
+            channels = spec.shape[-1] if len(spec.shape) == 3 else 1
+            mean, std = given_numbers(entry, as_normalization(way) if way == "imagenet" else way, channels)
+            most = 255.0 if spec.dtype == "uint8" else 65535.0
+            return mean * most, 1.0 / (std * most)
+        mean, std = given_numbers(entry, way, self.width(entry))
+        return mean, 1.0 / std
+
+    # ---- statistics --------------------------------------------------------------------------------------------------
+
+    def of_source(self, source: int) -> dict[str, Statistics]:
+        """Of all features that have statistics."""
+        self.compute([*self.entries()])
+        return {name: dict(self.known[source][name]) for name in self.entries()}
+
+    def compute(self, names: list[str]) -> None:
+        entries = self.entries()
+        for source in range(len(self.samples.caches)):
+            known = self.known[source]
+            missing = [name for name in names if name not in known]
+            if self.given is not None:
+                known |= {name: self.from_file(entries[name], source) for name in missing if name in self.given}
+                missing = [name for name in missing if name not in known]
+                wanted = [n for n in missing if getattr(entries[n].feature, "normalize", None) in COMPUTED]
+                if wanted:
+                    raise ValueError(
+                        f"Loader: stats must have feature {wanted[0]!r}, got {', '.join(self.given)}"
+                        f"{did_you_mean(wanted[0], self.given)}"
+                    )
+            places = {name: stored_path(self.fingerprint(entries[name], source)) for name in missing}
+            for name, path in places.items():
+                if (found := load_stored(path, self.width(entries[name]))) is not None:
+                    known[name] = found
+            missing = [name for name in missing if name not in known]
+            if missing:
+                for name, made in StatisticsPass(self.samples, source, [entries[n] for n in missing]).result().items():
+                    known[name] = made
+                    store(places[name], made)
+
+    def from_file(self, entry: Entry, source: int) -> Statistics:
+        assert self.given is not None
+        sources = self.given[entry.name]
+        if len(sources) not in (1, len(self.samples.caches)):
+            raise ValueError(
+                f"Loader: stats of {entry.name!r} must be of 1 or {len(self.samples.caches)} sources, got "
+                f"{len(sources)}"
+            )
+        found = sources[source if len(sources) > 1 else 0]
+        width = self.width(entry)
+        if len(found["mean"]) != width:
+            raise ValueError(f"Loader: stats of {entry.name!r} must have {width} channels, got {len(found['mean'])}")
+        return found
+
+    def fingerprint(self, entry: Entry, source: int) -> str:
+        """Of everything that decides the statistics of a feature: the rows, the kept episodes, the anchors, and how the
+        feature is made."""
+        samples = self.samples
+        selection, table = samples.selections[source], samples.tables[source]
+        reader = selection.cache._reader
+        if entry.kind == "composed":
+            composed = samples.layout.composed[entry.place]
+            used = sorted(columns_of(composed))
+            made = [repr(remapped(composed, {c: i for i, c in enumerate(used)}).parts), composed.dtype]
+        else:
+            used, made = [entry.place], [samples.columns[entry.place].dtype]
+        keys = [description(samples.keys[column]) for column in used]
+        told = [VERSION, selection.cache._identity(), reader.checksum, len(selection.cache), keys, made]
+        digest = hashlib.sha256(json.dumps(told, default=str).encode())
+        for array in (selection.kept, table.prefix, table.times):
+            digest.update(array.tobytes())
+        digest.update(str(table.period_ns).encode())
+        return digest.hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        self.compute([*self.entries()])
+        features = {}
+        for name, entry in self.entries().items():
+            assert entry.feature is not None
+            features[name] = {
+                **described(entry.feature),
+                "sources": [{which: plain(known[name][which]) for which in NAMES} for known in self.known],
+            }
+        return {"robocache_statistics": VERSION, "features": features}
+
+
+def given_numbers(entry: Entry, way: Any, width: int) -> tuple[Float64, Float64]:
+    made = []
+    for name, numbers in zip(("mean", "std"), way, strict=True):
+        if len(numbers) not in (1, width):
+            raise ValueError(
+                f"Loader: {name} of normalize of features[{entry.name!r}] must be 1 or {width} numbers, got "
+                f"{len(numbers)}"
+            )
+        made.append(np.broadcast_to(np.array(numbers, np.float64), (width,)).copy())
+    return made[0], made[1]
+
+
+def described(feature: Feature) -> dict[str, Any]:
+    normalize = feature.normalize
+    return {
+        "streams": [*feature.names],
+        "relative_to": feature.relative_to,
+        "rotation": feature.rotation,
+        "normalize": normalize if normalize is None or isinstance(normalize, str) else [[*x] for x in normalize],
+    }
+
+
+# ---- the pass -------------------------------------------------------------------------------------------------------
+
+
+class StatisticsPass:
+    """All samples of one source, read in order from the mapped files, whatever the tier of the loader is."""
+
+    def __init__(self, samples: Samples, source: int, entries: list[Entry]) -> None:
+        import torch
+
+        self.torch, self.entries = torch, entries
+        self.selection, self.table = samples.selections[source], samples.tables[source]
+        composed = [samples.layout.composed[e.place] for e in entries if e.kind == "composed"]
+        used = sorted({c for x in composed for c in columns_of(x)} | {e.place for e in entries if e.kind == "column"})
+        self.place = {column: i for i, column in enumerate(used)}
+        hidden = {c for x in composed for c in columns_of(x)}
+        columns = [stored_column(samples.columns[c], c not in hidden) for c in used]
+        names = [*dict.fromkeys(column.key.stream for column in columns)]
+        host = torch.device("cpu")
+        data = open_store([self.selection], names, "mmap", 0, host, False)
+        mapped = MappedRows([self.selection], names, False)
+        self.reader = BatchReader(data, [{}], columns, [(self.table, 1)], None, host, mapped, None)
+        self.composed = [wide(remapped(x, self.place)) for x in composed]
+        rows = [feature_rows(torch, host, x, []) for x in self.composed]
+        self.composer = _core.Composer(rows) if rows else None
+
+    def read(self, begin: int, count: int, shuffle: bool) -> list[tuple[Any, Any]]:
+        """``(N, C)`` numbers and ``(N,)`` padding of each entry."""
+        order = _core.SampleOrder(0, 0, self.table.count, shuffle)
+        with self.reader.watched():
+            made = self.reader.read(order, begin, count)
+        composed = [] if self.composer is None else self.composer.compose(made)
+        found, number = [], 0
+        for entry in self.entries:
+            if entry.kind == "composed":
+                pair = composed[2 * number : 2 * number + 2]
+                number += 1
+            else:
+                place = 2 * self.place[entry.place]
+                pair = made[place : place + 2]
+            values, padding = pair
+            found.append((values.reshape(padding.numel(), -1), padding.reshape(-1)))
+        return found
+
+    def result(self) -> dict[str, Statistics]:
+        first = self.read(0, 1, False)
+        sample_bytes = sum(values.numel() * values.element_size() for values, _ in first) or 1
+        step = max(64, min(4096, STEP_BYTES // sample_bytes))
+        moments = [self.torch.zeros((6, values.shape[1]), dtype=self.torch.float64) for values, _ in first]
+        for table in moments:
+            table[3], table[4] = math.inf, -math.inf
+        for begin in range(0, self.table.count, step):
+            parts = self.read(begin, min(step, self.table.count - begin), False)
+            for (values, padding), table in zip(parts, moments, strict=True):
+                _core.accumulate_moments(values, padding, table)
+        made = {}
+        quantiles = self.quantiles(sample_bytes)
+        for entry, table, found in zip(self.entries, moments, quantiles, strict=True):
+            count, mean, squares, low, high, bad = table.numpy()
+            some = count > 0
+            with np.errstate(invalid="ignore", divide="ignore"):
+                std = np.where(some, np.sqrt(squares / count), np.nan)
+            made[entry.name] = {
+                "count": count.astype(np.int64), "mean": np.where(some, mean, np.nan), "std": std,
+                "min": np.where(some, low, np.nan), "max": np.where(some, high, np.nan),
+                **dict(zip(QUANTILES, found, strict=True)), "not_finite": bad.astype(np.int64),
+            }  # fmt: skip
+        return made
+
+    def quantiles(self, sample_bytes: int) -> list[Float64]:
+        """Of all samples, or of so many that a permutation draws from them."""
+        count = min(self.table.count, SAMPLES, max(1024, SAMPLE_BYTES // sample_bytes))
+        result = []
+        for values, padding in self.read(0, count, True):
+            kept = values[~padding].to(self.torch.float64).numpy()
+            result.append(np.stack([channel_quantiles(channel) for channel in kept.T], 1))
+        return result
+
+
+def channel_quantiles(channel: Float64) -> Float64:
+    finite = channel[np.isfinite(channel)]
+    nothing = np.full(len(QUANTILES), np.nan)
+    return np.asarray(np.quantile(finite, [*QUANTILES.values()])) if len(finite) else nothing
+
+
+def columns_of(composed: Composed) -> set[int]:
+    """The columns that a feature is made of."""
+    parts = [x for p in composed.parts for x in (p.values, p.turn, p.from_values, p.from_turn) if x is not None]
+    return {x.column for x in parts} | {column for column, _ in composed.paddings}
+
+
+def remapped(composed: Composed, place: Mapping[int, int]) -> Composed:
+    """The same with other numbers of its columns."""
+
+    def moved(x: Channels | None) -> Channels | None:
+        return None if x is None else x._replace(column=place[x.column])
+
+    parts = [
+        dataclasses.replace(
+            p,
+            values=moved(p.values),
+            turn=moved(p.turn),
+            from_values=moved(p.from_values),
+            from_turn=moved(p.from_turn),
+        )
+        for p in composed.parts
+    ]
+    paddings = [(place[column], moment) for column, moment in composed.paddings]
+    return dataclasses.replace(composed, parts=tuple(parts), paddings=tuple(paddings))
+
+
+def wide(composed: Composed) -> Composed:
+    """With all bits: normalized before it is rounded to 16 of them."""
+    return dataclasses.replace(composed, dtype="float64" if composed.dtype not in ("float32",) else "float32")
+
+
+def stored_column(column: Column, is_measured: bool) -> Column:
+    """Without normalization. What is measured is floating."""
+    if not is_measured:
+        return column
+    dtype = column.written if column.written in ("float32", "float64") else "float64"
+    return Column(column.key, dtype, dtype, None)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """Of the user: caches may be read-only, and shared."""
+    given = os.environ.get("ROBOCACHE_HOME")
+    if given:
+        return Path(given) / "statistics"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robocache" / "statistics"
+
+
+def stored_path(fingerprint: str) -> Path:
+    return folder() / f"{fingerprint}.json"
+
+
+def plain(numbers: Any) -> list[Any]:
+    return [x if math.isfinite(x) else None for x in np.asarray(numbers).tolist()]
+
+
+def store(path: Path, made: Statistics) -> None:
+    """Kept for the next loader. A folder that cannot be written costs one pass each time."""
+    text = json.dumps({name: plain(made[name]) for name in NAMES})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        return
+
+
+def load_stored(path: Path, width: int) -> Statistics | None:
+    """None where there is nothing, or something else."""
+    try:
+        found = statistics_of(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None
+    return found if all(len(found[name]) == width for name in NAMES) else None
+
+
+def statistics_of(given: Any) -> Statistics:
+    if not isinstance(given, dict) or any(not isinstance(given.get(name), list) for name in NAMES):
+        raise ValueError(f"must have lists of {', '.join(NAMES)}, got {str(given)[:80]}")
+    made: Statistics = {}
+    for name in NAMES:
+        numbers = [math.nan if x is None else x for x in given[name]]
+        if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
+            raise ValueError(f"must have numbers in {name}, got {str(given[name])[:80]}")
+        made[name] = np.array(numbers, np.int64 if name in ("count", "not_finite") else np.float64)
+    return made
+
+
+def read_statistics(given: Any) -> dict[str, list[Statistics]]:
+    """What ``Loader.save_stats`` wrote: a path, or the same as a dict. By feature, for each source."""
+    what = "Loader: stats"
+    if not isinstance(given, Mapping):
+        try:
+            given = json.loads(Path(given).read_text())
+        except TypeError:
+            raise ValueError(f"{what} must be a path or a dict, got {type(given).__name__}") from None
+        except ValueError as error:
+            raise ValueError(f"{what} must be a file of Loader.save_stats, got {given}: {error}") from None
+    features = given.get("features")
+    if given.get("robocache_statistics") != VERSION or not isinstance(features, Mapping):
+        raise ValueError(f"{what} must be a file of Loader.save_stats of version {VERSION}, got {str(given)[:80]}")
+    made = {}
+    for name, told in features.items():
+        sources = told.get("sources") if isinstance(told, Mapping) else None
+        if not isinstance(sources, list) or not sources:
+            raise ValueError(f"{what} of {name!r} must have sources, got {str(told)[:80]}")
+        try:
+            made[str(name)] = [statistics_of(x) for x in sources]
+        except ValueError as error:
+            raise ValueError(f"{what} of {name!r} {error}") from None
+    return made

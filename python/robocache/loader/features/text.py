@@ -1,0 +1,124 @@
+"""Text in batches: each text once in a table, and for each sample its number there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cache.episode import texts_of
+from ...convert.export import task_texts
+from ..order.selection import Selection
+
+
+class TextTable:
+    """The texts that a feature can have, and which of them a number of the reader (or a kept episode) stands for.
+
+    With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows. Where there is no
+    text, ids and mask are 0.
+    """
+
+    def __init__(self, found: Sequence[str], device: Any, tokenizer: Callable[..., Any] | None, name: str) -> None:
+        """``found[n]``: the text of number n; other numbers have none."""
+        import torch
+
+        self.device = device
+        self.texts = [*dict.fromkeys(text for text in found if text), ""]
+        index = {text: i for i, text in enumerate(self.texts)}
+        self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
+        """For each number: which text it is. The last one is for numbers that have none."""
+        self.strings = np.array([*self.texts, ""], dtype=object)[:-1]
+        self.ids = self.mask = None
+        if tokenizer is not None:
+            ids, mask = tokenized(tokenizer, self.texts[:-1], name)
+            ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
+            self.ids, self.mask = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+            self.index_there = torch.from_numpy(self.index).to(device)
+
+    @property
+    def is_read_on_host(self) -> bool:
+        return self.ids is None
+
+    def put(self, batch: dict[str, Any], name: str, numbers: Any, there: Any) -> None:
+        """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
+        device, or None."""
+        if self.ids is None or self.mask is None:
+            known = np.minimum(np.asarray(numbers).astype(np.uint64), np.uint64(len(self.index) - 1))
+            batch[name] = self.strings[self.index[known.astype(np.int64)]].tolist()
+            return
+        numbers = (numbers if there is None else there).to(self.device)
+        last = len(self.index) - 1
+        rows = self.index_there[numbers.where((numbers >= 0) & (numbers < last), last)]
+        batch[name], batch[f"{name}_mask"] = self.ids[rows], self.mask[rows]
+
+
+def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tuple[Any, Any]:
+    """``(N, L)`` int64 ids and bool mask: one call for all texts."""
+    if not texts:
+        return np.zeros((0, 0), np.int64), np.zeros((0, 0), bool)
+    what = f"Loader: the tokenizer of features[{name!r}]"
+    # Hugging Face's tokenizers pad only if they are told to.
+    made = tokenizer(texts, padding=True) if hasattr(tokenizer, "pad") else tokenizer(texts)
+    mask = None
+    if hasattr(made, "keys"):
+        if "input_ids" not in made:
+            raise ValueError(f"{what} must return ids or a dict with input_ids, got keys {', '.join(map(str, made))}")
+        made, mask = made["input_ids"], made.get("attention_mask", None)
+    ids = as_table(what, made, len(texts)).astype(np.int64)
+    if mask is None:
+        return ids, np.ones(ids.shape, bool)
+    found = as_table(what, mask, len(texts)).astype(bool)
+    if found.shape != ids.shape:
+        raise ValueError(f"{what} must return a mask of the shape of its ids, {ids.shape}, got {found.shape}")
+    return ids, found
+
+
+def as_table(what: str, given: Any, count: int) -> NDArray[Any]:
+    rows = given.tolist() if hasattr(given, "tolist") else [*given]
+    if len(rows) != count or any(not isinstance(row, list | tuple) and not hasattr(row, "__len__") for row in rows):
+        raise ValueError(f"{what} must return a row of ids for each of {count} texts, got {str(given)[:80]}")
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) != 1:
+        raise ValueError(
+            f"{what} must return the same number of ids for every text, got {lengths[0]} to {lengths[-1]}; pad them, "
+            "for example with padding='max_length'"
+        )
+    table = np.array([[*row] for row in rows])
+    if table.ndim != 2 or table.dtype.kind not in "iub":
+        raise ValueError(f"{what} must return whole numbers, got {table.dtype} {table.shape}")
+    return table
+
+
+def messages(selections: list[Selection], stream: str) -> list[str]:
+    """The text of each number that ``number_messages`` gave, from 0, which is none."""
+    found = [""]
+    for selection in selections:
+        for shard in range(selection.cache.num_shards):
+            found += texts_of(*selection.ragged(stream, shard), f"{selection.cache.path}: stream {stream!r}")
+    return found
+
+
+def tasks_by_number(selections: list[Selection], stream: str) -> list[str] | None:
+    """LeRobot's table of tasks, where a stream has their numbers; None where it has not."""
+    found: dict[int, str] = {}
+    for selection in selections:
+        spec = selection.cache.specs.get(stream)
+        if spec is None or spec.kind != "vector" or math.prod(spec.shape) != 1:
+            return None
+        texts = task_texts(selection.cache)
+        if not texts or any(found.get(number, text) != text for number, text in texts.items()):
+            return None  # sources number their tasks differently
+        found |= texts
+    return [found.get(number, "") for number in range(max(found) + 1)]
+
+
+def tasks(selections: list[Selection]) -> list[str]:
+    """The task of each kept episode, through all sources; "" where it has none."""
+    return [
+        str(selection.cache.episode_info(int(episode)).get("task") or "")
+        for selection in selections
+        for episode in selection.kept
+    ]

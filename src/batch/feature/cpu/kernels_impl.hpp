@@ -1,0 +1,291 @@
+// The loops behind kernels.hpp. Included by one file for each instruction set; everything here is local to that file.
+#pragma once
+
+#include "batch/feature/cpu/kernels.hpp"
+
+namespace robocache::loader_detail {
+namespace {
+
+constexpr int block = 32;  // moments that are computed side by side
+
+/// A component of each moment of a block.
+using Lanes = double[block];
+
+template <class T>
+ROBOCACHE_HD void load_as(const Operand& from, std::int64_t b, std::int64_t t, int count, int first, int channels,
+                          Lanes* lanes) {
+    const T* rows = static_cast<const T*>(from.data) + b * from.sample_stride + t * from.row_stride + first;
+    for (int c = 0; c < channels; ++c) {
+        for (int i = 0; i < count; ++i) lanes[c][i] = as_double(rows[i * from.row_stride + c]);
+    }
+}
+
+/// Moments [t, t + count) of a sample, channels from `first` on, one after the other.
+inline void load(const Operand& from, std::int64_t b, std::int64_t t, int count, int first, int channels,
+                 Lanes* lanes) {
+    if (from.dtype == DType::f32) return load_as<float>(from, b, t, count, first, channels, lanes);
+    with_type(from.dtype, [&]<class T>() { load_as<T>(from, b, t, count, first, channels, lanes); });
+}
+
+template <class T>
+ROBOCACHE_HD void store_as(const FeatureUnit& unit, std::int64_t b, std::int64_t t, int count, int first, int channels,
+                           const Lanes* lanes) {
+    T* rows = static_cast<T*>(unit.out) + (b * unit.num_moments + t) * unit.width + first;
+    const std::int64_t source = (unit.source == nullptr ? 0 : unit.source[b] * unit.width) + first;
+    for (int c = 0; c < channels; ++c) {
+        if (unit.offset == nullptr) {
+            for (int i = 0; i < count; ++i) rows[i * unit.width + c] = align_detail::narrow<T>(lanes[c][i]);
+            continue;
+        }
+        const double offset = unit.offset[source + c];
+        const double scale = unit.scale[source + c];
+        for (int i = 0; i < count; ++i) {
+            rows[i * unit.width + c] = align_detail::narrow<T>((lanes[c][i] - offset) * scale);
+        }
+    }
+}
+
+inline void store(const FeatureUnit& unit, std::int64_t b, std::int64_t t, int count, int first, int channels,
+                  const Lanes* lanes) {
+    if (unit.dtype == DType::f32) return store_as<float>(unit, b, t, count, first, channels, lanes);
+    with_floating_type(unit.dtype, [&]<class T>() { store_as<T>(unit, b, t, count, first, channels, lanes); });
+}
+
+// ---- rotations and poses --------------------------------------------------------------------------------------------
+
+ROBOCACHE_HD Quaternion quaternion_at(const Lanes* turn, RotationForm stored, int i) {
+    if (stored == RotationForm::quaternion_wxyz) return {turn[1][i], turn[2][i], turn[3][i], turn[0][i]};
+    return {turn[0][i], turn[1][i], turn[2][i], turn[3][i]};
+}
+
+template <RotationForm form, bool relative>
+ROBOCACHE_HD void write_turns(const Lanes* turn, RotationForm stored, const Quaternion& from, int count, Lanes* out) {
+    const int x = stored == RotationForm::quaternion_wxyz ? 1 : 0;
+    const double* xs = turn[x];
+    const double* ys = turn[x + 1];
+    const double* zs = turn[x + 2];
+    const double* ws = turn[x == 1 ? 0 : 3];
+    constexpr int size = form_size(form);
+    for (int i = 0; i < count; ++i) {
+        Quaternion q{xs[i], ys[i], zs[i], ws[i]};
+        if constexpr (relative) q = seen_from(from, q);
+        double made[9];
+        write_form<form>(q, made);
+        out[0][i] = made[0];
+        out[1][i] = made[1];
+        out[2][i] = made[2];
+        if constexpr (size > 3) out[3][i] = made[3];
+        if constexpr (size > 4) {
+            out[4][i] = made[4];
+            out[5][i] = made[5];
+        }
+        if constexpr (size > 6) {
+            out[6][i] = made[6];
+            out[7][i] = made[7];
+            out[8][i] = made[8];
+        }
+    }
+}
+
+template <RotationForm form>
+ROBOCACHE_HD void compose_turns(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    const bool has_position = unit.math == FeatureMath::pose;
+    const bool relative = unit.from_turn.is_there();
+    const int first = has_position ? 3 : 0;
+    Lanes in[4];
+    Lanes out[12];
+    for (std::int64_t b = begin; b < end; ++b) {
+        Quaternion from{0, 0, 0, 1};
+        Lanes origin[3];
+        Matrix3 matrix{};
+        if (relative) {
+            load(unit.from_turn, b, 0, 1, 0, 4, in);
+            from = quaternion_at(in, unit.stored, 0);
+            if (!(squared_length(from) > 0)) from = {0, 0, 0, 1};
+            matrix = matrix_of(from);
+            if (has_position) load(unit.from_values, b, 0, 1, 0, 3, origin);
+        }
+        for (std::int64_t t = 0; t < unit.num_moments; t += block) {
+            const int count = static_cast<int>(unit.num_moments - t < block ? unit.num_moments - t : block);
+            if (has_position) load(unit.values, b, t, count, 0, 3, out);
+            if (has_position && relative) {
+                for (int i = 0; i < count; ++i) {
+                    const Vector3 way{out[0][i] - origin[0][0], out[1][i] - origin[1][0], out[2][i] - origin[2][0]};
+                    const Vector3 seen = turned_back(matrix, way);
+                    out[0][i] = seen.x;
+                    out[1][i] = seen.y;
+                    out[2][i] = seen.z;
+                }
+            }
+            load(unit.turn, b, t, count, 0, 4, in);
+            if (relative) {
+                write_turns<form, true>(in, unit.stored, from, count, out + first);
+            } else {
+                write_turns<form, false>(in, unit.stored, from, count, out + first);
+            }
+            store(unit, b, t, count, 0, first + form_size(form), out);
+        }
+    }
+}
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+template <class T>
+ROBOCACHE_HD void copy_rows(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+        const T* from = static_cast<const T*>(unit.values.data) + b * unit.values.sample_stride;
+        T* to = static_cast<T*>(unit.out) + b * unit.num_moments * unit.width;
+        for (std::int64_t t = 0; t < unit.num_moments; ++t) {
+            for (std::int32_t c = 0; c < unit.num_channels; ++c) to[c] = from[c];
+            from += unit.values.row_stride;
+            to += unit.width;
+        }
+    }
+}
+
+inline void copy(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    switch (size_bytes(unit.dtype)) {
+        case 1: return copy_rows<std::uint8_t>(unit, begin, end);
+        case 2: return copy_rows<std::uint16_t>(unit, begin, end);
+        case 4: return copy_rows<std::uint32_t>(unit, begin, end);
+        default: return copy_rows<std::uint64_t>(unit, begin, end);
+    }
+}
+
+/// float32 in, float32 out: the usual case, row by row.
+ROBOCACHE_HD void write_floats(const FeatureUnit& unit, std::int64_t b) {
+    const float* in = static_cast<const float*>(unit.values.data) + b * unit.values.sample_stride;
+    const float* from = unit.from_values.is_there()
+                            ? static_cast<const float*>(unit.from_values.data) + b * unit.from_values.sample_stride
+                            : nullptr;
+    float* out = static_cast<float*>(unit.out) + b * unit.num_moments * unit.width;
+    const std::int64_t source = unit.source == nullptr ? 0 : unit.source[b] * unit.width;
+    for (std::int64_t t = 0; t < unit.num_moments; ++t) {
+        for (std::int32_t c = 0; c < unit.num_channels; ++c) {
+            double x = static_cast<double>(in[c]);
+            if (from != nullptr) x -= static_cast<double>(from[c]);
+            if (unit.offset != nullptr) x = (x - unit.offset[source + c]) * unit.scale[source + c];
+            out[c] = static_cast<float>(x);
+        }
+        in += unit.values.row_stride;
+        out += unit.width;
+    }
+}
+
+constexpr int channels_at_once = 8;
+
+/// Any dtypes: a few channels at a time.
+inline void write_numbers(const FeatureUnit& unit, std::int64_t b) {
+    Lanes x[channels_at_once];
+    Lanes from[channels_at_once];
+    for (int c = 0; c < unit.num_channels; c += channels_at_once) {
+        const int channels = unit.num_channels - c < channels_at_once ? unit.num_channels - c : channels_at_once;
+        if (unit.from_values.is_there()) load(unit.from_values, b, 0, 1, c, channels, from);
+        for (std::int64_t t = 0; t < unit.num_moments; t += block) {
+            const int count = static_cast<int>(unit.num_moments - t < block ? unit.num_moments - t : block);
+            load(unit.values, b, t, count, c, channels, x);
+            for (int k = 0; k < channels && unit.from_values.is_there(); ++k) {
+                for (int i = 0; i < count; ++i) {
+                    x[k][i] = unit.math == FeatureMath::angles ? angle_difference(x[k][i], from[k][0], unit.period)
+                                                               : x[k][i] - from[k][0];
+                }
+            }
+            store(unit, b, t, count, c, channels, x);
+        }
+    }
+}
+
+inline void compose_numbers(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    const bool relative = unit.from_values.is_there();
+    if (!relative && unit.offset == nullptr && unit.values.dtype == unit.dtype) return copy(unit, begin, end);
+    const bool single = unit.math == FeatureMath::values && unit.values.dtype == DType::f32 &&
+                        unit.dtype == DType::f32 && (!relative || unit.from_values.dtype == DType::f32);
+    for (std::int64_t b = begin; b < end; ++b) {
+        if (single) {
+            write_floats(unit, b);
+        } else {
+            write_numbers(unit, b);
+        }
+    }
+}
+
+void compose_unit(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    if (unit.math == FeatureMath::values || unit.math == FeatureMath::angles) {
+        return compose_numbers(unit, begin, end);
+    }
+    with_form(unit.form, [&]<RotationForm form>() { compose_turns<form>(unit, begin, end); });
+}
+
+// ---- moments --------------------------------------------------------------------------------------------------------
+
+constexpr int channel_block = 64;
+
+/// Channels [first, first + count) of a chunk: two passes, the second around the mean.
+template <class T>
+ROBOCACHE_HD void moments_of(const MomentChunk& chunk, std::int64_t first, int count) {
+    const T* values = static_cast<const T*>(chunk.values) + first;
+    double sum[channel_block];
+    double low[channel_block];
+    double high[channel_block];
+    double finite[channel_block];
+    for (int c = 0; c < count; ++c) {
+        sum[c] = finite[c] = 0;
+        low[c] = __builtin_inf();
+        high[c] = -__builtin_inf();
+    }
+    std::int64_t num_rows = 0;
+    for (std::int64_t r = 0; r < chunk.num_rows; ++r) {
+        if (chunk.padding != nullptr && chunk.padding[r]) continue;
+        ++num_rows;
+        const T* row = values + r * chunk.num_channels;
+        for (int c = 0; c < count; ++c) {
+            const double x = as_double(row[c]);
+            const bool ok = x - x == 0;
+            sum[c] += ok ? x : 0.0;
+            finite[c] += ok ? 1.0 : 0.0;
+            low[c] = ok && x < low[c] ? x : low[c];
+            high[c] = ok && x > high[c] ? x : high[c];
+        }
+    }
+    double mean[channel_block];
+    double squares[channel_block];
+    for (int c = 0; c < count; ++c) {
+        mean[c] = finite[c] > 0 ? sum[c] / finite[c] : 0.0;
+        squares[c] = 0;
+    }
+    for (std::int64_t r = 0; r < chunk.num_rows; ++r) {
+        if (chunk.padding != nullptr && chunk.padding[r]) continue;
+        const T* row = values + r * chunk.num_channels;
+        for (int c = 0; c < count; ++c) {
+            const double x = as_double(row[c]);
+            const double away = x - x == 0 ? x - mean[c] : 0.0;
+            squares[c] += away * away;
+        }
+    }
+    double* to = chunk.moments + first;
+    for (int c = 0; c < count; ++c) {
+        to[c] = finite[c];
+        to[c + chunk.num_channels] = mean[c];
+        to[c + 2 * chunk.num_channels] = squares[c];
+        to[c + 3 * chunk.num_channels] = low[c];
+        to[c + 4 * chunk.num_channels] = high[c];
+        to[c + 5 * chunk.num_channels] = static_cast<double>(num_rows) - finite[c];
+    }
+}
+
+void chunk_moments(const MomentChunk& chunk) {
+    for (std::int64_t first = 0; first < chunk.num_channels; first += channel_block) {
+        const std::int64_t left = chunk.num_channels - first;
+        const int count = static_cast<int>(left < channel_block ? left : channel_block);
+        if (chunk.dtype == DType::f32) {
+            moments_of<float>(chunk, first, count);
+        } else {
+            with_floating_type(chunk.dtype, [&]<class T>() { moments_of<T>(chunk, first, count); });
+        }
+    }
+}
+
+constexpr FeatureKernels kernels{&compose_unit, &chunk_moments};
+
+}  // namespace
+}  // namespace robocache::loader_detail

@@ -1,0 +1,183 @@
+"""Statistics of features against NumPy over the same samples, their files, and the way back to commands."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from feature_cases import RATE, rows_of, windows_of
+from robocache import Feature, Loader
+from robocache.loader.features import statistics
+from scipy.spatial.transform import Rotation
+
+STEPS = range(-2, 14)
+FEATURES = {
+    "state": Feature(["left", "right", "grip"], steps=STEPS, rate_hz=RATE),
+    "action": Feature("tcp", steps=STEPS, rate_hz=RATE, relative_to="anchor", rotation="6d"),
+    "plain": Feature("count", steps=STEPS, rate_hz=RATE),
+}
+
+
+def normalized(way):
+    return {name: Feature(f.streams, steps=STEPS, rate_hz=RATE, relative_to=f.relative_to, rotation=f.rotation,
+                          normalize=way) for name, f in FEATURES.items()}  # fmt: skip
+
+
+def all_samples(cache, **options):
+    """Every sample, without padding: ``{name: (N, C)}``."""
+    loader = Loader(cache, 50, features=FEATURES, drop_last=False, shuffle=False, anchors="left", **options)
+    batches = [*loader]
+    found = {}
+    for name in FEATURES:
+        kept = [b[name][~b[f"{name}_is_pad"]].to(torch.float64).numpy() for b in batches]
+        found[name] = np.concatenate(kept)
+    return loader, found
+
+
+@pytest.mark.parametrize("options", [{}, {"episodes": [0, 3]}, {"split": ("train", 0.5)}, {"skip_anchors": (3, 4)}])
+def test_statistics_are_those_of_numpy_over_the_kept_samples(cache, options):
+    loader, found = all_samples(cache, **options)
+    for name, x in found.items():
+        stats = loader.stats[name]
+        assert stats["count"].tolist() == [len(x)] * x.shape[1]
+        for which, want in {
+            "mean": x.mean(0), "std": x.std(0), "min": x.min(0), "max": x.max(0),
+            "q01": np.quantile(x, 0.01, axis=0), "q99": np.quantile(x, 0.99, axis=0),
+        }.items():  # fmt: skip
+            np.testing.assert_allclose(stats[which], want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["mean_std", "min_max", "quantile"])
+def test_normalized_features_are_scaled_by_their_own_statistics(cache, way):
+    plain, found = all_samples(cache, episodes=[1, 2])
+    loader = Loader(
+        cache, 50, features=normalized(way), drop_last=False, shuffle=False, anchors="left", episodes=[1, 2]
+    )
+    for name, x in found.items():
+        got = np.concatenate([b[name][~b[f"{name}_is_pad"]].to(torch.float64).numpy() for b in loader])
+        if way == "mean_std":
+            offset, width = x.mean(0), x.std(0)
+        else:
+            low, high = (x.min(0), x.max(0)) if way == "min_max" else np.quantile(x, [0.01, 0.99], axis=0)
+            offset, width = (low + high) / 2, (high - low) / 2
+        changes = x.max(0) > x.min(0)
+        np.testing.assert_allclose(got[:, changes], ((x - offset) / np.where(changes, width, 1))[:, changes], atol=2e-6)
+    assert plain.stats.keys() == loader.stats.keys()
+
+
+def test_given_numbers_and_pictures(cache):
+    features = {
+        "x": Feature(["left", "right"], normalize=(1.5, [2.0] * 14)),
+        "cam": Feature("cam", normalize="imagenet"),
+        "gray": Feature("cam", normalize=(0.5, 0.25), dtype="float64"),
+        "unit": Feature("cam", normalize="unit"),
+    }
+    batch = Loader(cache, 16, features=features, return_index=True, anchors="left").batch(0)
+    rows = np.concatenate([windows_of(batch, name, [0])[0][:, 0] for name in ("left", "right")], -1)
+    np.testing.assert_allclose(batch["x"], (rows - 1.5) / 2, rtol=1e-6)
+    pixels = windows_of(batch, "cam", [0])[0][:, 0] / 255
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    np.testing.assert_allclose(batch["cam"], (pixels - mean) / std, atol=2e-6)
+    np.testing.assert_allclose(batch["gray"], (pixels - 0.5) / 0.25, atol=1e-6)
+    np.testing.assert_allclose(batch["unit"], pixels, atol=1e-6)
+
+
+def test_statistics_are_computed_once_and_found_again(cache, home, monkeypatch):
+    first = Loader(cache, 8, features=normalized("mean_std"), anchors="left")
+    stored = sorted((home / "statistics").iterdir())
+    assert len(stored) == len(FEATURES)
+
+    class Never:
+        def __init__(self, *_):
+            raise AssertionError("computed again")
+
+    monkeypatch.setattr(statistics, "StatisticsPass", Never)
+    again = Loader(cache, 8, features=normalized("mean_std"), anchors="left")
+    for name in FEATURES:
+        assert torch.equal(first.batch(0)[name], again.batch(0)[name])
+    with pytest.raises(AssertionError, match="computed again"):  # other episodes, other statistics
+        Loader(cache, 8, features=normalized("mean_std"), anchors="left", episodes=[0, 1])
+    monkeypatch.undo()
+    monkeypatch.setenv("ROBOCACHE_HOME", str(home))
+    stored[0].write_text('{"mean": "no"}')
+    assert Loader(cache, 8, features=normalized("mean_std"), anchors="left").stats.keys() == first.stats.keys()
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_the_pass(cache, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ROBOCACHE_HOME", str(tmp_path / "file" / "below"))
+    Loader(cache, 8, features=normalized("mean_std"), anchors="left").batch(0)
+
+
+def test_saved_statistics_normalize_another_loader(cache, tmp_path):
+    train = Loader(cache, 8, features=normalized("min_max"), anchors="left", episodes=[0, 1])
+    train.save_stats(tmp_path / "stats.json")
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    assert saved["features"]["action"]["rotation"] == "6d"
+    other = Loader(cache, 8, features=normalized("min_max"), anchors="left", stats=tmp_path / "stats.json")
+    for name in FEATURES:
+        for a, b in zip(train.scale_of(name), other.scale_of(name), strict=True):
+            assert torch.equal(a, b)
+    own = Loader(cache, 8, features=normalized("min_max"), anchors="left")
+    assert not torch.equal(own.scale_of("state")[0], other.scale_of("state")[0])
+    missing = {"features": {}, "robocache_statistics": 1}
+    with pytest.raises(ValueError, match="stats must have feature 'state'"):
+        Loader(cache, 8, features=normalized("min_max"), anchors="left", stats=missing)
+    with pytest.raises(ValueError, match=r"must be a file of Loader\.save_stats of version 1"):
+        Loader(cache, 8, features=normalized("min_max"), anchors="left", stats={})
+
+
+def test_moments_are_the_same_for_any_number_of_threads(cache, home):
+    import robocache
+
+    before = robocache.num_threads()
+    found = []
+    for i, count in enumerate((1, 3)):
+        robocache.set_num_threads(count)
+        import os
+
+        os.environ["ROBOCACHE_HOME"] = str(home / str(i))
+        found.append(Loader(cache, 8, features=FEATURES, anchors="left").stats)
+    robocache.set_num_threads(before)
+    for name in FEATURES:
+        for which, x in found[0][name].items():
+            np.testing.assert_array_equal(x, found[1][name][which])
+
+
+# ---- back to commands ------------------------------------------------------------------------------------------------
+
+FORMS = ["quaternion_xyzw", "quaternion_wxyz", "6d", "6d_columns", "matrix", "rotvec", "euler"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])
+def test_inverse_returns_the_commands(cache, form, relative, array):
+    features = {
+        "action": Feature(["tcp", "grip"], steps=STEPS, rate_hz=RATE, relative_to=relative, rotation=form,
+                          normalize="mean_std", dtype="float64"),
+    }  # fmt: skip
+    loader = Loader(cache, 32, features=features, return_index=True, anchors="left")
+    batch = loader.batch(0)
+    rows = [windows_of(batch, name, STEPS)[0].astype(np.float64).reshape(32, 16, -1) for name in ("tcp", "grip")]
+    want = np.concatenate(rows, -1)
+    anchor = None if relative is None else array(want[:, 2])
+    got = np.asarray(loader.inverse("action")(array(batch["action"].numpy()), anchor))
+    turned = Rotation.from_quat(want[..., 3:7].reshape(-1, 4)).inv() * Rotation.from_quat(got[..., 3:7].reshape(-1, 4))
+    assert turned.magnitude().max() < 1e-6
+    np.testing.assert_allclose(np.delete(got, range(3, 7), -1), np.delete(want, range(3, 7), -1), rtol=1e-6, atol=1e-9)
+
+
+def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
+    loader = Loader(cache, 8, features=normalized("min_max") | {"task": Feature("task")}, anchors="left")
+    rows = rows_of(0)[0]["count"][:5]
+    offset, scale = (x.numpy() for x in loader.scale_of("plain"))
+    np.testing.assert_allclose(loader.inverse("plain")((rows - offset) * scale), rows, atol=1e-9)
+    with pytest.raises(ValueError, match=r"name must be a feature of vectors, .*; did you mean 'action'"):
+        loader.inverse("acton")
+    with pytest.raises(ValueError, match="anchor of 'action' must be given, because the feature is relative"):
+        loader.inverse("action")(np.zeros(9))
+    with pytest.raises(ValueError, match="values of 'action' must have 9 numbers in the last dimension"):
+        loader.inverse("action")(np.zeros(7), np.zeros(7))
+    with pytest.raises(ValueError, match="the loader must have features, got windows"):
+        Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")

@@ -1,0 +1,427 @@
+"""Features: names, joins, moments, relative values and rotations, against NumPy and SciPy."""
+
+import pickle
+
+import numpy as np
+import pytest
+import robocache
+import torch
+from feature_cases import RATE, TEXTS, make_cache, windows_of
+from robocache import Feature, Loader
+from scipy.spatial.transform import Rotation
+
+STEPS = range(-2, 14)
+TIERS = ["memory", "mmap"]
+
+
+def batch_of(cache, features, size=32, **options):
+    return Loader(cache, size, features=features, return_index=True, anchors="left", **options).batch(1)
+
+
+def moments(**options):
+    return {"steps": STEPS, "rate_hz": RATE, **options}
+
+
+def quaternions(rows, order):
+    return Rotation.from_quat(rows if order == "xyzw" else np.roll(rows, -1, axis=-1))
+
+
+def as_form(turns, form):
+    if form == "quaternion_xyzw":
+        return turns.as_quat(canonical=True)
+    if form == "quaternion_wxyz":
+        return np.roll(turns.as_quat(canonical=True), 1, axis=-1)
+    if form in ("6d", "6d_columns", "matrix"):
+        m = turns.as_matrix()
+        m = m if form == "matrix" else m[..., :2, :] if form == "6d" else np.swapaxes(m[..., :, :2], -1, -2)
+        return m.reshape(*m.shape[:-2], -1)
+    return turns.as_rotvec() if form == "rotvec" else turns.as_euler("xyz")
+
+
+FORMS = {"quaternion_xyzw": 4, "quaternion_wxyz": 4, "6d": 6, "6d_columns": 6, "matrix": 9, "rotvec": 3, "euler": 3}
+
+
+def close(got, want, eps=1e-12):
+    np.testing.assert_allclose(np.asarray(got), want, rtol=eps, atol=eps)
+
+
+# ---- names, moments, joins ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_one_stream_in_several_features_under_names_of_the_user(cache, tier):
+    features = {
+        "observation.state": Feature("left", past=0.04, rate_hz=RATE),
+        "action": Feature("left", steps=range(8), rate_hz=RATE),
+        "now": Feature("left"),
+        "one": Feature("left", deltas=[0.0]),
+    }
+    batch = batch_of(cache, features, tier=tier)
+    pads = {f"{name}_is_pad" for name in features}
+    assert set(batch) == {*features, *pads, "source_index", "episode_index", "anchor_ns"}
+    for name, steps in {"observation.state": range(-2, 1), "action": range(8), "one": [0]}.items():
+        values, outside = windows_of(batch, "left", steps)
+        np.testing.assert_array_equal(batch[name], values)
+        np.testing.assert_array_equal(batch[f"{name}_is_pad"], outside)
+    assert batch["now"].shape == (32, 7)
+    assert batch["now_is_pad"].shape == (32,)
+    np.testing.assert_array_equal(batch["now"], windows_of(batch, "left", [0])[0][:, 0])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_joined_streams_are_side_by_side(cache, tier):
+    batch = batch_of(cache, {"arms": Feature(["left", "right"], **moments())}, tier=tier)
+    parts = [windows_of(batch, name, STEPS) for name in ("left", "right")]
+    np.testing.assert_array_equal(batch["arms"], np.concatenate([x for x, _ in parts], -1))
+    np.testing.assert_array_equal(batch["arms_is_pad"], parts[0][1] | parts[1][1])
+    assert batch["arms"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("streams", "dtype"),
+    [
+        (["left", "grip"], "float64"),
+        (["left", "count"], "float32"),
+        (["count", "count"], "int16"),
+        (["left", "right"], "float32"),
+    ],
+)
+def test_dtypes_of_a_join_are_equal_or_wide_enough(cache, streams, dtype):
+    batch = batch_of(cache, {"x": Feature(streams, **moments())})
+    assert batch["x"].dtype == getattr(torch, dtype)
+    parts = [windows_of(batch, name, STEPS)[0] for name in streams]
+    parts = [x[..., None] if x.ndim == 2 else x for x in parts]
+    np.testing.assert_array_equal(batch["x"], np.concatenate([x.astype(dtype) for x in parts], -1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_a_dtype_is_one_rounding(cache, dtype):
+    batch = batch_of(cache, {"x": Feature(["left", "grip"], dtype=dtype, relative_to="anchor", **moments())})
+    rows = [windows_of(batch, name, STEPS)[0].astype(np.float64).reshape(32, 16, -1) for name in ("left", "grip")]
+    whole = np.concatenate(rows, -1)
+    want = torch.from_numpy(whole - whole[:, 2:3]).to(getattr(torch, dtype))
+    assert torch.equal(batch["x"], want)
+
+
+def test_rates_of_a_join_need_rate_hz(cache):
+    with pytest.raises(ValueError, match=r"several rates: rate_hz must be given, got None for left 50 Hz, fast 200 Hz"):
+        batch_of(cache, {"x": Feature(["left", "fast"], deltas=[0.0])})
+    batch = batch_of(cache, {"x": Feature(["left", "fast"], steps=[0, 1], rate_hz=RATE)})
+    assert batch["x"].shape == (32, 2, 10)
+
+
+def test_a_transform_gets_the_finished_entry(cache):
+    plain = batch_of(cache, {"x": Feature("left", **moments())})
+    made = batch_of(cache, {"x": Feature("left", transform=lambda x: x.flatten(1) * 2, **moments())})
+    assert torch.equal(made["x"], plain["x"].flatten(1) * 2)
+
+
+# ---- relative -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("steps", [STEPS, range(1, 9)], ids=["with the anchor", "without it"])
+def test_numbers_are_relative_by_difference(cache, tier, steps):
+    features = {"x": Feature(["left", "grip"], steps=steps, rate_hz=RATE, relative_to="anchor")}
+    batch = batch_of(cache, features, tier=tier)
+    for name, channels in (("left", slice(0, 7)), ("grip", slice(7, 8))):
+        rows = windows_of(batch, name, steps)[0].astype(np.float64).reshape(32, len(steps), -1)
+        now = windows_of(batch, name, [0])[0].astype(np.float64).reshape(32, 1, -1)
+        np.testing.assert_array_equal(batch["x"][..., channels], rows - now)
+
+
+def test_angles_are_relative_the_short_way_round(cache):
+    batch = batch_of(cache, {"x": Feature("heading", relative_to="anchor", dtype="float64", **moments())})
+    rows = windows_of(batch, "heading", STEPS)[0].astype(np.float64)
+    way = rows - rows[:, 2:3]
+    close(batch["x"], (way + np.pi) % (2 * np.pi) - np.pi, 1e-9)
+    assert batch["x"].abs().max() <= np.pi + 1e-9
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_pose_of_one_stream(cache, form, relative, tier):
+    options = moments(rotation=form, relative_to=relative, dtype="float64")
+    batch = batch_of(cache, {"x": Feature("tcp", **options)}, tier=tier)
+    rows = windows_of(batch, "tcp", STEPS)[0].astype(np.float64)
+    check_pose(batch["x"], rows[..., :3], quaternions(rows[..., 3:], "xyzw"), form, relative)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+def test_a_pose_of_two_streams(cache, form, relative):
+    batch = batch_of(cache, {"x": Feature(["place", "turn"], **moments(rotation=form, relative_to=relative))})
+    place, turn = (windows_of(batch, name, STEPS)[0] for name in ("place", "turn"))
+    check_pose(batch["x"], place, quaternions(turn, "wxyz"), form, relative)
+
+
+def check_pose(got, places, turns, form, relative):
+    """``T_anchor^-1 T``, with SciPy; the anchor is moment 2."""
+    if relative is not None:
+        inverse = Rotation.from_quat(turns.as_quat()[:, 2:3]).inv()
+        inverse = Rotation.from_quat(np.broadcast_to(inverse.as_quat(), turns.as_quat().shape))
+        way = places - places[:, 2:3]
+        flat = Rotation.from_quat(inverse.as_quat().reshape(-1, 4))
+        places = flat.apply(way.reshape(-1, 3)).reshape(way.shape)
+        turns = inverse * turns
+    assert got.shape == (32, 16, 3 + FORMS[form])
+    close(got[..., :3], places, 1e-10)
+    close(got[..., 3:], as_form(turns, form), 1e-9)
+
+
+def test_euler_angles_at_the_pole_are_a_rotation_all_the_same(tmp_path):
+    spec = robocache.StreamSpec("turn", "float64", (4,), rate_hz=RATE, method="slerp_xyzw")
+    turns = Rotation.from_euler("xyz", [[0.3, np.pi / 2, 0.8], [1.1, -np.pi / 2, 0.2], [0, 0, 0], [np.pi, 0, 0]])
+    rows = np.concatenate([turns.as_quat(), np.zeros((1, 4))])
+    writer = robocache.CacheWriter(tmp_path / "c", {"turn": spec})
+    writer.add(robocache.Episode(0, {"turn": robocache.EpisodeStream(spec, rows, np.arange(5) * 10**7)}))
+    cache = writer.commit()
+    loader = Loader(cache, 5, features={"x": Feature("turn", rotation="euler")}, shuffle=False)
+    got = next(iter(loader))["x"].numpy()
+    assert np.isfinite(got).all()
+    assert (got[4] == 0).all()
+    again = Rotation.from_euler("xyz", got[:4])
+    assert (turns.inv() * again).magnitude().max() < 1e-7
+    vectors = next(iter(Loader(cache, 5, features={"x": Feature("turn", rotation="rotvec")}, shuffle=False)))["x"]
+    close(vectors[:4], turns.as_rotvec(), 1e-9)
+
+
+def test_relative_to_another_feature_or_stream(cache):
+    features = {
+        "state": Feature("left"),
+        "action": Feature("right", relative_to="state", **moments()),
+        "other": Feature("right", relative_to="left", **moments()),
+    }
+    batch = batch_of(cache, features)
+    rows, state = (windows_of(batch, name, s)[0].astype(np.float64) for name, s in (("right", STEPS), ("left", [0])))
+    np.testing.assert_array_equal(batch["action"], (rows - state).astype(np.float32))
+    assert torch.equal(batch["action"], batch["other"])
+
+
+def test_padding_of_a_relative_feature_has_that_of_its_anchor(cache):
+    early = {"x": Feature("left", relative_to="anchor", steps=[1], rate_hz=RATE, latency=-0.1)}
+    batch = batch_of(cache, early, size=200, drop_last=False, shuffle=False)
+    now = windows_of(batch, "left", [-5])[1]
+    then = windows_of(batch, "left", [-4])[1]
+    np.testing.assert_array_equal(batch["x_is_pad"], now | then)
+    assert now.any()
+
+
+# ---- the same everywhere --------------------------------------------------------------------------------------------
+
+EVERYTHING = {
+    "state": Feature(["left", "right", "grip"], past=0.1, rate_hz=20, normalize="mean_std"),
+    "action": Feature("tcp", relative_to="anchor", rotation="6d", normalize="min_max", **moments()),
+    "far": Feature(
+        ["place", "turn"], relative_to="tcp64", rotation="rotvec", normalize="quantile", future=0.2, rate_hz=30
+    ),
+    "tcp64": Feature(["place", "turn"]),
+    "left": Feature("left", normalize="mean_std", dtype="bfloat16", **moments()),
+    "cam": Feature("cam", normalize="imagenet"),
+    "task": Feature("task"),
+    "say": Feature("say", steps=[-5, 0], rate_hz=RATE),
+    "ids": Feature("say", tokenizer=lambda texts: [[len(text), ord(text[0])] if text else [0, 0] for text in texts]),
+}
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name, x in a.items():
+        assert torch.equal(x, b[name]) if torch.is_tensor(x) else x == b[name], name
+
+
+def test_every_tier_and_every_number_of_ranks_gives_the_same_batches(cache):
+    whole = [*Loader(cache, 24, features=EVERYTHING, tier="memory", return_index=True, seed=5)]
+    for a, b in zip(whole, Loader(cache, 24, features=EVERYTHING, tier="mmap", return_index=True, seed=5), strict=True):
+        same(a, b)
+    ranks = [
+        Loader(cache, 8, features=EVERYTHING, return_index=True, seed=5, rank=rank, world_size=3) for rank in range(3)
+    ]
+    for a, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+        joined = {
+            name: torch.cat([p[name] for p in parts]) if torch.is_tensor(x) else [y for p in parts for y in p[name]]
+            for name, x in a.items()
+        }
+        same(a, joined)
+
+
+def test_a_resumed_loader_goes_on_with_the_same_batches(cache):
+    loader = Loader(cache, 16, features=EVERYTHING, seed=2)
+    read = iter(loader)
+    for _ in range(3):
+        next(read)
+    state = loader.state_dict()
+    again = Loader(cache, 16, features=EVERYTHING, seed=2)
+    again.load_state_dict(state)
+    for a, b in zip(read, again, strict=True):
+        same(a, b)
+
+
+def test_a_pickled_loader_gives_the_same_batches(cache):
+    features = {name: feature for name, feature in EVERYTHING.items() if name != "ids"}  # a lambda is not picklable
+    loader = Loader(cache, 16, features=features)
+    same(pickle.loads(pickle.dumps(loader)).batch(2), loader.batch(2))
+
+
+def test_a_mixture_scales_each_cache_with_its_own_statistics(cache, tmp_path):
+    other = make_cache(tmp_path / "other", seed=9)
+    features = {"x": Feature(["left", "right"], normalize="mean_std", relative_to="anchor", **moments())}
+    mixed = Loader(
+        robocache.Mixture([(cache, 1), (other, 1)]), 64, features=features, return_index=True, anchors="left"
+    )
+    batch = mixed.batch(0)
+    for source, seed in enumerate((0, 9)):
+        chosen = {name: x[batch["source_index"] == source] for name, x in batch.items()}
+        rows = np.concatenate([windows_of(chosen, n, STEPS, seed)[0].astype(np.float64) for n in ("left", "right")], -1)
+        stats = mixed.stats[source]["x"]
+        close(chosen["x"], (rows - rows[:, 2:3] - stats["mean"]) / stats["std"], 1e-6)
+    assert "source_index" not in Loader(mixed._source, 8, features=features, anchors="left").batch(0)
+
+
+# ---- text -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_task_of_the_episode_and_the_text_of_the_moment(cache):
+    features = {"task": Feature("task"), "say": Feature("say"), "soon": Feature("say", steps=[0, 8], rate_hz=RATE)}
+    batch = batch_of(cache, features, size=64)
+    for i, (e, t) in enumerate(zip(batch["episode_index"].tolist(), batch["anchor_ns"].tolist(), strict=True)):
+        row = (t - (e + 1) * 10**12) * RATE // 10**9
+        at = [TEXTS[(r >= 10) + (r >= 25)] for r in (row, row + 8)]
+        assert batch["task"][i] == ("" if e == 2 else f"task {e % 2}")
+        assert batch["say"][i] == at[0]
+        assert batch["soon"][i] == at
+    assert all(type(text) is str for text in batch["task"])
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_tasks_that_change_within_an_episode_of_lerobot(tmp_path, shape):
+    """The stream task_index has their numbers, the metadata of the dataset their texts."""
+    spec = robocache.StreamSpec("task_index", "int64", shape, rate_hz=RATE)
+    writer = robocache.CacheWriter(tmp_path / "c", {"task_index": spec})
+    numbers = np.array([0, 0, 2, 2, 1, 7])
+    rows = robocache.EpisodeStream(spec, numbers.reshape(-1, *shape), np.arange(6) * 10**9 // RATE)
+    writer.add(robocache.Episode(0, {"task_index": rows}))
+    cache = writer.commit({"source": {"metadata": {"tasks": {"0": "reach", "1": "lift", "2": "grasp"}}}})
+    features = {
+        "task": Feature("task"),
+        "next": Feature("task", steps=[0, 1], rate_hz=RATE),
+        "ids": Feature("task", tokenizer=lambda texts: [[len(text)] for text in texts]),
+    }
+    batch = Loader(cache, 6, features=features, shuffle=False).batch(0)
+    texts = ["reach", "reach", "grasp", "grasp", "lift", ""]  # number 7 has no text
+    assert batch["task"] == texts
+    assert batch["next"] == [[a, b] for a, b in zip(texts, [*texts[1:], ""], strict=True)]
+    assert batch["ids"][:, 0].tolist() == [len(text) for text in texts]
+
+
+def test_a_text_is_tokenized_once(cache):
+    calls = []
+
+    def tokenizer(texts):
+        calls.append(texts)
+        return {"input_ids": [[len(t), 7, 7] for t in texts], "attention_mask": [[1, 1, 0]] * len(texts)}
+
+    loader = Loader(cache, 32, features={"say": Feature("say", tokenizer=tokenizer), "text": Feature("say")})
+    for batch in loader:
+        assert batch["say"].dtype == torch.int64
+        assert batch["say_mask"].dtype == torch.bool
+        assert batch["say"][:, 0].tolist() == [len(t) for t in batch["text"]]
+        assert batch["say_mask"].tolist() == [[True, True, False]] * 32
+    assert len(calls) == 1
+    assert len(calls[0]) == len(set(calls[0]))
+
+
+def test_a_tokenizer_with_pad_is_told_to_pad(cache):
+    class Tokenizer:
+        def pad(self):
+            raise NotImplementedError
+
+        def __call__(self, texts, padding=False):
+            ids = [[1] * len(t) for t in texts]
+            longest = max(map(len, ids))
+            return {"input_ids": [x + [0] * (longest - len(x)) for x in ids] if padding else ids}
+
+    batch = Loader(cache, 8, features={"say": Feature("say", tokenizer=Tokenizer())}).batch(0)
+    assert batch["say"].shape == (8, max(map(len, TEXTS)))
+
+
+# ---- bad input ------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "an unknown stream": ({"x": Feature("lefft")}, "the cache has no stream 'lefft', only .*; did you mean 'left'"),
+    "not a feature": ({"x": robocache.Window()}, r"features\['x'\] must be a Feature, got Window"),
+    "none at all": ({}, "features must name at least one feature, got none"),
+    "relative to nothing": (
+        {"x": Feature("left", relative_to="rihgt")},
+        "relative_to must be 'anchor', a feature or a stream, got 'rihgt'; did you mean 'right'",
+    ),
+    "relative to another width": (
+        {"x": Feature("left", relative_to="place")},
+        r"relative_to must have the same channels, left \(7,\), got 'place' with place \(3,\)",
+    ),
+    "a rotation of numbers": (
+        {"x": Feature("left", rotation="6d")},
+        r"rotation='6d' must have a quaternion of 4 channels, got none in left \(7,\); mark it, as in method=",
+    ),
+    "a quaternion of the wrong width": (
+        {"x": Feature("left", rotation="6d", method=[(3, 6, "slerp_xyzw")])},
+        "a quaternion must have 4 channels, got 3 of stream 'left'",
+    ),
+    "text in a numeric feature": ({"x": Feature(["left", "say"])}, "stream 'say' is text, which cannot be joined"),
+    "text that is normalized": ({"x": Feature("say", normalize="mean_std")}, "is text, which takes no normalize"),
+    "a picture in a join": ({"x": Feature(["left", "cam"])}, "must be made of vectors, got stream 'cam' of kind image"),
+    "a tokenizer of numbers": (
+        {"x": Feature("left", tokenizer=len)},
+        "tokenizer is for text, got a stream of kind vec",
+    ),
+    "ragged ids": (
+        {"x": Feature("say", tokenizer=lambda texts: [[1] * len(t) for t in texts])},
+        "must return the same number of ids for every text, got 8 to 17; pad them",
+    ),
+    "ids that are no numbers": ({"x": Feature("say", tokenizer=lambda texts: [["a"] for _ in texts])}, "whole numbers"),
+    "unit of a vector": ({"x": Feature("left", normalize="unit")}, "must be one of mean_std, min_max, quantile or"),
+    "statistics of a picture": ({"x": Feature("cam", normalize="min_max")}, "must be 'unit', 'imagenet' or"),
+    "numbers of another width": ({"x": Feature("left", normalize=([0, 0], 1))}, "must be 1 or 7 numbers, got 2"),
+    "two things of one name": ({"x": Feature("left"), "x_is_pad": Feature("left")}, "has the name that the padding of"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_features_get_one_clear_line(cache, case):
+    features, message = WRONG[case]
+    with pytest.raises(ValueError, match=message) as error:
+        batch_of(cache, features)
+    assert "\n" not in str(error.value)
+
+
+ALONE = {
+    "no stream": (lambda: Feature([]), "streams must be a name or a list of names"),
+    "steps without a rate": (lambda: Feature("x", steps=range(3)), "rate_hz must be given with steps"),
+    "steps and deltas": (lambda: Feature("x", steps=[0], deltas=[0.0], rate_hz=5), "steps take the place of"),
+    "steps that are no numbers": (
+        lambda: Feature("x", steps=[0.5], rate_hz=5),
+        "steps must be a whole number, got 0.5",
+    ),
+    "a rotation": (lambda: Feature("x", rotation="rotvek"), "rotation must be one of .*; did you mean 'rotvec'"),
+    "a normalization": (lambda: Feature("x", normalize="minmax"), "normalize must be .*; did you mean 'min_max'"),
+    "a std of 0": (lambda: Feature("x", normalize=(0.0, 0.0)), "std of normalize must be above 0 and finite"),
+    "a dtype": (lambda: Feature("x", dtype="int8"), "dtype must be one of float16"),
+    "a transform": (lambda: Feature("x", transform=3), "transform must be a function, got 3"),
+    "a window": (lambda: Feature("x", past=1.0), "Feature: rate_hz must be given with past=1.0"),
+    "features and windows": (
+        lambda: robocache.What(windows={}, features={"x": Feature("x")}),
+        "features take the place of windows, got both",
+    ),
+    "features and normalize": (
+        lambda: robocache.What(features={"x": Feature("x")}, normalize="min_max"),
+        "normalize must be a field of a Feature",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_bad_fields_of_a_feature_get_one_clear_line(case):
+    make, message = ALONE[case]
+    with pytest.raises(ValueError, match=message):
+        make()
