@@ -163,7 +163,7 @@ cuda: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda && ctest --preset cuda -j 2
 
 docs: build/.wheel
-	$(PYTHON) docs/make_pictures.py
+	$(PYTHON) docs/draw/make_pictures.py
 	$(PYTHON) benchmarks/tables.py
 	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
 

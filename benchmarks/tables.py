@@ -9,9 +9,9 @@ from __future__ import annotations
 import pathlib
 import sys
 
-import readme_table
 from align import tables as align_tables
 from align.tables import NOT_MEASURED, PICTURE
+from measure import readme_table
 from measure.report import RESULTS, ROOT, load
 from pipeline.ingest import tables as ingest_tables
 from pipeline.loader import tables as loader_tables

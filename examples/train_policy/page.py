@@ -17,10 +17,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-import figures
 import numpy as np
 import robocache
-from picture import picture
+from drawing import figures
+from drawing.picture import picture
 from record import arm as recording_arm
 from record import spread
 from rollout import run_episode

@@ -60,7 +60,7 @@ def print_installation_info() -> None:
     print(f"  cuda           {compiled}; {found}")
     handlers = info["jax_handlers"]
     with_ffi = f"compiled with XLA FFI {handlers['xla_ffi']}"
-    absent = "not compiled: no jaxlib headers when this was built (docs/jax.md)"
+    absent = "not compiled: no jaxlib headers when this was built (docs/guides/jax.md)"
     print(f"  jax.jit        {with_ffi if handlers['compiled'] else absent}")
     print(f"  backends       {', '.join(name for name, on in info['backends'].items() if on)}")
     print(f"  packages       {', '.join(k + ' ' + (v or 'not installed') for k, v in info['packages'].items())}")

@@ -14,14 +14,13 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import plots
-import readme_table
 import tables
 from align import cuda as align_cuda
 from align import cuda_cases as cases
 from align import stamps
 from align import tables as align_tables
 from measure import cuda as cuda_measure
-from measure import harness, report, timing
+from measure import harness, readme_table, report, timing
 from measure import run as measure_run
 from measure.targets import CLEAN, Limit, judge, judge_inputs
 

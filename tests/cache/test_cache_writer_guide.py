@@ -1,4 +1,4 @@
-"""docs/cache_writer.md: its code runs as it stands, from top to bottom; and its table of rules is true."""
+"""docs/guides/cache_writer.md: its code runs as it stands, from top to bottom; and its table of rules is true."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 import robocache
 from paths import ROOT
 
-GUIDE = ROOT / "docs" / "cache_writer.md"
+GUIDE = ROOT / "docs" / "guides" / "cache_writer.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 

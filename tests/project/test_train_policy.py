@@ -22,7 +22,6 @@ sys.path.insert(0, str(EXAMPLE))
 import camera  # noqa: E402
 import expert  # noqa: E402
 import page  # noqa: E402
-import picture  # noqa: E402
 import policy  # noqa: E402
 import record  # noqa: E402
 import rollout  # noqa: E402
@@ -30,6 +29,7 @@ import run  # noqa: E402
 import simulate  # noqa: E402
 import train  # noqa: E402
 import windows  # noqa: E402
+from drawing import picture  # noqa: E402
 
 RATES_HZ = {
     "/arm/joint_states/position": 250,

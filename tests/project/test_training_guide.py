@@ -1,4 +1,4 @@
-"""docs/training.md: its code runs as it stands, from top to bottom, on a small cache."""
+"""docs/guides/training.md: its code runs as it stands, from top to bottom, on a small cache."""
 
 import importlib.util
 import re
@@ -9,7 +9,7 @@ from paths import ROOT
 from robocache import CacheWriter, Episode, EpisodeStream, StreamSpec
 
 torch = pytest.importorskip("torch")
-GUIDE = ROOT / "docs" / "training.md"
+GUIDE = ROOT / "docs" / "guides" / "training.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 

@@ -255,7 +255,7 @@ class CacheWriter:
     Memory: the episodes of one shard. ``fingerprint`` identifies the source of the episodes. ``resume`` requires a
     fingerprint, and keeps the finished shards of an interrupted writer with the same ``specs`` and ``fingerprint``;
     ``len(writer)`` is the number of their episodes. The folder must be new, empty or a cache. Guide:
-    ``docs/cache_writer.md``.
+    ``docs/guides/cache_writer.md``.
 
     >>> import numpy as np, robocache, tempfile
     >>> arm = robocache.StreamSpec("arm", "float32", (2,))

@@ -1,4 +1,4 @@
-"""``LeRobotDataset`` with the constructor and the items of LeRobot's own, read from a cache. Guide: docs/lerobot.md."""
+"""``LeRobotDataset``: the constructor and the items of LeRobot's own, read from a cache. docs/guides/lerobot.md."""
 
 from .dataset import LeRobotDataset
 from .metadata import LeRobotDatasetMetadata

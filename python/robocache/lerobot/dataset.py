@@ -56,7 +56,7 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
     has one more dimension in front.
 
     The first use ingests rows and pictures into ``$ROBOCACHE_HOME/lerobot`` (default ``~/.cache/robocache``); videos
-    stay where they are. ``loader(batch_size)`` makes a ``robocache.Loader``. Guide: ``docs/lerobot.md``.
+    stay where they are. ``loader(batch_size)`` makes a ``robocache.Loader``. Guide: ``docs/guides/lerobot.md``.
 
     >>> from robocache.lerobot import LeRobotDataset
     >>> LeRobotDataset("lerobot/pusht", delta_timestamps={"action": [0, 0.1]})  # doctest: +SKIP

@@ -29,7 +29,7 @@ def test_the_installation_shows_whether_there_are_handlers(capsys):
 
 def test_a_build_without_headers_names_the_fix_under_jit_and_works_outside(forgotten, monkeypatch):
     monkeypatch.setattr(_core, "xla_ffi_version", None)
-    with pytest.raises(NotImplementedError, match=r"jaxlib, which were not found.*docs/jax.md"):
+    with pytest.raises(NotImplementedError, match=r"jaxlib, which were not found.*docs/guides/jax.md"):
         jax.jit(robocache.resample_trajectories)(*ARRAYS)
     assert robocache.resample_trajectories(*map(jax.numpy.asarray, ARRAYS)).shape == (2, 4, 3)
 
@@ -54,7 +54,7 @@ def test_headers_that_are_newer_than_jax_are_named(forgotten, monkeypatch):
 
 @pytest.mark.skipif(_core.xla_ffi_version is None, reason="built without the headers of jaxlib")
 def test_the_example_of_the_guide_prints_what_it_says():
-    guide = (paths.ROOT / "docs" / "jax.md").read_text()
+    guide = (paths.ROOT / "docs" / "guides" / "jax.md").read_text()
     code = guide.split("```python\n")[1].split("```")[0]
     last = code.splitlines()[-1]
     printed = []

@@ -1,1 +1,1 @@
-"""The ops in functions that JAX traces (jit, grad, vmap): their calls become XLA FFI calls. Guide: docs/jax.md."""
+"""The ops in functions that JAX traces (jit, grad, vmap): calls become XLA FFI calls. docs/guides/jax.md."""

@@ -50,7 +50,7 @@ def _missing_handlers() -> str | None:
     if _core.xla_ffi_version is None:
         return (
             "a build with the headers of jaxlib, which were not found when this one was built: install jaxlib, then "
-            "build robocache again (docs/jax.md); or call the function outside of jax.jit"
+            "build robocache again (docs/guides/jax.md); or call the function outside of jax.jit"
         )
     version = tuple(int(x) for x in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:

@@ -15,7 +15,7 @@ import pixel_pictures
 import robocache
 import voxel_pictures
 
-FOLDER = Path(__file__).resolve().parent / "pictures"
+FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 RAW, OUT, BAD, TRUTH = "#30343b", "#0b6bcb", "#f4a261", "#2a9d5c"
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
          "axes.titlesize": 10, "legend.frameon": False, "figure.constrained_layout.use": True,
