@@ -5,6 +5,7 @@ set -u
 python=$1
 shift
 shards=${ROBOCACHE_SHARDS:-$(nproc)}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # of PyTorch; else every shard has as many threads as there are cores
 logs=build/test_shards
 rm -rf "$logs" && mkdir -p "$logs"
 run() { # NAME MARKERS [arguments]

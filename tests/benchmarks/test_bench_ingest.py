@@ -100,14 +100,15 @@ def test_one_command_writes_one_file_with_every_case(tmp_path, monkeypatch):
 
         return measure
 
-    for function, name in (("measure_speed", "ingest"), ("measure_open", "open"), ("measure_memory", "memory")):
+    names = {"speed": "ingest", "pictures": "pictures", "open": "open", "memory": "memory"}
+    for function, name in ((f"measure_{key}", name) for key, name in names.items()):
         monkeypatch.setattr(bench_ingest, function, measured(name))
     out = tmp_path / "ingest_cpu.json"
     monkeypatch.setattr(sys, "argv", ["bench_ingest.py", "--folder", str(tmp_path / "made"), "--out", str(out)])
     assert bench_ingest.main() == 0
     written = json.loads(out.read_text())
-    assert [case["name"] for case in written["cases"]] == ["ingest", "ingest", "open", "memory"]
-    assert [call[1] for call in asked] == [10**9, 10**9, 100_000, 4 * 10**9]
+    assert [case["name"] for case in written["cases"]] == ["ingest", "ingest", "pictures", "open", "memory"]
+    assert [call[1] for call in asked] == [10**9, 10**9, 10**9, 100_000, 4 * 10**9]
     assert not written["quick"]
     assert "note" not in written
     assert list((tmp_path / "made").iterdir()) == []

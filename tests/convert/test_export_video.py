@@ -1,4 +1,4 @@
-"""``export(video=...)``: LeRobot v3.0 with videos, read back frame by frame."""
+"""``export(video_codec=...)``: LeRobot v3.0 with videos, read back frame by frame."""
 
 import json
 from fractions import Fraction
@@ -63,7 +63,7 @@ def close(given, found):
 @pytest.mark.parametrize("video", ["av1", "h264"])
 def test_videos_have_the_frames_times_and_pixels_of_the_source(tmp_path, rng, video, codec):
     source = source_of(rng, codec=codec)
-    done = robocache.export(source, tmp_path / "out", video=video)
+    done = robocache.export(source, tmp_path / "out", video_codec=video)
     back = robocache.open(tmp_path / "out")
     assert back.metadata["problems"] == []
     assert (len(back), done.frames) == (len(LENGTHS), sum(LENGTHS))
@@ -85,7 +85,7 @@ def test_videos_have_the_frames_times_and_pixels_of_the_source(tmp_path, rng, vi
 
 @pytest.mark.parametrize("video", ["av1", "h264"])
 def test_meta_is_what_lerobot_writes(tmp_path, rng, video):
-    robocache.export(source_of(rng), tmp_path / "out", video=video)
+    robocache.export(source_of(rng), tmp_path / "out", video_codec=video)
     info = json.loads((tmp_path / "out/meta/info.json").read_text())
     assert info["video_path"] == "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
     feature = info["features"]["wrist"]
@@ -116,7 +116,7 @@ def test_meta_is_what_lerobot_writes(tmp_path, rng, video):
 @pytest.mark.parametrize("fps", [10, 29.97, 12.5])
 def test_rates_that_are_not_whole_are_read_back(tmp_path, rng, fps):
     source = source_of(rng, fps)
-    robocache.export(source, tmp_path / "out", fps=fps, video="h264")
+    robocache.export(source, tmp_path / "out", fps=fps, video_codec="h264")
     for given, found in zip(source, robocache.open(tmp_path / "out"), strict=True):
         a, b = given.streams["wrist"].values, found.streams["wrist"].values
         close(a, b)
@@ -125,7 +125,7 @@ def test_rates_that_are_not_whole_are_read_back(tmp_path, rng, fps):
 def test_a_full_file_is_followed_by_the_next(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(write_video, "FILE_BYTES", 1)
     source = source_of(rng, wrist=(SIZE, 3))
-    robocache.export(source, tmp_path / "out", video="h264")
+    robocache.export(source, tmp_path / "out", video_codec="h264")
     files = sorted((tmp_path / "out/videos/wrist/chunk-000").glob("*.mp4"))
     assert len(files) > 1
     for given, found in zip(source, robocache.open(tmp_path / "out"), strict=True):
@@ -134,7 +134,7 @@ def test_a_full_file_is_followed_by_the_next(tmp_path, rng, monkeypatch):
 
 def test_images_that_are_no_videos_stay_images_and_are_named(tmp_path, rng):
     source = source_of(rng, gray=(SIZE, 1), alpha=(SIZE, 4), odd=((33, 25), 3), wrist=(SIZE, 3))
-    done = robocache.export(source, tmp_path / "out", video="h264")
+    done = robocache.export(source, tmp_path / "out", video_codec="h264")
     lost = {line.partition(":")[0]: line for line in done.lost}
     assert "stored as images: videos have 3 channels" in lost["gray"]
     assert "stored as images: videos have 3 channels" in lost["alpha"]
@@ -142,13 +142,13 @@ def test_images_that_are_no_videos_stay_images_and_are_named(tmp_path, rng):
     back = robocache.open(tmp_path / "out")
     for name in ("gray", "alpha", "odd"):
         np.testing.assert_array_equal(back.episode(1).streams[name].values, source.episode(1).streams[name].values)
-    robocache.export(source, tmp_path / "av1", video="av1", streams=["odd"])
+    robocache.export(source, tmp_path / "av1", video_codec="av1", streams=["odd"])
     assert robocache.open(tmp_path / "av1").episode(0).streams["odd"].values.shape == (7, 33, 25, 3)
 
 
 def test_bad_choices_are_named(tmp_path, rng, capsys):
-    with pytest.raises(ValueError, match="export: video must be one of av1, h264 or None, got 'vp9'"):
-        robocache.export(source_of(rng), tmp_path / "out", video="vp9")
+    with pytest.raises(ValueError, match="export: video_codec must be one of av1, h264 or None, got 'vp9'"):
+        robocache.export(source_of(rng), tmp_path / "out", video_codec="vp9")
     assert not (tmp_path / "out").exists()
     robocache.ingest(source_of(rng), tmp_path / "cache")
     assert main.main(["export", str(tmp_path / "cache"), str(tmp_path / "out"), "--video", "h264", "--json"]) == 0
@@ -158,6 +158,6 @@ def test_bad_choices_are_named(tmp_path, rng, capsys):
 
 def test_an_encoder_that_is_missing_is_named(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(av, "codecs_available", {"libx264"})
-    with pytest.raises(NotImplementedError, match="video='av1' needs the encoder libsvtav1"):
-        robocache.export(source_of(rng), tmp_path / "out", video="av1")
+    with pytest.raises(NotImplementedError, match="video_codec='av1' needs the encoder libsvtav1"):
+        robocache.export(source_of(rng), tmp_path / "out", video_codec="av1")
     assert not (tmp_path / "out").exists()

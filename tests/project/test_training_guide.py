@@ -63,4 +63,4 @@ def test_the_guide_names_only_what_is_there():
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (GUIDE.parent / target).exists(), target
     for path in re.findall(r"`((?:tests|benchmarks|examples)/[\w/.]+)`", text):
-        assert (GUIDE.parent.parent / path).exists(), path
+        assert (ROOT / path).exists(), path

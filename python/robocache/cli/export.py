@@ -74,7 +74,7 @@ def run_export(args: argparse.Namespace) -> int:
         done = export(
             args.source, args.out, fps=args.fps, streams=args.streams, methods=dict(args.method),
             episodes=args.episodes, span=args.span, max_gap_s=args.max_gap_s, skip_incomplete=args.skip_incomplete,
-            robot_type=args.robot_type, video=args.video, progress=None if args.json else show_progress,
+            robot_type=args.robot_type, video_codec=args.video, progress=None if args.json else show_progress,
             format=args.format, **dict(args.option),
         )  # fmt: skip
     except (ValueError, TypeError, ImportError, FileNotFoundError, FileExistsError) as error:

@@ -69,7 +69,7 @@ def export(
     max_gap_s: float | None = None,
     skip_incomplete: bool = False,
     robot_type: str | None = None,
-    video: str | None = None,
+    video_codec: str | None = None,
     progress: Progress | None = None,
     format: str | None = None,
     **options: Any,
@@ -84,8 +84,8 @@ def export(
 
     ``streams``: names to keep, or ``{name in the source: name of the feature}``. ``max_gap_s``: frames in longer gaps
     are counted in ``lost``. ``skip_incomplete``: leave out episodes without frames instead of raising. Encoded images
-    are stored as they are, others as PNG; with ``video="av1"`` or ``"h264"`` images become videos, encoded as LeRobot
-    0.6 does, which loses a little. If ``source`` is a path, ``format`` and ``options`` are passed to
+    are stored as they are, others as PNG; with ``video_codec="av1"`` or ``"h264"`` images become videos, encoded as
+    LeRobot 0.6 does, which loses a little. If ``source`` is a path, ``format`` and ``options`` are passed to
     ``robocache.open``. See docs/formats.md.
 
     >>> import numpy as np, pathlib, robocache, tempfile
@@ -111,7 +111,7 @@ def export(
     check_names(plan, homeless)
     used = {name: opened.specs[name] for name in plan}
     ways = check_methods(methods, used, "export")
-    videos = chosen_videos(plan, video, lost)
+    videos = chosen_videos(plan, video_codec, lost)
     rate = checked_fps(fps, used)
     if span not in SPANS:
         raise ValueError(f"export: span must be one of {', '.join(SPANS)}, got {span!r}")
@@ -122,7 +122,9 @@ def export(
     tally = Tally(opened, used)
     with new_folder(Path(out), "export") as folder:
         robot = robot_type or found_robot_type(opened)
-        writer = LeRobotWriter(folder, {spec.name: spec for spec in plan.values()}, rate, robot, videos, video or "av1")
+        writer = LeRobotWriter(
+            folder, {spec.name: spec for spec in plan.values()}, rate, robot, videos, video_codec or "av1"
+        )
         for done, position in enumerate(positions, 1):
             episode = opened.episode(position)
             times, why = times_of(episode, position, used, rate, span)
@@ -215,21 +217,21 @@ def feature_spec(spec: StreamSpec, wanted: str, lost: list[str]) -> StreamSpec:
     return dataclasses.replace(spec, name=name, shape=shape, dtype=dtype, kind=kind, names=names, codec=codec)
 
 
-def chosen_videos(plan: Mapping[str, StreamSpec], video: str | None, lost: list[str]) -> list[str]:
+def chosen_videos(plan: Mapping[str, StreamSpec], codec: str | None, lost: list[str]) -> list[str]:
     """Names of the features that become videos; appends a line to ``lost`` for each image."""
-    if video is None:
+    if codec is None:
         return []
-    if video not in ENCODERS:
-        raise ValueError(f"export: video must be one of {', '.join(ENCODERS)} or None, got {video!r}")
+    if codec not in ENCODERS:
+        raise ValueError(f"export: video_codec must be one of {', '.join(ENCODERS)} or None, got {codec!r}")
     chosen = []
     for old, spec in plan.items():
         if spec.kind != "image":
             continue
-        if problem := video_problem(spec, video):
+        if problem := video_problem(spec, codec):
             lost.append(f"{old}: stored as images: {problem}")
         else:
-            settings = ENCODERS[video]
-            lost.append(f"{old}: encoded as {video} ({settings.encoder}, crf {settings.crf}): pixels change a little")
+            settings = ENCODERS[codec]
+            lost.append(f"{old}: encoded as {codec} ({settings.encoder}, crf {settings.crf}): pixels change a little")
             chosen.append(spec.name)
     return chosen
 

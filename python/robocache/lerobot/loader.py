@@ -47,7 +47,7 @@ class ItemLoader:
                 f"LeRobotDataset.loader: delta_timestamps must name numbers or pictures, got {unknown[0]!r}"
             )
         self._unit, self._return_uint8, self._tasks = dataset.depth_output_unit, dataset.return_uint8, tasks
-        self._meta, self._scalars = meta, dataset._scalars
+        self._meta = meta
         asked = {key: [frames / meta.fps for frames in deltas] for key, deltas in self._deltas.items() if deltas}
         self.loader = Loader(
             store.cache,
@@ -96,7 +96,7 @@ class ItemLoader:
         return made
 
     def _converted(self, key: str, values: torch.Tensor) -> torch.Tensor:
-        """Dtype and shape of an item: pictures (..., C, height, width), numbers of shape (1,) without a dimension."""
+        """Dtype and shape of an item: pictures are (..., C, height, width)."""
         if key in self._meta.camera_keys:
             if values.dtype == torch.uint8:
                 values = values.movedim(-1, -3)
@@ -106,7 +106,7 @@ class ItemLoader:
             return depth_maps.converted(depth, self._meta.depth_unit(key), self._unit)
         if values.dtype != torch.bool:
             values = values.to(torch.get_default_dtype() if values.is_floating_point() else torch.int64)
-        return values.squeeze(-1) if key in self._scalars else values
+        return values
 
 
 def from_0_to_1(pixels: NDArray[np.uint8]) -> torch.Tensor:

@@ -16,7 +16,7 @@ from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
 from ..text import did_you_mean
 from .arguments import device_of, import_torch, steps_of
-from .batches.ring import Ring
+from .batches.ring import Ring, one_ahead
 from .batches.store import as_tensor
 from .features.inverse import Inverse
 from .mixture import Mixture
@@ -337,7 +337,9 @@ class Loader:
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._is_read_by_host:
-            yield from (self._read(step, epoch) for step in steps)
+            batches = (self._read(step, epoch) for step in steps)
+            is_slow = bool(self._ragged) and self.device.type == "cuda"
+            yield from one_ahead(batches, self._reader.torch, self.device) if is_slow else batches
             return
         if self._ring is None:
             self._ring = Ring(self._reader, self.device)

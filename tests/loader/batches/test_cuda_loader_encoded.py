@@ -6,6 +6,7 @@ import torch
 from cuda_tools import DEVICE, assert_same_bits, needs_cuda
 from picture_cases import CAMERAS, CameraSource
 from robocache import ColorJitter, Image, Loader, RandomCrop, Window
+from robocache.loader.batches.ring import one_ahead
 from robocache.loader.batches.store import TIERS
 from video_cases import FILMS, FilmSource
 
@@ -83,6 +84,31 @@ def test_memory_stays_the_same_over_many_batches(cache):
         loader.batch(step % len(loader), step)
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_batch_stays_as_it_is_while_the_next_one_is_made(cache, tier):
+    """The consumer's work on a batch is still waiting when the next batch is computed on the loader's own stream."""
+    loader = Loader(cache, 6, {"front": Window(image=RANDOM), "arm": Window()}, device=DEVICE, tier=tier)
+    read = []
+    for batch in loader:
+        torch.cuda._sleep(20_000_000)
+        read.append({name: x.clone() for name, x in batch.items()})
+        del batch
+    for step, got in enumerate(read):
+        for name, want in loader.batch(step, 0).items():
+            assert_same_bits(got[name], want, f"{name} of step {step}")
+
+
+def test_an_error_is_raised_where_its_batch_is_taken():
+    def batches():
+        yield from ({"x": torch.full((3,), i, device=DEVICE)} for i in range(2))
+        raise ValueError("the third")
+
+    ahead = one_ahead(batches(), torch, torch.device(DEVICE))
+    assert [next(ahead)["x"].tolist(), next(ahead)["x"].tolist()] == [[0, 0, 0], [1, 1, 1]]
+    with pytest.raises(ValueError, match="the third"):
+        next(ahead)
 
 
 def test_a_cache_in_one_shard_of_one_stream_is_read(tmp_path):

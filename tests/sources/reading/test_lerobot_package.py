@@ -57,7 +57,7 @@ def test_it_opens_what_export_wrote(tmp_path, rng, monkeypatch):
 @pytest.mark.parametrize("video", ["av1", "h264"])
 def test_it_reads_the_same_frames_of_exported_videos(tmp_path, rng, monkeypatch, video):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    robocache.export(source_of(rng), tmp_path / "out", video=video)
+    robocache.export(source_of(rng), tmp_path / "out", video_codec=video)
     back = [*robocache.open(tmp_path / "out")]
     dataset = LeRobotDataset("local/exported", root=tmp_path / "out", video_backend="pyav")
     assert (len(dataset), dataset.num_episodes) == (sum(len(e.streams["arm"]) for e in back), len(back))

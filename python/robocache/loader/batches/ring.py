@@ -25,6 +25,35 @@ Job = tuple[SampleOrder, int, int]
 """The order, first position, number of samples."""
 
 
+def one_ahead(batches: Iterator[dict[str, Any]], torch: Any, device: Any) -> Iterator[dict[str, Any]]:
+    """Batches that a GPU computes: each one on a CUDA stream of its own, while the consumer uses the one before.
+
+    What goes wrong is raised where that batch is taken.
+    """
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))  # rows may still be on their way to the device
+
+    def start() -> tuple[dict[str, Any] | None, Any]:
+        with torch.cuda.stream(side):
+            try:
+                return next(batches, None), side.record_event()
+            except Exception as error:
+                return None, error
+
+    batch, made = start()
+    while batch is not None:
+        following = start()
+        current = torch.cuda.current_stream(device)
+        current.wait_event(made)
+        for x in batch.values():
+            if isinstance(x, torch.Tensor) and x.is_cuda:
+                x.record_stream(current)  # its memory is used again only after the consumer's work
+        yield batch
+        batch, made = following
+    if isinstance(made, Exception):
+        raise made
+
+
 class Ring:
     """Host batches of a reader as batches on the device, in order, a few of them ahead of the consumer.
 

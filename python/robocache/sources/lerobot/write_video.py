@@ -66,7 +66,7 @@ class VideoFiles:
         self.av = need("av", "lerobot")
         if self.settings.encoder not in self.av.codecs_available:
             raise NotImplementedError(
-                f"export: video={video!r} needs the encoder {self.settings.encoder}, which this PyAV "
+                f"export: video_codec={video!r} needs the encoder {self.settings.encoder}, which this PyAV "
                 f"({self.av.__version__}) does not have"
             )
         self.rate = Fraction(fps).limit_denominator(1_000_000)
