@@ -139,11 +139,11 @@ fuzz: $(READY)
 fuzz-adapters: build/.wheel
 	$(PYTHON) tests/fuzz/adapters/guided.py --seconds $(FUZZ_SECONDS) --jobs $$(nproc)
 
-# Runs each tool on the tests marked sanitize, restricted to RoboCache kernels. initcheck tracks all kernels, because it
-# would otherwise report data that PyTorch kernels wrote as uninitialized. It misses writes of bulk copies after the first
-# 32 bytes, so copies to the host are not checked. synccheck needs the number of barriers per block, because it counts
-# the barriers of a loop once. PyTorch's allocator cache is off and allocations are padded, so that overruns are detected.
-# API errors that PyTorch handles are ignored. First, two tools must detect a planted fault.
+# Runs the four tools in parallel on the tests marked sanitize, restricted to RoboCache kernels. initcheck tracks all
+# kernels, because it would otherwise report data that PyTorch kernels wrote as uninitialized. It misses writes of bulk
+# copies after the first 32 bytes, so copies to the host are not checked. synccheck needs the number of barriers per
+# block, because it counts the barriers of a loop once. PyTorch's allocator cache is off and allocations are padded, so
+# that overruns are detected. API errors that PyTorch handles are ignored. First, two tools must detect a planted fault.
 COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
     --target-processes all
 OURS := --kernel-name kernel_substring=robocache
@@ -153,10 +153,14 @@ sanitize-gpu: build/.wheel
 	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/ops/cuda/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
 	    grep "$$2 __global__" build/planted_fault.log | head -1 | grep . || { cat build/planted_fault.log; exit 1; }; \
 	done
-	for tool in "memcheck --padding 4096 --report-api-errors no $(OURS)" "initcheck --check-api-memory-access no" \
-	    "racecheck $(OURS)" "synccheck --num-cuda-barriers 128 $(OURS)"; do \
-	    $(COMPUTE_SANITIZER) --tool $$tool $(PYTHON) -m pytest -q -m sanitize tests/ops/cuda tests/loader || exit 1; \
-	done
+	@$(MAKE) --no-print-directory --jobs 4 --output-sync=target $(addprefix sanitize-gpu-,memcheck initcheck racecheck synccheck)
+
+sanitize-gpu-memcheck: OPTIONS := --padding 4096 --report-api-errors no $(OURS)
+sanitize-gpu-initcheck: OPTIONS := --check-api-memory-access no
+sanitize-gpu-racecheck: OPTIONS := $(OURS)
+sanitize-gpu-synccheck: OPTIONS := --num-cuda-barriers 128 $(OURS)
+sanitize-gpu-%:
+	$(COMPUTE_SANITIZER) --tool $* $(OPTIONS) $(PYTHON) -m pytest -q -p no:cacheprovider -m sanitize tests/ops/cuda tests/loader
 
 # Compiles everything with CUDA and runs the C++ tests; without a GPU, tests that need one are skipped.
 cuda: $(READY)
