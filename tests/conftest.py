@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import robocache
 from arrays import BACKENDS, GPU_KINDS, KINDS, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
-from shards import shard, shared_module
+from shards import shared_module, taken
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start background jobs; programs of tests inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,19 +40,28 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Selects tests by two variables.
-
-    ROBOCACHE_ONLY_CUDA=1 drops calls with a `backend` other than CUDA: machines without a GPU run them.
-    ROBOCACHE_SHARD="2/14" keeps a fourteenth of the rest: tools/test_shards.sh runs all shards side by side.
-    """
+    """ROBOCACHE_ONLY_CUDA=1 drops calls with a `backend` other than CUDA: machines without a GPU run them."""
     if os.environ.get("ROBOCACHE_ONLY_CUDA") == "1":
         mine = [item for item in items if _parameter(item, "backend") in (None, "cuda")]
         config.hook.pytest_deselected(items=list(set(items) - set(mine)))
         items[:] = mine
-    if "ROBOCACHE_SHARD" in os.environ:
-        mine = shard(items, shared_module, *map(int, os.environ["ROBOCACHE_SHARD"].split("/")))
-        config.hook.pytest_deselected(items=list(set(items) - set(mine)))
-        items[:] = mine
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    """ROBOCACHE_SHARD=FILE runs the tests that other processes with the same file have not taken yet."""
+    if "ROBOCACHE_SHARD" not in os.environ or session.config.option.collectonly:
+        return None
+    following = taken(session.items, shared_module, os.environ["ROBOCACHE_SHARD"])
+    item, ran = next(following, None), 0
+    while item is not None:
+        after = next(following, None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        item, ran = after, ran + 1
+        if session.shouldfail or session.shouldstop:
+            raise session.Failed(session.shouldfail or session.shouldstop)
+    session.testscollected = ran  # exit code 5 if nothing was left
+    return True
 
 
 def _parameter(item, name):

@@ -6,12 +6,13 @@ there so that the tests can walk through the whole benchmark on a machine withou
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -55,6 +56,19 @@ def rotate(inputs: Inputs, num_sets: int) -> list[Inputs]:
     return [inputs, *(tuple(x.clone() for x in inputs) for _ in range(num_sets - 1))]
 
 
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Freeing an older graph or its memory, as a collection may, invalidates a capture in progress."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class Replay:
     """`num_calls` calls over the sets in turn, as one CUDA graph. Results are kept, so that the outputs rotate too.
     `before` is captured in front of each call: a foreign kernel."""
@@ -79,7 +93,7 @@ class Replay:
         torch.cuda.current_stream().wait_stream(warm)
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with _no_garbage_collection(), torch.cuda.graph(self._graph):
             for inputs in self._turns:
                 self._before()
                 self._results.append(self._call(*inputs))

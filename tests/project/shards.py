@@ -1,24 +1,41 @@
-"""A part of all tests, for processes side by side (tools/test_shards.sh)."""
+"""Distributes tests among parallel processes (tools/test_shards.sh): each takes the next group when it is free."""
+
+import fcntl
+import os
 
 
-def shard(tests, module_of, number, shards):
-    """Every ``shards``-th test from ``number`` on; but tests that share what their module sets up stay together.
+def groups(tests, module_of):
+    """Lists of tests that one process runs: tests that share a fixture of their module, then each other test alone.
 
-    ``module_of`` says which module that is, or None.
+    ``module_of(test)`` is that module, or None. The large groups come first, so that none of them starts last.
     """
-    modules, alone = [], 0
-    mine = []
+    shared, alone = {}, []
     for test in tests:
         module = module_of(test)
         if module is None:
-            turn, alone = alone, alone + 1
+            alone.append([test])
         else:
-            if module not in modules:
-                modules.append(module)
-            turn = modules.index(module)
-        if turn % shards == number:
-            mine.append(test)
-    return mine
+            shared.setdefault(module, []).append(test)
+    return [*shared.values(), *alone]
+
+
+def take(counter):
+    """The next number, from 0 on, of a file that several processes count in."""
+    descriptor = os.open(counter, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        number = int(os.read(descriptor, 20) or b"0")
+        os.pwrite(descriptor, str(number + 1).encode(), 0)
+        return number
+    finally:
+        os.close(descriptor)
+
+
+def taken(tests, module_of, counter):
+    """Yields the tests that this process runs. All processes must have collected the same tests in the same order."""
+    parts = groups(tests, module_of)
+    while (number := take(counter)) < len(parts):
+        yield from parts[number]
 
 
 def shared_module(item):

@@ -1,9 +1,13 @@
-"""Tests in shards: each once, and those that share a fixture of their module in one process."""
+"""Tests in parallel processes: each once, and those that share a fixture of their module in one process."""
+
+import subprocess
+import sys
+import threading
 
 import pytest
-from shards import shard, shared_module
+from shards import groups, shared_module, take, taken
 
-TESTS = [("a", k) for k in range(5)] + [(None, k) for k in range(23)] + [("b", k) for k in range(3)] + [("c", 0)]
+TESTS = [(None, 0), *(("a", k) for k in range(5)), *((None, k) for k in range(1, 23)), *(("b", k) for k in range(3))]
 
 
 @pytest.fixture(scope="module")
@@ -11,20 +15,46 @@ def shared():
     return 1
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 16, 100])
-def test_every_test_runs_once_and_in_order(shards):
-    parts = [shard(TESTS, lambda test: test[0], number, shards) for number in range(shards)]
-    assert sorted((test for part in parts for test in part), key=TESTS.index) == TESTS
-    assert all(part == sorted(part, key=TESTS.index) for part in parts)
-    for module in "abc":
-        assert sum(any(test[0] == module for test in part) for part in parts) == 1
-    alone = [sum(test[0] is None for test in part) for part in parts]
-    assert max(alone) - min(alone) <= 1
+@pytest.mark.parametrize("processes", [1, 2, 3, 16])
+def test_every_test_runs_once_and_modules_stay_together(processes, tmp_path):
+    runs = [taken(TESTS, lambda test: test[0], tmp_path / "counter") for _ in range(processes)]
+    ran = [[] for _ in runs]
+    while any(next_tests := [next(run, None) for run in runs]):
+        for mine, test in zip(ran, next_tests, strict=True):
+            mine += [test] if test else []
+    assert sorted((test for mine in ran for test in mine), key=TESTS.index) == TESTS
+    for module in "ab":
+        together = [test for mine in ran for test in mine if test[0] == module]
+        assert together in [[test for test in mine if test[0] == module] for mine in ran]
 
 
-def test_who_shares_a_fixture_of_a_module_is_known(request, shared):
+def test_groups_that_share_a_fixture_start_first():
+    assert [len(group) for group in groups(TESTS, lambda test: test[0])] == [5, 3] + [1] * 23
+
+
+def test_no_number_is_taken_twice(tmp_path):
+    numbers = []
+    threads = [threading.Thread(target=lambda: numbers.extend(take(tmp_path / "n") for _ in range(200))) for _ in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == list(range(600))
+
+
+@pytest.mark.parametrize(("taken_before", "code", "closing"), [(2, 5, "deselected"), (1, 0, "1 passed")])
+def test_a_process_runs_what_the_others_left(taken_before, code, closing, tmp_path):
+    (tmp_path / "counter").write_text(str(taken_before))  # of two groups
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "known or share_nothing"]
+    environment = {"ROBOCACHE_SHARD": str(tmp_path / "counter"), "PATH": ""}
+    run = subprocess.run(command, env=environment, text=True, capture_output=True)
+    assert run.returncode == code, run.stdout
+    assert closing in run.stdout
+
+
+def test_a_test_that_shares_a_fixture_of_a_module_is_known(request, shared):
     assert shared_module(request.node) == __name__
 
 
-def test_others_share_nothing(request, tmp_path):
+def test_other_tests_share_nothing(request, tmp_path):
     assert shared_module(request.node) is None
