@@ -69,7 +69,7 @@ def test_keep_stores_bytes_and_reads_the_same_pixels(tmp_path):
     log = write_mcap(tmp_path / "log.mcap")
     keep, raw = (ingested(log, tmp_path / images, images=images) for images in ("keep", "raw"))
     assert {name: spec.codec for name, spec in keep.specs.items()} == {
-        JPEG: "jpeg", PNG: "png", DEPTH: "png", RAW: "png", RAW_DEPTH: "png", RAW_FLOAT: None,
+        JPEG: "jpeg", PNG: "png", DEPTH: "png", RAW: "png", RAW_DEPTH: "png", RAW_FLOAT: None, "/chatter": None,
     }  # fmt: skip
     assert not any(spec.codec for spec in raw.specs.values())
     assert raw.notes == []
@@ -101,7 +101,7 @@ def test_jpeg_transcodes_what_is_8_bit_and_keeps_the_rest(tmp_path):
     log = write_mcap(tmp_path / "log.mcap")
     cache = ingested(log, tmp_path / "cache", images="jpeg", quality=80)
     assert {name: spec.codec for name, spec in cache.specs.items()} == {
-        JPEG: "jpeg", PNG: "jpeg", DEPTH: "png", RAW: "jpeg", RAW_DEPTH: "png", RAW_FLOAT: None,
+        JPEG: "jpeg", PNG: "jpeg", DEPTH: "png", RAW: "jpeg", RAW_DEPTH: "png", RAW_FLOAT: None, "/chatter": None,
     }  # fmt: skip
     raw = ingested(log, tmp_path / "raw", images="raw")
     pixels = raw.episode(0).streams[PNG].values

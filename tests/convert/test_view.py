@@ -206,3 +206,34 @@ sys.exit(main.main(["view", {str(tmp_path / "cache")!r}, "--save", {str(tmp_path
     message = "robocache view: the Rerun viewer needs the package rerun-sdk: pip install 'robocache[rerun]'\n"
     assert done.stderr == message
     assert not (tmp_path / "x.rrd").exists()
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+def test_packets_of_a_video_are_sent_as_they_are_and_decode_to_its_frames(tmp_path, rng, codec):
+    av = pytest.importorskip("av")
+    video_cases = pytest.importorskip("video_cases")
+    options = {"h264": {"bf": "0"}, "hevc": {"x265-params": "log-level=none:ctu=16:bframes=0"}}.get(codec, {})
+    video = video_cases.video_of(video_cases.mp4(video_cases.film(rng, 12), codec, **options), codec)
+    stream = EpisodeStream(video_cases.spec_of(codec), video, np.arange(12) * 100_000_000)
+    robocache.view(listed(Episode(0, {"film": stream}, None)), save=tmp_path / "x.rrd")
+    rows, static = read(tmp_path / "x.rrd")
+    found = rows["episode_0/streams/film"]
+    assert found["time"] == stream.times.tolist()
+    assert len(static["episode_0/streams/film"]["VideoStream:codec"]) == 1
+    samples = [bytes(sample[0]) for sample in found["VideoStream:sample"]]
+    assert video.nbytes <= sum(map(len, samples)) < video.nbytes + 1000
+    # Without extradata, as the viewer has none.
+    decoder = av.CodecContext.create("libdav1d" if codec == "av1" else codec, "r")
+    frames = [f for packet in [*map(av.Packet, samples), None] for f in decoder.decode(packet)]
+    np.testing.assert_array_equal(np.stack([f.to_ndarray(format="rgb24") for f in frames]), stream.values)
+
+
+@pytest.mark.parametrize("codec", ["h264", "mpeg4"])
+def test_a_video_that_rerun_cannot_show_is_sent_as_pixels(tmp_path, rng, codec):
+    pytest.importorskip("av")
+    video_cases = pytest.importorskip("video_cases")
+    video = video_cases.video_of(video_cases.mp4(video_cases.film(rng, 12), codec, bf="2"), codec)  # B-frames
+    stream = EpisodeStream(video_cases.spec_of(codec), video, np.arange(12) * 100_000_000)
+    robocache.view(listed(Episode(0, {"film": stream}, None)), save=tmp_path / "x.rrd")
+    found = read(tmp_path / "x.rrd")[0]["episode_0/streams/film"]
+    assert [bytes(x[0]) for x in found["Image:buffer"]] == [row.tobytes() for row in stream.values]

@@ -23,6 +23,8 @@ from ..cache.pictures import CODECS
 from ..ops.types import Method
 from .grid import MIN_RATE_HZ, check_methods, frame_times, plain_values, values_at
 from .ingest import Progress, Streams, check_episodes, choose_streams, open_source
+from .video_samples import CODECS as VIDEO_CODECS
+from .video_samples import video_samples
 
 UNIX_NS = 10**17
 """Times from here on (the year 1973) are dates; those before count from the beginning of a recording."""
@@ -52,7 +54,8 @@ def view(
     """Shows episodes in the Rerun viewer, or writes them to the new file ``save``; returns their numbers. Needs
     ``rerun-sdk``.
 
-    Entity ``episode_3/streams/<name>`` has the stream at its own times: numbers as series, images, depth, point clouds.
+    Entity ``episode_3/streams/<name>`` has the stream at its own times: numbers as series, images, depth, point clouds,
+    texts. Encoded pictures and packets of videos are sent as they are, if Rerun can show them.
     ``episode_3/aligned/<name>`` has the numbers resampled by ``align`` at ``fps`` (default: the rate of the slowest
     stream), NaN where they are not valid. ``episodes``: numbers of the episodes to show (default: the first).
     ``streams``, ``methods``, ``format`` and ``options``: see ``export``.
@@ -185,6 +188,8 @@ class Shown:
             self.recording.reset_time()
         elif stream.pictures is not None and (archetype := self.encoded_archetype(spec)) is not None:
             self.encoded(path, stream, archetype)
+        elif stream.video is not None and (samples := self.video_samples(stream)) is not None:
+            self.video(path, stream, samples)
         elif spec.kind == "image" and spec.dtype == "uint8" and (spec.shape[2:] or (1,))[0] in COLORS:
             self.pictures(path, stream, self.rr.Image, color_model=COLORS[(spec.shape[2:] or (1,))[0]])
         elif spec.kind == "depth" and spec.dtype in PIXELS and len(spec.shape) == 2:
@@ -234,6 +239,21 @@ class Shown:
             blobs = [*pictures[part]]
             columns = archetype.columns(blob=blobs, media_type=[CODECS[spec.codec or ""]] * len(blobs))
             self.send(path, stream.times[part], columns)
+
+    def video_samples(self, stream: EpisodeStream) -> list[bytes] | None:
+        """Packets that Rerun can show; None where it cannot: then frames are decoded."""
+        assert stream.video is not None
+        known = getattr(getattr(self.rr, "VideoCodec", None), VIDEO_CODECS.get(stream.spec.codec or "", ""), None)
+        if known is None or not hasattr(getattr(self.rr, "VideoStream", None), "columns"):
+            return None
+        return video_samples(stream.video)
+
+    def video(self, path: str, stream: EpisodeStream, samples: list[bytes]) -> None:
+        """The packets: Rerun decodes what it shows."""
+        codec = getattr(self.rr.VideoCodec, VIDEO_CODECS[stream.spec.codec or ""])
+        self.recording.log(path, self.rr.VideoStream(codec), static=True)
+        for part in parts(len(samples), sum(map(len, samples)) // max(1, len(samples))):
+            self.send(path, stream.times[part], self.rr.VideoStream.columns(sample=samples[part]))
 
     def points(self, path: str, stream: EpisodeStream) -> None:
         """The fields x, y, z; the first three where they are not named so."""

@@ -22,6 +22,7 @@ from ..cache.cache import Cache
 from ..cache.episode import StreamSpec
 from ..cache.pictures import Pictures
 from ..convert.ingest import ingest
+from ..sources import open as open_dataset
 from ..sources.lerobot import AUTOMATIC
 from ..sources.lerobot.tables import Tables
 from ..sources.reading.budget import BUDGET
@@ -164,18 +165,21 @@ def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | No
         raise FileNotFoundError(f"LeRobotDataset: {meta.root}/data has no file of any episode")
     state = fingerprint(meta.root)
     say(f"ingesting {meta.repo_id} ({len(kept)} episodes) from {meta.root} into {folder}, once")
+    options: dict[str, Any] = {"automatic": True, "video": streams is not None, "follow_symlinks": True}
+    options["rate_hz"] = float(meta.fps)
+    chosen = streams
+    if streams is None and any(feature["dtype"] == "string" for feature in meta.features.values()):
+        found = open_dataset(meta.root, "lerobot", **options).specs  # texts are kept beside the cache, as columns
+        chosen = [name for name, spec in found.items() if spec.kind != "text"]
     cache = ingest(
         meta.root,
         folder / CACHE,
         format="lerobot",
-        streams=streams,
+        streams=chosen,
         episodes=None if len(kept) == len(meta.placed) else kept,
         resume=True,
         progress=reporter(meta.repo_id),
-        automatic=True,
-        video=streams is not None,
-        rate_hz=float(meta.fps),
-        follow_symlinks=True,
+        **options,
     )
     if missing := [name for name in AUTOMATIC if name not in cache.specs]:
         raise FormatError(f"LeRobotDataset: {meta.root}/meta/info.json must declare {', '.join(missing)}")

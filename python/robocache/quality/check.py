@@ -178,7 +178,8 @@ class _Tally:
             found += [Finding(**fault, episode=index, stream=name) for fault in faults]
             self._count(self.report.streams[name], facts[name])
         found += self._repairs(index, episode, facts)
-        apart, span = find_offsets(facts, limits, index)
+        lasting = {name: f for name, f in facts.items() if self.specs[name].kind != "text"}
+        apart, span = find_offsets(lasting, limits, index)
         found += apart
         scores = np.full(len(self.specs), 100.0)
         names = list(self.specs)

@@ -42,9 +42,11 @@ def measure_times(
 ) -> tuple[TimeFacts, list[dict[str, Any]]]:
     """The facts, and what ``Finding`` takes besides episode and stream."""
     facts, found = TimeFacts(len(times)), []
+    if len(times) == 0 and spec.kind == "text":
+        return facts, []
     if len(times) == 0:
         return facts, [{"kind": "empty", "text": "no rows", "count": 0}]
-    if len(times) == 1:
+    if len(times) == 1 and spec.kind != "text":
         found.append({"kind": "single", "text": "one row only", "row": 0})
     order, times_sorted = _find_disorder(times, found)
     # A difference of sorted int64 is exact as uint64, also where it would overflow.
@@ -64,7 +66,7 @@ def measure_times(
     facts.begin_ns, facts.end_ns = int(times_sorted[begin]), int(times_sorted[end - 1])
     used = np.flatnonzero((steps > 0) & (steps <= np.uint64(JUMP_NS)))
     facts.intervals = steps[used]
-    if len(used):
+    if len(used) and spec.kind != "text":  # a text lasts until the next one: it has no rate, and no gaps
         _find_gaps(facts, times_sorted, order, used, limits, found)
         _compare_rate(spec, facts, limits, found)
     return facts, found

@@ -327,11 +327,10 @@ def test_what_calvin_and_rlds_leave_out_is_told(tmp_path, rng):
     name = "training/lang_annotations/auto_lang_ann.npy: emb"
     assert left == [LeftOut(name, "only texts and tasks of the language are read")]
     written = write("rlds", tmp_path, rng)
-    text = LeftOut("language_instruction", "only the text of the first step is read, into meta")
-    assert robocache.open(written.path).left_out == [text]
+    assert robocache.open(written.path).left_out == []
     next((written.path / "0.1.0").glob("*-00001-of-*")).unlink()
     missing = LeftOut("train: shards 1 to 1 of 2", "missing from the folder")
-    assert robocache.open(written.path).left_out == [missing, text]
+    assert robocache.open(written.path).left_out == [missing]
 
 
 def test_a_bit_of_the_list_of_a_step_cannot_hide_a_stream(tmp_path, rng):

@@ -24,7 +24,7 @@ def write_log(path, messages=12, time_ns=10**9, **options):
         writer.start("ros2")
         encoder = {}
         for topic, kind in (("/arm", "sensor_msgs/msg/JointState"), ("/wrench", "geometry_msgs/msg/WrenchStamped"),
-                            ("/chatter", "std_msgs/msg/String")):  # fmt: skip
+                            ("/flag", "std_msgs/msg/Bool")):  # fmt: skip
             schema = writer.register_schema(kind, "ros2msg", logs.SCHEMAS[kind].encode())
             from mcap_ros2._dynamic import serialize_dynamic
 
@@ -38,8 +38,8 @@ def write_log(path, messages=12, time_ns=10**9, **options):
             for topic, message in (("/arm", joints), ("/wrench", wrench)):
                 channel, encode = encoder[topic]
                 writer.add_message(channel, t, encode({**header, **message}), t)
-        channel, encode = encoder["/chatter"]
-        writer.add_message(channel, 10**9, encode({"data": "hello"}), 10**9)
+        channel, encode = encoder["/flag"]
+        writer.add_message(channel, 10**9, encode({"data": True}), 10**9)
         writer.finish()
     return path
 
@@ -177,7 +177,7 @@ def test_topics_that_are_not_read_are_told_with_the_reason(tmp_path):
     assert robocache.open(path, clock="log_time").left_out == [
         LeftOut("/arm", "no messages"),
         LeftOut("/wrench", "no messages"),
-        LeftOut("/chatter", "message type std_msgs/msg/String is not supported"),
+        LeftOut("/flag", "message type std_msgs/msg/Bool is not supported"),
     ]
     assert robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out == []
 

@@ -57,7 +57,9 @@ SCHEMAS = {
     + "=" * 80
     + "\nMSG: std_msgs/MultiArrayDimension\nstring label\nuint32 size\nuint32 stride\n",
     "std_msgs/msg/String": "string data\n",
+    "std_msgs/msg/Bool": "bool data\n",
 }
+SAID = "größer 杯"
 START_NS = 1_700_000_000_123_456_789
 
 
@@ -204,13 +206,21 @@ def add_cameras(add, rng):
     add("/packed", "sensor_msgs/msg/CompressedImage", 30, 4, lambda i: packed(color[i]), {"": color})
 
 
-def write_log(path, messages, **options):
-    """In the order of time, as a recorder would; and a topic of a type that is left out."""
+def write_log(path, messages, said_ns=START_NS, **options):
+    """In the order of time, as a recorder would; a topic of texts, and one of a type that is left out."""
     log = Log(path, **options)
     for topic, kind, message, time_ns in sorted(messages, key=lambda m: m[3]):
         log.write(topic, kind, message, time_ns)
-    log.write("/chatter", "std_msgs/msg/String", {"data": "hello"}, START_NS)
+    log.write("/chatter", "std_msgs/msg/String", {"data": SAID}, said_ns)
+    log.write("/flag", "std_msgs/msg/Bool", {"data": True}, START_NS)
     log.close()
+
+
+def spoken(texts, times):
+    """A stream of text: bytes, times and offsets."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded])]).astype(np.int64)
+    return np.array(bytearray(b"".join(encoded)), np.uint8), np.array(times, np.int64), offsets
 
 
 def later(streams, by_ns):
@@ -222,6 +232,7 @@ MCAP_SPECS = {
     "/pose/orientation": {"meta": {"method": "slerp_xyzw"}, "names": ("x", "y", "z", "w")},
     "/rgb": {"kind": "image", "shape": (6, 8, 3)},
     "/depth": {"kind": "depth", "shape": (6, 8), "dtype": "uint16"},
+    "/chatter": {"kind": "text", "shape": (), "dtype": "uint8"},
     "/cloud": {"kind": "points", "shape": (4,), "names": ("x", "y", "z", "i")},
 }
 
@@ -236,8 +247,9 @@ def mcap_folder(folder, rng):
     for i, compression in enumerate(packing):
         messages, found = log_messages(rng)
         write_log(root / f"run_{i}.mcap", messages, compression=compression, chunk_size=4096)
+        found["/chatter"] = spoken([SAID], [START_NS])
         streams.append(later(found, 2_000_000))
-    metadata = {"clock": "publish_time", "left_out": ["/chatter"]}
+    metadata = {"clock": "publish_time", "left_out": ["/flag"]}
     meta = [{"files": [f"run_{i}.mcap"]} for i in range(2)]
     return root, {"clock": "publish_time"}, streams, [None] * 2, metadata, meta, MCAP_SPECS
 
@@ -251,12 +263,14 @@ def ros2_bag(folder, rng):
     messages, streams = log_messages(rng)
     messages.sort(key=lambda message: message[3])
     names = ["bag_0.mcap", "bag_1.mcap"]
-    for name, part in zip(names, (messages[:100], messages[100:]), strict=True):
-        write_log(root / name, part, compression=CompressionType.NONE)
+    said_ns = [START_NS, START_NS + 1000]
+    for name, part, t in zip(names, (messages[:100], messages[100:]), said_ns, strict=True):
+        write_log(root / name, part, t, compression=CompressionType.NONE)
     listed = "".join(f"    - {name}\n" for name in names)
     text = f"rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths:\n{listed}  message_count: 1\n"
     (root / "metadata.yaml").write_text(text)
-    metadata = {"clock": "log_time", "left_out": ["/chatter"]}
+    metadata = {"clock": "log_time", "left_out": ["/flag"]}
+    streams["/chatter"] = spoken([SAID] * 2, said_ns)
     found = [later(streams, 7_000_000)]
     return root, {"clock": "log_time"}, found, [None], metadata, [{"files": names}], MCAP_SPECS
 
@@ -329,6 +343,7 @@ def rlds_features():
         reward=tensor("float32"),
         counter=tensor("int64", 2),
         language_instruction={"text": {}},
+        phase=tensor("string"),
     )
     return tree(steps={"sequence": {"feature": step, "length": "-1"}}, episode_metadata=tree(file_path={"text": {}}))
 
@@ -349,9 +364,15 @@ def rlds(folder, rng, lengths, tasks, times_of, png):
         stored = {f"steps/{name}": value for name, value in values.items()}
         stored["steps/observation/image"] = [png(picture) for picture in values["observation/image"]]
         stored["steps/language_instruction"] = [tasks[i].encode()] * rows
+        phases = ["reach" if row < rows // 2 else "grasp" for row in range(rows)]
+        stored["steps/phase"] = [text.encode() for text in phases]
         stored["episode_metadata/file_path"] = [f"/raw/{i}.npy".encode()]
         records.append(tfrecord(make_example(stored)))
-        streams.append({name: (value, times_of(range(rows), 12.5)) for name, value in values.items()})
+        times = times_of(range(rows), 12.5)
+        streams.append({name: (value, times) for name, value in values.items()})
+        streams[-1]["language_instruction"] = spoken([tasks[i]], times[:1])
+        changed = [0, rows // 2] if rows > 1 else [0]
+        streams[-1]["phase"] = spoken([phases[row] for row in changed], times[changed])
     name = "asu_table_top_converted_externally_to_rlds"
     for shard, part in enumerate((records[:2], records[2:])):
         (root / f"{name}-train.tfrecord-{shard:05d}-of-00002").write_bytes(b"".join(part))

@@ -220,7 +220,7 @@ def test_texts_and_columns_that_are_not_declared_are_listed(tmp_path):
     features = {"language_events": {"dtype": "language", "shape": [1], "names": None}}
     source = robocache.open(write_dataset(tmp_path / "x", features, columns))
     assert {left.name: left.reason for left in source.left_out} == {
-        "language_events": "features of dtype language are not numbers",
+        "language_events": "features of dtype language and shape [1] are neither numbers nor a text",
         "note": "a column that meta/info.json does not declare",
     }
     assert source.metadata["left_out"] == ["language_events", "note"]

@@ -18,7 +18,7 @@ from ..reading.budget import BUDGET, Budget
 from ..reading.guard import OptionError
 from ..reading.paths import read_file
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows
+from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from ..reading.zip_file import ERRORS, opened_zip
 from .language import Annotation, read_annotations
@@ -29,6 +29,8 @@ MAX_INDEX_BYTES = 64 << 20
 ENDS = "ep_start_end_ids.npy"
 LANGUAGE = "lang_annotations/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
+TEXT = "language"
+"""The stream of the annotated texts."""
 ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
 """Euler angles, which wrap around: columns of these streams."""
 UNITS = "position in m, angles in rad, gripper"
@@ -92,6 +94,13 @@ class Calvin(BaseSource):
         if self._ranges:
             folder, begin, _ = self._ranges[0]
             self._add_specs(self.tree.file(_step(folder, begin)))
+        self._arrays = dict(self.specs)
+        """The streams that steps have; the text comes from the ranges."""
+        if any(self._annotations.values()):
+            if TEXT in self.specs:
+                self.left_out.append(LeftOut(LANGUAGE, f"the steps have an array that is named {TEXT} too"))
+            else:
+                self.specs[TEXT] = text_spec(TEXT)
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -118,7 +127,8 @@ class Calvin(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         folder, begin, end = self._ranges[index]
         num_rows = end - begin
-        self.budget.check(self.label(index), sum(spec.row_bytes for spec in self.specs.values()) * num_rows)
+        row_bytes = sum(spec.row_bytes for spec in self._arrays.values())
+        self.budget.check(self.label(index), row_bytes * num_rows)
         present, stored, missing = [], 0, None
         for row in range(num_rows):
             self.budget.count(self.label(index))
@@ -131,11 +141,10 @@ class Calvin(BaseSource):
                     break
         if missing is not None:
             what = f"row {missing}: {_step(folder, begin + missing)} is missing"
-            for name in self.specs:
+            for name in self._arrays:
                 repairer.apply_policy("missing", name, num_rows - len(present), what)
-        total = sum(spec.row_bytes for spec in self.specs.values()) * len(present)
-        self.budget.check(self.label(index), total, stored)
-        values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self.specs.items()}
+        self.budget.check(self.label(index), row_bytes * len(present), stored)
+        values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self._arrays.items()}
         for i, row in enumerate(present):
             self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
         times = index_to_ns(np.array(present, np.int64), self._rate_hz)
@@ -148,7 +157,29 @@ class Calvin(BaseSource):
         ]
         texts = list(dict.fromkeys(a.text for a in inside))
         task = texts[0] if len(texts) == 1 or (texts and self._by_language) else None
-        return [Rows(spec, values[name], times.copy(), made=True) for name, spec in self.specs.items()], task, meta
+        rows = [Rows(spec, values[name], times.copy(), made=True) for name, spec in self._arrays.items()]
+        if TEXT not in self._arrays and TEXT in self.specs:
+            said = inside if self._by_language else self._annotations[folder]
+            encoded = self._texts(said, begin, end, repairer.where)
+            at = f"{repairer.where}, stream {TEXT}"
+            rows.append(
+                text_rows(self.specs[TEXT], [encoded[row] for row in present], times, at, self.budget, made=True)
+            )
+        return rows, task, meta
+
+    def _texts(self, said: list[Annotation], begin: int, end: int, where: str) -> list[bytes]:
+        """The text of each step in [begin, end); empty where there is none. Where ranges overlap, the one that begins
+        last counts, and of those that begin together the last one of the file."""
+        texts, chosen = [b""], np.zeros(end - begin, np.int64)
+        for one in sorted(said, key=lambda a: a.begin):
+            self.budget.count(where)
+            if one.begin < end and one.end > begin:
+                chosen[max(one.begin - begin, 0) : one.end - begin] = len(texts)
+                try:
+                    texts.append(one.text.encode())
+                except UnicodeEncodeError as error:
+                    raise FormatError(f"{where}, stream {TEXT}: the text must be UTF-8: {error.reason}") from None
+        return [texts[i] for i in chosen.tolist()]
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
         path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)

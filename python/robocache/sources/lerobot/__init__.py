@@ -27,13 +27,13 @@ from ..reading.images import (
 )
 from ..reading.paths import need, num_bytes, read_file
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows
+from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from . import depth as depth_maps
 from . import meta as meta_files
 from .meta import Placed
 from .packets import codec_of_video, read_packets
-from .tables import Tables
+from .tables import Tables, text_column
 from .video import Frames, read_video
 
 AUTOMATIC = ("timestamp", "frame_index", "episode_index", "index", "task_index")
@@ -112,8 +112,11 @@ class LeRobot(BaseSource):
                 spec = self._pictures(name, feature, dtype, shape, names)
             elif dtype in DTYPES:
                 spec = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
-            else:  # text, language, and what later versions add
-                spec = LeftOut(name, f"features of dtype {dtype} are not numbers")
+            elif dtype == "string" and shape in ((), (1,)):
+                spec = text_spec(name)
+            else:  # language, lists of texts, and what later versions add
+                what = f"features of dtype {dtype} and shape {list(shape)}"
+                spec = LeftOut(name, f"{what} are neither numbers nor a text")
             if isinstance(spec, LeftOut):
                 self.left_out.append(spec)
             elif spec is not None:
@@ -162,7 +165,7 @@ class LeRobot(BaseSource):
             what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
             repairer.apply_policy("missing", "timestamp", abs(placed.length - num_rows), what)
         times = self._times(table)
-        self.budget.check(self.label(index), sum(spec.row_bytes for spec in specs if not spec.codec) * num_rows)
+        self.budget.check(self.label(index), sum(s.row_bytes for s in specs if not s.codec) * num_rows)
         rows = []
         for spec in specs:
             if spec.meta.get("stored") == "video":
@@ -174,6 +177,9 @@ class LeRobot(BaseSource):
                 else:
                     values, kept = read_video(clip, Frames(spec, self._codes.get(spec.name)), *how)
                 rows.append(Rows(spec, values, times[kept]))
+            elif spec.kind == "text":
+                where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
+                rows.append(text_rows(spec, text_column(table, spec.name, where), times, where, self.budget))
             else:
                 where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
                 rows.append(Rows(spec, self._column(table, spec, where), times.copy()))

@@ -117,6 +117,25 @@ class Tables:
         return size
 
 
+def text_column(table: Any, name: str, where: str) -> list[bytes]:
+    """The texts of a column. A text that rows share is one object: a dictionary is never expanded."""
+    pa = need("pyarrow", "lerobot")
+    if name not in table.column_names:
+        raise FormatError(f"{where}: the column is missing, but meta/info.json declares it")
+    column = table.column(name).combine_chunks()
+    if column.null_count:
+        raise FormatError(f"{where}: a text is null")
+    indices = None
+    if pa.types.is_dictionary(column.type):
+        indices, column = column.indices.to_pylist(), column.dictionary
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise FormatError(f"{where}: a column of {column.type} where string is declared")
+    found: list[bytes] = column.cast(pa.large_binary()).to_pylist()
+    if any(text is None for text in found):
+        raise FormatError(f"{where}: a text is null")
+    return found if indices is None else [found[i] for i in indices]
+
+
 def _dictionaries(footer: Any, groups: list[int]) -> list[str]:
     """Columns of texts and pictures that are read as dictionaries: those that may be much larger than they declare."""
     found = set()

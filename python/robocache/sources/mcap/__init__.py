@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..._core import FormatError
-from ...cache.episode import JSON, LeftOut
+from ...cache.episode import JSON, RAGGED, LeftOut
 from ..reading.budget import BUDGET, Budget
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import other_codec
@@ -19,7 +19,7 @@ from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
 from .definitions import Definition, parse_definition
-from .messages import KNOWN, Collected, Part, check_codes
+from .messages import KNOWN, STRING, Collected, Part, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
@@ -115,7 +115,7 @@ class Mcap(BaseSource):
                 self.left_out.append(LeftOut(file.name, f"{what} are not read"))
         heard = {channel.topic for number, channel in channels.items() if counts.get(number, 0 if counts else 1)}
         for channel in channels.values():
-            topic = _topic(channel, schemas.get(channel.schema_id))
+            topic = _topic(channel, schemas.get(channel.schema_id), self._clock)
             known = self._topics.setdefault(channel.topic, topic)
             if known.schema != topic.schema:
                 raise FormatError(f"mcap: {file}: topic {topic.name} is {topic.schema}, elsewhere {known.schema}")
@@ -174,7 +174,7 @@ class Mcap(BaseSource):
         present = {r.spec.name for r in rows}
         for name, spec in self.specs.items():
             if name not in present:
-                offsets = np.zeros(1, np.int64) if spec.kind == "points" else None
+                offsets = np.zeros(1, np.int64) if spec.kind in RAGGED else None
                 nothing: Any = [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
                 rows.append(Rows(spec, nothing, np.empty(0, np.int64), offsets))
         files = [file.name for file in self._recordings[index]]
@@ -242,7 +242,7 @@ class Mcap(BaseSource):
         return time
 
 
-def _topic(channel: Channel, schema: Schema | None) -> Topic:
+def _topic(channel: Channel, schema: Schema | None, clock: str) -> Topic:
     name = "" if schema is None else schema.name
     reason = ""
     if name not in KNOWN:
@@ -251,6 +251,8 @@ def _topic(channel: Channel, schema: Schema | None) -> Topic:
         reason = f"messages are encoded as {channel.encoding or 'nothing'}; only cdr is supported"
     elif schema is not None and schema.encoding != "ros2msg":
         reason = f"its type is defined in {schema.encoding or 'nothing'}; only ros2msg is supported"
+    elif name == STRING and clock == "header.stamp":
+        reason = "its messages have no header.stamp; pass clock='log_time' or 'publish_time' to read it"
     return Topic(channel.topic, name, reason)
 
 

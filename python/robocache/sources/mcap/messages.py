@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..._core import FormatError
 from ...cache.depth_codes import CODES, depth_of_codes, inverse_depth
-from ...cache.episode import StreamSpec
+from ...cache.episode import RAGGED, StreamSpec
 from ...cache.pictures import Pictures
 from ..reading.budget import Budget
 from ..reading.images import (
@@ -60,6 +60,7 @@ class Row:
         return self.values.dtype.name if self.decoded is None else self.decoded[1]
 
 
+STRING = "std_msgs/msg/String"
 XYZ = ("x", "y", "z")
 XYZW = ("x", "y", "z", "w")
 TURN = {"method": "slerp_xyzw"}
@@ -113,6 +114,10 @@ def _twist(message: Any, where: str, budget: Budget) -> list[Row]:
 
 def _multi_array(message: Any, where: str, budget: Budget) -> list[Row]:
     return [Row("", _floats(message.data))]
+
+
+def _string(message: Any, where: str, budget: Budget) -> list[Row]:
+    return [Row("", np.array(bytearray(message.data.encode()), np.uint8), "text")]
 
 
 def _image(message: Any, where: str, budget: Budget) -> list[Row]:
@@ -239,6 +244,7 @@ KNOWN: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
     "sensor_msgs/msg/Image": _image,
     "sensor_msgs/msg/CompressedImage": _compressed_image,
     "std_msgs/msg/Float64MultiArray": _multi_array,
+    STRING: _string,
 }
 
 
@@ -274,7 +280,7 @@ class Collected:
         if [row.name for row in rows] != [row.name for row in first]:
             raise FormatError(f"{where}: it has {_listed(rows)}, the first message {_listed(first)}")
         for row, other in zip(rows, first, strict=True):
-            skip = 1 if row.kind == "points" else 0
+            skip = 1 if row.kind in RAGGED else 0
             same = row.shape[skip:] == other.shape[skip:] and row.dtype == other.dtype
             if not same or row.names != other.names:
                 raise FormatError(
@@ -293,14 +299,14 @@ class Collected:
     def _part(self, i: int, first: Row) -> Part:
         name = f"{self.topic}/{first.name}" if first.name else self.topic
         values = [rows[i].values for rows in self._rows]
-        points = first.kind == "points"
-        shape = first.shape[1:] if points else first.shape
+        ragged = first.kind in RAGGED
+        shape = first.shape[1:] if ragged else first.shape
         spec = StreamSpec(
             name, first.dtype, shape, first.kind, unit=first.unit, names=first.names, meta=first.meta, codec=first.codec
         )
         if first.codec is not None:
             return Part(spec, Pictures.of([x.data for x in values]))
-        if not points:
+        if not ragged:
             return Part(spec, np.stack(values))
         sizes = [len(v) for v in values]
         return Part(spec, np.concatenate(values), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))

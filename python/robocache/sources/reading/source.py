@@ -1,10 +1,10 @@
-"""Base class of the sources of all formats: options, access to episodes, repairs, the fingerprint."""
+"""Rows of streams as stored in files, and the base class of the sources of all formats."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._core import FormatError
 from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .budget import BUDGET, Budget
 from .guard import guarded
@@ -32,6 +33,31 @@ class Rows:
     unit_ns: int | None = None
     made: bool = False
     """The times were computed from a rate, so they need no check."""
+
+
+def text_spec(name: str) -> StreamSpec:
+    """Without a rate: a text is stored where it changes, so that long instructions are stored once."""
+    return StreamSpec(name, "uint8", (), "text")
+
+
+def text_rows(
+    spec: StreamSpec, texts: Sequence[bytes], times: NDArray[Any], where: str, budget: Budget, made: bool = False
+) -> Rows:
+    """The rows of a stream whose row i has ``texts[i]`` at ``times[i]``: the first row, and every row with another text
+    than the row before. Raises FormatError where a text is not UTF-8, and where they are too large."""
+    budget.count(where, len(texts))
+    changes = [i for i in range(len(texts)) if i == 0 or texts[i] != texts[i - 1]]
+    sizes = np.array([len(texts[i]) for i in changes], np.int64)
+    budget.check(where, int(sizes.sum()))
+    for i in changes:
+        try:
+            str(texts[i], "utf-8")
+        except UnicodeDecodeError as error:
+            what = f"{error.reason} at byte {error.start}"
+            raise FormatError(f"{where}, row {i}: the text must be UTF-8: {what}") from None
+    values = np.array(bytearray(b"".join(texts[i] for i in changes)), np.uint8)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Rows(spec, values, times[np.array(changes, np.int64)], offsets, made=made)
 
 
 class BaseSource(ABC):

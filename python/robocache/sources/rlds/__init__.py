@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import OTHER_PICTURES, PICTURES, decode_picture, encoded_picture, picture_size, stored_codec
 from ..reading.json_file import load_json
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows
+from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import checked_rate, times_at_rate
 from .features import Leaf, read_features
 from .rates import open_x_rate
@@ -93,16 +93,19 @@ class Rlds(BaseSource):
             "rate_from": "user" if rate_hz is not None else "the table of Open X rates",
         }
         for leaf in self._leaves:
-            if leaf.in_steps and leaf.kind == "text":
-                self.left_out.append(LeftOut(leaf.name, "only the text of the first step is read, into meta"))
+            if leaf.in_steps and leaf.kind == "text" and leaf.shape:
+                what = "arrays of texts are not streams; those of the first step are in meta"
+                self.left_out.append(LeftOut(leaf.name, what))
             elif leaf.in_steps and leaf.kind == "other":
-                self.left_out.append(LeftOut(leaf.name, "neither a numeric tensor nor an image"))
+                self.left_out.append(LeftOut(leaf.name, "neither a numeric tensor, an image nor a text"))
         self._add_specs()
         self.metadata["left_out"] = [left.name for left in self.left_out]
 
     def _add_specs(self) -> None:
         example, _ = self._example(0) if len(self) else ({}, 0)
         for leaf in self._leaves:
+            if leaf.in_steps and leaf.kind == "text" and not leaf.shape:
+                self.specs[leaf.name] = text_spec(leaf.name)
             if not leaf.in_steps or leaf.kind in ("text", "other"):
                 continue
             shape, dtype = leaf.shape, leaf.dtype
@@ -130,10 +133,18 @@ class Rlds(BaseSource):
         names = ("features.json", "dataset_info.json")
         return [*(path for name in names if (path := self.path / name).exists()), *(s.path for s in self._shards)]
 
-    def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+    def read_streams(
+        self, index: int, repairer: Repairer, names: Collection[str]
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        return self.read(index, repairer, names)
+
+    def read(
+        self, index: int, repairer: Repairer, names: Collection[str] | None = None
+    ) -> tuple[list[Rows], str | None, dict[str, JSON]]:
+        wanted = self.specs if names is None else {name: s for name, s in self.specs.items() if name in names}
         example, stored = self._example(index)
         num_rows = self._num_rows(example, repairer)
-        row_bytes = sum(spec.row_bytes for spec in self.specs.values() if not spec.codec)
+        row_bytes = sum(s.row_bytes for s in wanted.values() if not s.codec and s.kind != "text")
         self.budget.check(self.label(index), row_bytes * num_rows, stored)
         times = times_at_rate(num_rows, self._rate_hz)
         rows = []
@@ -141,12 +152,17 @@ class Rlds(BaseSource):
         texts: dict[str, str] = {}
         for leaf in self._leaves:
             value = example.get(leaf.key, [])
-            if leaf.in_steps and leaf.name in self.specs:
-                spec = self.specs[leaf.name]
+            if leaf.kind == "text" and isinstance(value, list) and value and leaf.in_steps:
+                texts[leaf.name] = value[0].decode("utf-8", "replace")
+            if leaf.in_steps and leaf.name in wanted and leaf.kind == "text":
+                at = f"{repairer.where}, stream {leaf.name}"
+                if not isinstance(value, list):
+                    raise FormatError(f"{at}: has numbers, but features.json declares texts")
+                rows.append(text_rows(wanted[leaf.name], value[:num_rows], times, at, self.budget, made=True))
+            elif leaf.in_steps and leaf.name in wanted:
+                spec = wanted[leaf.name]
                 values = self._values(leaf, spec, value, num_rows, repairer.where)
                 rows.append(Rows(spec, values, times.copy(), made=True))
-            elif leaf.kind == "text" and isinstance(value, list) and value and leaf.in_steps:
-                texts[leaf.name] = value[0].decode("utf-8", "replace")
             elif not leaf.in_steps and len(value):
                 meta[leaf.name] = _plain(value)
         if texts:

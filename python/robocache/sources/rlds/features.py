@@ -82,7 +82,7 @@ def _leaf(node: dict[str, Any], names: tuple[str, ...], in_steps: bool, path: st
         dtype = str(tensor.get("dtype"))
         encoded = str(tensor.get("encoding", "none")).lower()
         if dtype in ("string", "object"):
-            return Leaf(name, key, "text", "", (), in_steps)
+            return Leaf(name, key, "text", "", _shape(tensor, where), in_steps)
         if dtype in DTYPES and dtype != "bfloat16" and encoded in ("none", "bytes", "zlib"):
             shape = _shape(tensor, where)
             return Leaf(name, key, "tensor", dtype, shape, in_steps, "" if encoded == "none" else encoded)
