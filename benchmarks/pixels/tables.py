@@ -48,7 +48,7 @@ def video_table(result: Result) -> str:
     said = (
         f"Measured by `{result['command']}` on {result['threads']} CPU cores, commit `{result['commit'][:10]}`, "
         f"{result['date'][:10]}.{named} Samples per second, median of {rounds} "
-        "rounds that alternate; other programs ran on the same cores, so only ratios count."
+        f"rounds that alternate; load {result['hardware']['load_average'][0]:.1f} at the start. Only ratios count."
     )
     header = [
         "dataset",
