@@ -2,6 +2,7 @@
 
 python benchmarks/bench_ingest.py --quick
 python benchmarks/bench_ingest.py --folder bench_ingest --out benchmarks/results/ingest_cpu.json
+python benchmarks/bench_ingest.py --only pictures --out benchmarks/results/ingest_pictures_cpu.json
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ def main() -> int:
         for name, measure in (
             ("ingest", lambda: measure_speed(folder, 10**9 // part, ingest_data.ROWS, args.samples, 0.4)),
             ("ingest", lambda: measure_speed(folder, 10**9 // part, LONG_ROWS, args.samples, None)),
-            ("pictures", lambda: measure_pictures(folder, 10**9 // part, args.samples)),
+            ("pictures", lambda: measure_pictures(folder, (480, 640), 10**9 // part, args.samples)),
+            ("pictures", lambda: measure_pictures(folder, (224, 224), 10**9 // part, args.samples)),
             ("open", lambda: measure_open(folder, 100_000 // part, 240, max(10, args.samples))),
             ("memory", lambda: measure_memory(folder, 4 * 10**9 // part)),
         ):

@@ -4,6 +4,7 @@ python benchmarks/bench_pixels.py --quick
 python benchmarks/bench_pixels.py --threads 2 --out benchmarks/results/pixels_cpu.json
 python benchmarks/bench_pixels.py --device cuda --out benchmarks/results/pixels_cuda.json
 python benchmarks/bench_pixels.py loader        batches of the loader against DataLoader (pixels/loading.py)
+python benchmarks/bench_pixels.py decoders      one core against simplejpeg, OpenCV, Pillow (pixels/decoders.py)
 python benchmarks/bench_pixels.py equal         2,000 pictures against Pillow, OpenCV, simplejpeg (pixels/equality.py)
 python benchmarks/bench_pixels.py hostile       100,000 pictures with flipped bits (pixels/hostile.py)
 
@@ -23,7 +24,7 @@ import torch
 from measure import harness
 from measure.foreign import EagerReplay, Matmul
 from measure.timing import gpu_facts
-from pixels import equality, hostile, loading
+from pixels import decoders, equality, hostile, loading
 from pixels.batches import CLEAN, Batch, make_batches
 from pixels.rivals import cpu_rivals, cuda_rivals
 
@@ -106,7 +107,7 @@ def judge(cases: list[dict[str, Any]], width: int, count: int) -> dict[str, Any]
     return judged
 
 
-OTHERS = {"loader": loading.main, "equal": equality.main, "hostile": hostile.main}
+OTHERS = {"loader": loading.main, "decoders": decoders.main, "equal": equality.main, "hostile": hostile.main}
 
 
 def main() -> int:

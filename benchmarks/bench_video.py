@@ -6,7 +6,8 @@ python benchmarks/bench_video.py --lerobot-python PYTHON --out benchmarks/result
 AV1 as LeRobot 0.6 writes it (libsvtav1, g=2, crf 30, yuv420p). A sample has 8 consecutive frames of every camera, a
 batch 32 samples, shuffled over all frames; uint8, CHW. LeRobot: LeRobotDataset with return_uint8 in torch's DataLoader,
 as many workers as we have threads, under PYTHON (lerobot needs 3.12), decoding with torchcodec if PYTHON has it, else
-with PyAV. A round is a number of batches; rounds alternate.
+with PyAV. A round is a number of batches, a multiple of LeRobot's workers so that none of them idles at its end; rounds
+alternate.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=harness.available_cores())
     parser.add_argument("--samples", type=int, default=3, help="rounds")
-    parser.add_argument("--batches", type=int, default=3, help="of a round")
+    parser.add_argument("--batches", type=int, default=4, help="of a round, at least; a multiple of the threads")
     parser.add_argument("--quick", action="store_true", help="small datasets, two rounds of two batches")
     parser.add_argument("--only", default="", help="run the shapes whose name contains this")
     parser.add_argument("--lerobot-python", default="", help="a Python with lerobot; else it is not measured")
@@ -157,6 +158,7 @@ def main() -> int:
     if args.quick:
         args.samples = args.batches = 2
         shapes = [dataclasses.replace(s, frames=40, episodes=max(2, s.episodes // 10)) for s in shapes]
+    args.batches = -(-args.batches // args.threads) * args.threads
     folder = Path(tempfile.mkdtemp(dir=args.folder))
     cases = []
     try:

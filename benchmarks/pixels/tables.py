@@ -6,6 +6,7 @@ from measure.report import Result, grid, load, number
 
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pixels_cuda.json`."
 NO_VIDEO = "Not measured yet: there is no `benchmarks/results/video_cpu.json`."
+NO_DECODERS = "Not measured yet: there is no `benchmarks/results/pixels_decoders_cpu.json`."
 RIVAL = "nvJPEG + torch"
 
 
@@ -47,7 +48,7 @@ def video_table(result: Result) -> str:
     said = (
         f"Measured by `{result['command']}` on {result['threads']} CPU cores, commit `{result['commit'][:10]}`, "
         f"{result['date'][:10]}.{named} Samples per second, median of {rounds} "
-        "rounds that alternate; other programs ran on the same cores, so only ratios count."
+        f"rounds that alternate; load {result['hardware']['load_average'][0]:.1f} at the start. Only ratios count."
     )
     header = [
         "dataset",
@@ -66,6 +67,24 @@ def video_table(result: Result) -> str:
         shown = [number(rates.get(name)) for name in ("LeRobot", "packets", "jpeg")]
         rows.append([case["name"], *shown, *x, f"{case['cache_of_video']:.3f}", f"{case['jpeg_of_video']:.2f}"])
     return "\n".join([said, "", *grid(header, rows)])
+
+
+def decoders_table(result: Result) -> str:
+    """One core: pictures per second, and how much longer each rival takes."""
+    names = list(result["cases"][0]["pictures_per_s"])
+    versions = ", ".join(f"{name} {result['versions'][name]}" for name in names if name in result["versions"])
+    said = (
+        f"Measured by `{result['command']}` on one core of {result['hardware']['cpu']}, commit "
+        f"`{result['commit'][:10]}`, {result['date'][:10]}; {versions}. Pictures per second, full size, uint8 RGB, the "
+        "same bytes from all; in parentheses how many times longer than ours it takes."
+    )
+    rows = [
+        [case["name"], case["input"], f"{case['bytes_per_picture']:,.0f}",
+         *(f"{rate:,.0f}" + (f" ({number(case['ratios'][name])})" if name in case["ratios"] else "")
+           for name, rate in case["pictures_per_s"].items())]
+        for case in result["cases"]
+    ]  # fmt: skip
+    return "\n".join([said, "", *grid(["pictures", "input", "bytes of one", *names], rows)])
 
 
 PIXELS = {"640 to 224": 640 * 480 * 3, "224 to 224": 224 * 224 * 3}
@@ -101,7 +120,9 @@ def guide() -> dict[str, str]:
 
 def blocks() -> dict[str, str]:
     result, video = load("cuda", "pixels"), load("cpu", "video")
+    decoders = load("cpu", "pixels_decoders")
     return {
+        "bench:pixels:decoders": NO_DECODERS if decoders is None else decoders_table(decoders),
         "bench:pixels:cuda": NOT_MEASURED if result is None else table(result),
         "bench:video:cpu": NO_VIDEO if video is None else video_table(video),
     }

@@ -34,6 +34,13 @@ bool is_absent(const CacheRows& rows) {
     return rows.values.rank == 0 && rows.times.rank == 0;
 }
 
+/// The bytes of a row's values, times and index.
+std::int64_t size_of(const CacheRows& rows) {
+    if (is_absent(rows)) return 0;
+    const std::int64_t index = rows.index.rank > 0 ? rows.index.shape[0] : 0;
+    return rows.values.num_elements() * robocache::size_bytes(rows.values.dtype) + rows.times.shape[0] * 8 + index;
+}
+
 template <class T>
 std::string_view bytes_of(const std::vector<T>& items) {
     return {reinterpret_cast<const char*>(items.data()), items.size() * sizeof(T)};
@@ -74,17 +81,24 @@ void check_rows(const CacheStream& stream, const CacheRows& rows) {
 }
 
 void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::span<const CacheStream> streams,
-                      std::string_view json) {
+                      std::string_view json, std::int64_t shard_bytes) {
+    size_bytes_ += static_cast<std::int64_t>(json.size()) + 16 + static_cast<std::int64_t>(rows.size()) * 8;
+    for (const CacheRows& of_stream : rows) size_bytes_ += size_of(of_stream);
+    const bool is_last = size_bytes_ >= shard_bytes;
     for (std::size_t s = 0; s < rows.size(); ++s) {
         StreamBuffer& buffer = streams_[s];
         if (!is_absent(rows[s])) {
             const std::int64_t num_messages = rows[s].times.shape[0];
             const auto bytes =
                 static_cast<std::size_t>(rows[s].values.num_elements() * robocache::size_bytes(rows[s].values.dtype));
-            if (bytes > 0) buffer.values.append(static_cast<const char*>(rows[s].values.data), bytes);
+            const std::string_view values(static_cast<const char*>(rows[s].values.data), bytes);
+            if (is_last) {
+                buffer.last_values = values;
+            } else {
+                buffer.values += values;
+            }
             const std::int64_t* times = numbers(rows[s].times);
             buffer.times.insert(buffer.times.end(), times, times + num_messages);
-            size_bytes_ += static_cast<std::int64_t>(bytes) + num_messages * 8;
             const std::int64_t base = buffer.splits.back();
             for (std::int64_t m = 1; streams[s].has_splits() && m <= num_messages; ++m) {
                 buffer.splits.push_back(base + numbers(rows[s].splits)[m]);
@@ -92,7 +106,6 @@ void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::
             if (rows[s].index.rank > 0 && rows[s].index.shape[0] > 0) {
                 buffer.index.append(static_cast<const char*>(rows[s].index.data),
                                     static_cast<std::size_t>(rows[s].index.shape[0]));
-                size_bytes_ += rows[s].index.shape[0];
             }
         }
         buffer.index_splits.push_back(static_cast<std::int64_t>(buffer.index.size()));
@@ -101,12 +114,12 @@ void ShardBuffer::add(std::int64_t index, std::span<const CacheRows> rows, std::
     index_.push_back(index);
     json_ += json;
     json_offsets_.push_back(static_cast<std::int64_t>(json_.size()));
-    size_bytes_ += static_cast<std::int64_t>(json.size()) + 16 + static_cast<std::int64_t>(rows.size()) * 8;
 }
 
 void ShardBuffer::clear() {
     for (StreamBuffer& buffer : streams_) {
         buffer.values.clear();
+        buffer.last_values = {};
         buffer.times.clear();
         buffer.offsets = {0};
         buffer.splits = {0};
@@ -122,11 +135,11 @@ void ShardBuffer::clear() {
 std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> streams) const {
     std::vector<Part> parts;
     const auto put = [&](std::string_view stream, std::string_view part, DType dtype, std::string_view bytes,
-                         std::vector<std::int64_t> row = {}) {
+                         std::vector<std::int64_t> row = {}, std::string_view last = {}) {
         std::int64_t row_bytes = robocache::size_bytes(dtype);
         for (const std::int64_t extent : row) row_bytes *= extent;
-        row.insert(row.begin(), static_cast<std::int64_t>(bytes.size()) / row_bytes);
-        parts.push_back({{std::string(stream) + "/" + std::string(part), dtype, std::move(row), 0, 0}, bytes});
+        row.insert(row.begin(), static_cast<std::int64_t>(bytes.size() + last.size()) / row_bytes);
+        parts.push_back({{std::string(stream) + "/" + std::string(part), dtype, std::move(row), 0, 0}, bytes, last});
     };
     put(episodes_name, "index", DType::i64, bytes_of(index_));
     put(episodes_name, "offsets", DType::i64, bytes_of(json_offsets_));
@@ -139,7 +152,8 @@ std::vector<ShardBuffer::Part> ShardBuffer::parts(std::span<const CacheStream> s
             put(streams[s].name, "index_splits", DType::i64, bytes_of(streams_[s].index_splits));
             put(streams[s].name, "index", DType::u8, streams_[s].index);
         }
-        put(streams[s].name, "values", streams[s].stored_dtype(), streams_[s].values, streams[s].stored_shape());
+        put(streams[s].name, "values", streams[s].stored_dtype(), streams_[s].values, streams[s].stored_shape(),
+            streams_[s].last_values);
     }
     // Large elements first: then every tensor begins at a multiple of its element, without gaps.
     std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
@@ -154,8 +168,10 @@ ShardFile ShardBuffer::file(std::span<const CacheStream> streams, std::string_vi
     ShardFile file;
     file.pieces = {{}};
     for (Part& part : parts(streams)) {
-        sums.add(part.bytes);
-        file.pieces.push_back(part.bytes);
+        for (const std::string_view bytes : {part.bytes, part.last_bytes}) {
+            sums.add(bytes);
+            file.pieces.push_back(bytes);
+        }
         header.tensors.push_back(std::move(part.entry));
     }
     ShardEntry& entry = file.entry;

@@ -327,7 +327,7 @@ void CacheWriter::add(std::int64_t index, std::span<const CacheRows> rows, std::
     for (std::size_t s = 0; s < rows.size(); ++s) check_rows(impl.manifest.streams[s], rows[s]);
     require_object("CacheWriter::add: json", json);
     impl.writing([&] {
-        impl.buffer.add(index, rows, impl.manifest.streams, json);
+        impl.buffer.add(index, rows, impl.manifest.streams, json, impl.options.shard_bytes);
         ++impl.num_episodes;
         if (impl.buffer.size_bytes() >= impl.options.shard_bytes) impl.flush();
     });

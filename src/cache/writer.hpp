@@ -15,6 +15,7 @@ namespace robocache::cache_detail {
 /// The rows of one stream that are not on disk yet.
 struct StreamBuffer {
     std::string values;
+    std::string_view last_values;  // of the last episode, behind `values`: memory of the caller
     std::vector<std::int64_t> times;
     std::vector<std::int64_t> offsets = {0};
     std::vector<std::int64_t> splits = {0};
@@ -34,9 +35,10 @@ class ShardBuffer {
 public:
     explicit ShardBuffer(const std::vector<CacheStream>& streams) : streams_(streams.size()) {}
 
-    /// The rows have been checked.
+    /// The rows have been checked. An episode that reaches `shard_bytes` is the last: its values are not copied, and
+    /// must live until the buffer is cleared.
     void add(std::int64_t index, std::span<const CacheRows> rows, std::span<const CacheStream> streams,
-             std::string_view json);
+             std::string_view json, std::int64_t shard_bytes);
     /// No episodes; the memory stays, since the next shard is about as large.
     void clear();
     [[nodiscard]] std::int64_t num_episodes() const { return static_cast<std::int64_t>(index_.size()); }
@@ -48,6 +50,7 @@ private:
     struct Part {
         TensorEntry entry;
         std::string_view bytes;
+        std::string_view last_bytes;  // behind them
     };
     [[nodiscard]] std::vector<Part> parts(std::span<const CacheStream> streams) const;
 

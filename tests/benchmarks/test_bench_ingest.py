@@ -107,8 +107,9 @@ def test_one_command_writes_one_file_with_every_case(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench_ingest.py", "--folder", str(tmp_path / "made"), "--out", str(out)])
     assert bench_ingest.main() == 0
     written = json.loads(out.read_text())
-    assert [case["name"] for case in written["cases"]] == ["ingest", "ingest", "pictures", "open", "memory"]
-    assert [call[1] for call in asked] == [10**9, 10**9, 10**9, 100_000, 4 * 10**9]
+    assert [case["name"] for case in written["cases"]] == ["ingest", "ingest", "pictures", "pictures", "open", "memory"]
+    sizes = [10**9, 10**9, (480, 640), (224, 224), 100_000, 4 * 10**9]
+    assert [call[1] for call in asked] == sizes
     assert not written["quick"]
     assert "note" not in written
     assert list((tmp_path / "made").iterdir()) == []
@@ -118,3 +119,18 @@ def test_the_committed_page_has_the_table():
     for block, content in ingest_tables.blocks().items():
         text = tables.DOCS.read_text()
         assert tables.fill(text, block, content) == text, "run python benchmarks/tables.py"
+
+
+def test_the_case_of_pictures_states_what_it_read_and_its_table_shows_it(tmp_path, result):
+    pytest.importorskip("mcap_ros2", reason="writes the log")
+    from pipeline.ingest.pictures import measure_pictures
+
+    case = measure_pictures(tmp_path, (32, 48), 20_000, 2)
+    assert list(tmp_path.iterdir()) == []
+    assert {name: len(s) for name, s in case["samples_s"].items()} == dict.fromkeys(
+        ("cold", "raw", "messages", "ingest", "index", "write"), 2
+    )
+    assert set(case["targets"]) == {"of raw read", "cache size"}
+    table = ingest_tables.pictures_table(result | {"cases": [case]})
+    assert f"{case['axes']['pictures']:,} of 48 x 32" in table
+    assert "target at least 50 %" in table

@@ -29,6 +29,22 @@ def test_what_was_ingested_comes_back_bit_for_bit(specs, shard_bytes, tmp_path):
     assert digest(again) == digest(source)
 
 
+@pytest.mark.parametrize("shard_bytes", [1, 1000, 1 << 30])
+def test_arrays_may_change_once_add_has_returned(shard_bytes, tmp_path):
+    """The last episode of a shard is written from the caller's memory, the others are copied. 1000: two in a shard."""
+    arm = StreamSpec("arm", "float32", (16,))
+    writer = robocache.CacheWriter(tmp_path / "cache", {"arm": arm}, shard_bytes=shard_bytes)
+    rows = np.empty((8, 16), np.float32)
+    for e in range(5):
+        rows[:] = e
+        writer.add(Episode(e, {"arm": EpisodeStream(arm, rows, np.arange(8))}))
+        rows[:] = -1
+    cache = writer.commit()
+    assert cache.num_shards == {1: 5, 1000: 3, 1 << 30: 1}[shard_bytes]
+    assert [np.unique(episode.streams["arm"].values).tolist() for episode in cache] == [[e] for e in range(5)]
+    assert cache.verify() == []
+
+
 def test_arrays_are_read_only_and_outlive_the_cache(tmp_path):
     cache = robocache.ingest(MadeSource(), tmp_path / "cache")
     values = cache.episode(0).streams["arm"].values

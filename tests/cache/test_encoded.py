@@ -7,7 +7,7 @@ import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, decoded, encoded, pictures_of, scene
 from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
-from robocache.cache.pictures import Pictures, PictureStatistics
+from robocache.cache.pictures import PictureBuffer, Pictures, PictureStatistics
 from robocache.cli import main
 
 FRONT = CAMERAS["front"]
@@ -27,6 +27,19 @@ def one_stream(path, spec, pictures):
     times = np.arange(len(pictures)) * 10**8
     writer.add(Episode(0, {spec.name: EpisodeStream(spec, pictures, times)}))
     return writer.commit()
+
+
+def test_pictures_that_come_one_by_one_are_joined_in_their_order():
+    parts = [b"", b"abc", bytearray(b"de"), memoryview(b"fghi")]
+    buffer = PictureBuffer()
+    assert len(buffer.pictures()) == 0
+    buffer = PictureBuffer()
+    for part in parts:
+        buffer.add(part)
+    joined = buffer.pictures()
+    assert list(joined) == [bytes(part) for part in parts]
+    assert not joined.data.flags.writeable
+    assert list(Pictures.of(parts)) == list(joined)
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 30_000, 1 << 26])

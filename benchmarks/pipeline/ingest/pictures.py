@@ -1,7 +1,14 @@
-"""The picture case of bench_ingest.py: a log of compressed images, kept as they are."""
+"""The picture cases of bench_ingest.py: a log of compressed images, kept as they are.
+
+"Raw read" is a plain read of the file from the page cache into a buffer that is reused: no format is parsed and nothing
+is kept. Beside it, in the same run: the file read from the disk (its pages dropped before), the messages read by the
+library of the format, and the two parts of an ingest that cannot be left out: every bit of every scan is read once
+(`index_pictures`), and the bytes are written and synced.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -13,7 +20,7 @@ from measure import harness
 from measure.targets import target
 from pixels.batches import encoded, photo
 
-SHAPE = (480, 640)
+READ_BYTES = 8 << 20
 RATE_HZ = 30
 SCHEMA = """std_msgs/Header header
 string format
@@ -29,14 +36,14 @@ uint32 nanosec
 """
 
 
-def write_log(path: Path, size_bytes: int, distinct: int = 48) -> tuple[int, int]:
-    """An MCAP log of one camera, JPEG of quality 90, without a compression of chunks. Returns bytes of pictures, and
-    how many there are."""
+def write_log(path: Path, shape: tuple[int, int], size_bytes: int, distinct: int = 48) -> tuple[int, int]:
+    """An MCAP log of one camera, JPEG of quality 90 with edges, texture and noise, without a compression of chunks.
+    Returns bytes of pictures, and how many there are."""
     from mcap.writer import CompressionType
     from mcap_ros2.writer import Writer
 
     rng = np.random.default_rng(0)
-    pictures = [encoded(photo(rng, *SHAPE, 6), 90) for _ in range(distinct)]
+    pictures = [encoded(photo(rng, *shape, 6), 90) for _ in range(distinct)]
     total = count = 0
     with path.open("wb") as file:
         writer = Writer(file, compression=CompressionType.NONE)
@@ -53,7 +60,24 @@ def write_log(path: Path, size_bytes: int, distinct: int = 48) -> tuple[int, int
     return total, count
 
 
-def read_raw(path: Path) -> int:
+def read_plain(path: Path) -> None:
+    buffer = bytearray(READ_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def read_cold(path: Path) -> float:
+    """Seconds. The pages of the file are dropped before, which needs no privilege."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    begin = time.perf_counter()
+    read_plain(path)
+    return time.perf_counter() - begin
+
+
+def read_messages(path: Path) -> int:
     """Every message of the log as bytes, by the library of the format. Returns how many bytes."""
     from mcap.reader import make_reader
 
@@ -61,31 +85,46 @@ def read_raw(path: Path) -> int:
         return sum(len(message.data) for _, _, message in make_reader(file).iter_messages())
 
 
-def measure_pictures(folder: Path, size_bytes: int, samples: int) -> dict[str, Any]:
-    """Reading and ingesting in turns; both find the file in the page cache. ``plain``: the bytes of the file."""
-    source, out = folder / "camera.mcap", folder / "camera.cache"
-    size, count = write_log(source, size_bytes)
-    seconds: dict[str, list[float]] = {"plain": [], "raw": [], "ingest": []}
-    read_raw(source)
+def write_synced(data: np.ndarray[Any, Any], path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        file.write(memoryview(data))
+        os.fsync(file.fileno())
+
+
+def measure_pictures(folder: Path, shape: tuple[int, int], size_bytes: int, samples: int) -> dict[str, Any]:
+    """Reading and ingesting in turns."""
+    source, out, copy = folder / "camera.mcap", folder / "camera.cache", folder / "camera.bytes"
+    size, count = write_log(source, shape, size_bytes)
 
     def ingest() -> None:
         shutil.rmtree(out, ignore_errors=True)
         robocache.ingest(source, out, clock="log_time")
 
-    calls = {"plain": source.read_bytes, "raw": lambda: read_raw(source), "ingest": ingest}
+    ingest()
+    stored = robocache.Cache(out).episode(0, copy=True).streams["/camera"].pictures
+    assert stored is not None
+    assert len(stored) == count, "pictures are missing"
+    calls = {
+        "raw": lambda: read_plain(source),
+        "messages": lambda: read_messages(source),
+        "ingest": ingest,
+        "index": lambda: robocache.index_pictures((stored.data, stored.splits)),
+        "write": lambda: write_synced(stored.data, copy),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ("cold", *calls)}
     for _ in range(samples):
+        seconds["cold"].append(read_cold(source))
         for name, call in calls.items():
             begin = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - begin)
-    cache = robocache.Cache(out)
-    assert len(cache.episode(0).streams["/camera"]) == count, "pictures are missing"
     share = harness.median(r / i for r, i in zip(seconds["raw"], seconds["ingest"], strict=True))
-    grown = cache.size_bytes / size
+    grown = robocache.Cache(out).size_bytes / size
     source.unlink()
+    copy.unlink()
     shutil.rmtree(out)
     return {
-        "name": "pictures", "axes": {"pictures": count, "height": SHAPE[0], "width": SHAPE[1]}, "size_bytes": size,
+        "name": "pictures", "axes": {"pictures": count, "height": shape[0], "width": shape[1]}, "size_bytes": size,
         "samples_s": seconds, "median_s": {name: harness.median(s) for name, s in seconds.items()}, "of_raw": share,
         "cache_share": grown,
         "targets": {"of raw read": target(share, at_least=0.5), "cache size": target(grown, at_most=1.05)},

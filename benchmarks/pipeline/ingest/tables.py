@@ -5,6 +5,7 @@ from __future__ import annotations
 from measure.report import Result, grid, load, number
 
 NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/ingest_cpu.json`."
+NO_PICTURES = "Not measured yet: there is no `benchmarks/results/ingest_pictures_cpu.json`."
 
 
 def rate(case: Result, name: str) -> str:
@@ -56,7 +57,33 @@ def table(result: Result) -> str:
     return "\n".join([said, "", *grid(header, rows)])
 
 
+def pictures_table(result: Result) -> str:
+    said = (
+        f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['hardware']['cores']} cores, load "
+        f"{result['hardware']['load_average'][0]:.1f} at the start, commit `{result['commit'][:10]}`"
+        f"{' with changes' if result['modified'] else ''}, {result['date'][:10]}. MB of the file per second."
+    )
+    columns = {
+        "raw": "raw read", "cold": "from the disk", "messages": "by mcap", "index": "index alone",
+        "write": "write and sync alone", "ingest": "ingest",
+    }  # fmt: skip
+    header = ["pictures", "size", *columns.values(), "of the raw read", "of the disk", "target"]
+    rows = []
+    for case in result["cases"]:
+        axes, medians = case["axes"], case["median_s"]
+        rows.append(
+            [f"{axes['pictures']:,} of {axes['width']} x {axes['height']}", f"{case['size_bytes'] / 1e9:.2f} GB",
+             *(rate(case, name).removesuffix(" MB/s") for name in columns), f"{100 * case['of_raw']:.1f} %",
+             f"{100 * medians['cold'] / medians['ingest']:.0f} %", verdict(case)]
+        )  # fmt: skip
+    return "\n".join([said, "", *grid(header, rows)])
+
+
 def blocks() -> dict[str, str]:
     """What is between the marks of docs/benchmarks.md."""
     result = load("cpu", "ingest")
-    return {"bench:ingest": NOT_MEASURED if result is None else table(result)}
+    pictures = load("cpu", "ingest_pictures")
+    return {
+        "bench:ingest": NOT_MEASURED if result is None else table(result),
+        "bench:ingest:pictures": NO_PICTURES if pictures is None else pictures_table(pictures),
+    }

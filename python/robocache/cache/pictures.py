@@ -6,6 +6,7 @@ import io
 import re
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +88,10 @@ class Pictures:
                 f"pictures: must be a list of bytes or (bytes, splits), got {type(given).__name__}; decoded pixels "
                 "are stored where the codec of the stream is None"
             )
-        sizes = np.array([memoryview(x).nbytes for x in given], np.int64)
-        data = np.frombuffer(b"".join(given), np.uint8)
-        return cls(data, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]))
+        buffer = PictureBuffer()
+        for picture in given:
+            buffer.add(picture)
+        return buffer.pictures()
 
     def __len__(self) -> int:
         return len(self.splits) - 1
@@ -173,6 +175,24 @@ class Pictures:
         for i in np.flatnonzero((sizes != np.array(spec.shape[:2])).any(axis=1)).tolist():
             found[i] = f"must be {_size(spec.shape)} as the stream, got {_size(sizes[i].tolist())}"
         return found
+
+
+class PictureBuffer:
+    """Joins pictures that come one by one. Its memory grows in place, so that a long episode is copied once."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._ends = array("q", [0])
+
+    def add(self, picture: bytes | bytearray | memoryview) -> None:
+        self._data += picture
+        self._ends.append(len(self._data))
+
+    def pictures(self) -> Pictures:
+        """All pictures so far, without a copy. Nothing can be added afterwards."""
+        data = np.frombuffer(self._data, np.uint8)
+        data.flags.writeable = False
+        return Pictures(data, np.frombuffer(self._ends, np.int64))
 
 
 def _size(shape: Sequence[int]) -> str:

@@ -122,3 +122,22 @@ def test_a_picture_that_was_changed_anywhere_is_refused_or_decoded(rng):
                 assert found.dtype == dtype
             except FormatError:
                 pass
+
+
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2, "quality": 40}, {"optimize": True}])
+@pytest.mark.parametrize("shape", [(7, 9), (7, 9, 3)], ids=["gray", "color"])
+def test_the_size_of_a_baseline_jpeg_is_read_as_pillow_reads_it(shape, options, monkeypatch):
+    data = encoded(np.arange(np.prod(shape), dtype=np.uint8).reshape(shape), "JPEG", **options)
+    padded = data[:2] + b"\xff\xff" + data[2:]  # fill bytes before a marker
+    monkeypatch.setattr(images, "need", None)  # without Pillow
+    for picture in (data, padded):
+        size = images.picture_size(picture, "mcap", "here", Budget())
+        assert size == ((7, 9, shape[2] if len(shape) == 3 else 1), "uint8")
+
+
+def test_a_baseline_jpeg_is_refused_by_the_size_that_its_header_declares():
+    data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG"))
+    at = data.index(b"\xff\xc0")
+    data[at + 5 : at + 9] = struct.pack(">HH", 65_535, 65_535)
+    with pytest.raises(FormatError):
+        images.picture_size(bytes(data), "mcap", "here", Budget(max_bytes=1 << 20))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..._core import FormatError
 from ...cache.depth_codes import CODES, depth_of_codes, inverse_depth
 from ...cache.episode import RAGGED, StreamSpec
-from ...cache.pictures import Pictures
+from ...cache.pictures import PictureBuffer
 from ..reading.budget import Budget
 from ..reading.images import (
     DECODED_DEPTH,
@@ -263,6 +263,8 @@ class Collected:
         self.times: list[int] = []
         self._turn = (ENCODED if encoded and schema in ENCODED else KNOWN)[schema]
         self._rows: list[list[Row]] = []
+        self._encoded: dict[int, PictureBuffer] = {}
+        """By the place of their row in a message. The rows themselves then have no values."""
         self._budget = budget
         self._bytes = 0
 
@@ -272,6 +274,10 @@ class Collected:
             self._check_like_the_first(rows, where)
         self._bytes += sum(row.values.nbytes for row in rows)
         self._budget.check(where, self._bytes)
+        for i, row in enumerate(rows):
+            if row.codec is not None:
+                self._encoded.setdefault(i, PictureBuffer()).add(row.values.data)
+                row.values = row.values[:0].copy()
         self._rows.append(rows)
         self.times.append(time_ns)
 
@@ -305,7 +311,7 @@ class Collected:
             name, first.dtype, shape, first.kind, unit=first.unit, names=first.names, meta=first.meta, codec=first.codec
         )
         if first.codec is not None:
-            return Part(spec, Pictures.of([x.data for x in values]))
+            return Part(spec, self._encoded[i].pictures())
         if not ragged:
             return Part(spec, np.stack(values))
         sizes = [len(v) for v in values]
