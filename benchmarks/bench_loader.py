@@ -4,6 +4,8 @@ python benchmarks/bench_loader.py --quick
 python benchmarks/bench_loader.py --out benchmarks/results/loader_cpu.json
 python benchmarks/bench_loader.py --device cuda --out benchmarks/results/loader_cuda.json
 
+python benchmarks/bench_loader.py --only features         (pipeline/loader/features.py; also with --device cuda)
+python benchmarks/bench_loader.py --only statistics
 python benchmarks/bench_loader.py soak --tier mmap        (pipeline/loader/soak.py)
 
 Everybody reads the same windows in the same order, and every batch is compared byte by byte first. The loader also says
@@ -29,6 +31,7 @@ from measure import harness
 from measure.cuda import largest_error
 from measure.targets import X_CLEAN, Figure, Limit, judge_inputs, rule, target, verdict
 from pipeline.loader import cuda as loader_cuda
+from pipeline.loader import features as loader_features
 from pipeline.loader import rivals as loader_rivals
 from pipeline.loader import soak
 from pipeline.loader.recordings import CLEAN, KINDS, Recording
@@ -223,6 +226,27 @@ def summarize(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def measure_features(args: argparse.Namespace, environment: dict[str, Any]) -> int:
+    """Asked for by name: statistics of 100 hours need 2 GB on the disk."""
+    samples, episodes, hours = (3, 40, 1.0) if args.quick else (args.samples, 200, loader_features.HOURS)
+    if args.only == "features":
+        calls = [
+            lambda b=b: loader_features.measure(b, episodes, samples, args.device) for b in loader_features.BATCHES
+        ]
+    else:
+        calls = [lambda: loader_features.measure_statistics(hours, min(samples, 3))]
+    cases = []
+    for call in calls:
+        cases.append(call())
+        print(describe(cases[-1]), flush=True)
+    result = environment | {"quick": args.quick, "threads": harness.available_cores(), "features": cases}
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    missed = [case for case in cases if not all(x["met"] for x in case["targets"].values())]
+    return int(bool(missed) and args.strict)
+
+
 def describe(case: dict[str, Any]) -> str:
     times = ", ".join(
         f"{key} {1e6 * s:.1f} µs" + (f" ({case['ratios'][key]:.1f}x)" if key in case["ratios"] else "")
@@ -240,7 +264,9 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=9, help="passes of each, in turns")
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, 3 samples; cuda: about 80 s")
     parser.add_argument(
-        "--only", default="", help="run the sets whose name contains this; 'index', 'honest'; cuda: a,b,c"
+        "--only",
+        default="",
+        help="run the sets whose name contains this; 'index', 'honest', 'features', 'statistics'; cuda: a,b,c",
     )
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--no-foreign", dest="foreign", action="store_false", help="cuda: only alone, no matmul before")
@@ -251,11 +277,13 @@ def main() -> int:
     parser.add_argument("--store-gb", type=float, default=6.4, help="cuda: of the recordings")
     parser.add_argument("--folder", help="cuda: where the caches are written")
     args = parser.parse_args()
-    if args.device == "cuda":
+    if args.device == "cuda" and args.only != "features":
         return loader_cuda.run(args)
     harness.set_num_threads(harness.available_cores())
     environment = harness.environment()
     cases = []
+    if args.only in ("features", "statistics"):
+        return measure_features(args, environment)
     for name in SETS:
         for batch_size in args.batches if args.only in name else []:
             with tempfile.TemporaryDirectory() as folder:
