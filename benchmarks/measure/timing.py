@@ -93,7 +93,8 @@ class Replay:
         torch.cuda.current_stream().wait_stream(warm)
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         self._graph = torch.cuda.CUDAGraph()
-        with _no_garbage_collection(), torch.cuda.graph(self._graph):
+        # Of this thread alone: calls of other threads, such as those of a test runner, do not invalidate it.
+        with _no_garbage_collection(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             for inputs in self._turns:
                 self._before()
                 self._results.append(self._call(*inputs))

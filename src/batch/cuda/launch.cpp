@@ -17,7 +17,6 @@ constexpr std::int64_t most_items = 64 * batch_threads;
 constexpr std::int64_t many_samples = 16;  // of a warp, so that few lanes have nothing to find
 
 // Of blocks that copy windows.
-constexpr std::int64_t many_windows = 1024;        // of a batch: below that the other kernel is faster
 constexpr std::int64_t block_window_bytes = 5632;  // five windows of the benchmark's
 constexpr std::int64_t least_window_bytes = 512;   // smaller ones are cheaper as words
 constexpr std::int64_t most_window_bytes = std::int64_t{1} << 14;
@@ -162,7 +161,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
         });
     };
     std::int64_t items = 0;
-    bool windows = call.count >= many_windows && compute_capability() >= 90;
+    bool windows = compute_capability() >= 90;
     for (std::size_t c = begin; c < end; ++c) {
         const DeviceColumn& column = table.columns[c - begin] = bound(plan.columns[c], c, call);
         items += call.count * column.num_targets * column.num_items;
