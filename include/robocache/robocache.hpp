@@ -10,4 +10,5 @@
 #include "robocache/system.hpp"
 #include "robocache/tensor.hpp"
 #include "robocache/threads.hpp"
+#include "robocache/video.hpp"
 #include "robocache/voxelize.hpp"

@@ -14,6 +14,7 @@ void bind_jax(nanobind::module_& m);
 void bind_loader(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_picture_index(nanobind::module_& m);
+void bind_video(nanobind::module_& m);
 void bind_voxelize(nanobind::module_& m);
 void bind_voxelize_sparse(nanobind::module_& m);
 

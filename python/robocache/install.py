@@ -19,6 +19,14 @@ def _version_of(package: str) -> str | None:
         return None
 
 
+def _nvdec(cuda: dict[str, Any]) -> dict[str, Any]:
+    """Whether the first GPU decodes video of 640 x 480, and why not."""
+    if not cuda["available"]:
+        return {"codecs": [], "reason": cuda["reason"]}
+    reasons = {codec: _core.why_no_gpu_video(codec, 640, 480, 0) for codec in ("h264", "hevc")}
+    return {"codecs": [codec for codec, reason in reasons.items() if not reason], "reason": reasons["h264"]}
+
+
 def check_installation() -> dict[str, Any]:
     """Versions, CPU and CUDA state, and available backends, as plain data. Imports no framework; works without a GPU.
 
@@ -37,6 +45,7 @@ def check_installation() -> dict[str, Any]:
         "native_module": _core.__file__,
         "cpu": {"instruction_set": _core.cpu_instruction_set(), "num_threads": _core.num_threads()},
         "cuda": cuda,
+        "video": {"nvdec": _nvdec(cuda), "av": _version_of("av")},
         "jax_handlers": {"compiled": ffi is not None, "xla_ffi": None if ffi is None else f"{ffi[0]}.{ffi[1]}"},
         "backends": {"cpu": True, "cuda": cuda["available"], "torch": torch is not None},
         "packages": {"numpy": np.__version__, "torch": torch, "jax": _version_of("jax")},
@@ -58,6 +67,9 @@ def print_installation_info() -> None:
     print(f"  native module  {info['native_module']}")
     print(f"  cpu            {info['cpu']['instruction_set']}, {info['cpu']['num_threads']} threads")
     print(f"  cuda           {compiled}; {found}")
+    nvdec, av = info["video"]["nvdec"], info["video"]["av"]
+    by_gpu = f"NVDEC for {', '.join(nvdec['codecs'])}" if nvdec["codecs"] else f"no NVDEC: {nvdec['reason']}"
+    print(f"  video          {by_gpu}; PyAV {av or 'not installed'}")
     handlers = info["jax_handlers"]
     with_ffi = f"compiled with XLA FFI {handlers['xla_ffi']}"
     absent = "not compiled: no jaxlib headers when this was built (docs/guides/jax.md)"

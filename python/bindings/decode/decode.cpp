@@ -72,6 +72,7 @@ private:
 
 void bind_decode(nb::module_& m) {
     bind_picture_index(m);
+    bind_video(m);
     m.def(
         "decode",
         [](nb::handle bytes, nb::handle offsets, const PictureIndex& index, nb::handle device_index, nb::handle rows,

@@ -10,7 +10,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -302,13 +301,14 @@ def decode_rows(
     indexes: Sequence[VideoIndex],
     read: Callable[[list[tuple[int, int, int]]], Sequence[NDArray[np.uint8]]],
     where: Callable[[int], str],
-    empty: Callable[[int], NDArray[np.uint8]] = lambda size: np.empty(size, np.uint8),
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    empty: Callable[[int], Any] = lambda size: np.empty(size, np.uint8),
+    decode: Callable[[Sequence[Gop], Any], list[dict[int, int]]] | None = None,
+) -> tuple[Any, NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Frames of several videos as ``decode_frames`` takes them: bytes, offsets, shapes, and the frame of each row.
 
     ``frames (n, 3)``: video, packet, and the entry point of the packet, of each row. Each GOP is decoded once, to the
     last frame that is needed. ``read`` returns the bytes of spans ``(video, begin, end)``, ``where`` names a video in
-    messages, ``empty`` allocates the frames.
+    messages, ``empty`` allocates the frames, ``decode`` writes those of GOPs to it; by default it is ``decode_gops``.
     """
     _, first, slots = np.unique(frames[:, 0] << 32 | frames[:, 1], return_index=True, return_inverse=True)
     frames = frames[first]
@@ -326,11 +326,13 @@ def decode_rows(
     for (begin, end), span, blob in zip(runs, spans, read(spans), strict=True):
         index, entry = indexes[span[0]], int(frames[begin, 2])
         numbers = (frames[begin:end, 1] - entry).tolist()
-        cuts = (index.offsets[entry : entry + numbers[-1] + 2] - span[1]).tolist()
-        packets = [blob[i:j] for i, j in pairwise(cuts)]
+        cuts = index.offsets[entry : entry + numbers[-1] + 2] - span[1]
+        times = index.times[entry : entry + numbers[-1] + 1]
         out = {number: data[offsets[begin + i] : offsets[begin + i + 1]] for i, number in enumerate(numbers)}
-        gops.append(Gop(index.track, packets, out, partial(_name_packet, where, span[0], index, entry)))
-    for (begin, end), formats in zip(runs, decode_gops(gops), strict=True):
+        name = partial(_name_packet, where, span[0], index, entry)
+        gops.append(Gop(index.track, blob, cuts, times, out, offsets[begin:end], name))
+    made = decode_gops(gops) if decode is None else decode(gops, data)
+    for (begin, end), formats in zip(runs, made, strict=True):
         entry = int(frames[begin, 2])
         shapes[begin:end, 3] = [formats[packet - entry] for packet in frames[begin:end, 1].tolist()]
     return data, offsets, shapes, slots.reshape(-1)

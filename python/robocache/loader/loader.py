@@ -18,6 +18,7 @@ from ..text import did_you_mean
 from .arguments import device_of, import_torch, steps_of
 from .batches.ring import Ring, one_ahead
 from .batches.store import as_tensor
+from .batches.video import Films
 from .features.inverse import Inverse
 from .mixture import Mixture
 from .numbers import whole
@@ -144,6 +145,16 @@ class Loader:
     @property
     def verify(self) -> str | None:
         return self.where.verify
+
+    @property
+    def video_decoders(self) -> dict[str, str]:
+        """What decodes each stream of video: ``"NVDEC"``, or ``"PyAV (why)"``."""
+        made = {}
+        for films in self._ragged:
+            if isinstance(films, Films):
+                reason = films.why_no_nvdec()
+                made[films.name] = f"PyAV ({reason})" if reason else "NVDEC"
+        return made
 
     def _steps_of(self, global_batch: int) -> int:
         return steps_of(self.num_samples, global_batch, self.drop_last)

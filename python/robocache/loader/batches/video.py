@@ -1,12 +1,13 @@
 """Frames of video in batches: the packets of the kept episodes, and each GOP decoded once per batch.
 
 The reader chooses a number for each moment, as for other pictures. A number stands for an episode's video and one of
-its packets; frames are decoded from the entry point before it, on the CPU, and converted and edited on the loader's
-device.
+its packets; frames are decoded from the entry point before it, on the CPU (PyAV) or by the engines of the GPU (NVDEC),
+and converted and edited on the loader's device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from ... import _core
 from ...cache.video import DECODED_BYTES, VideoIndex, chunks, decode_rows, stored_video
+from ...ops.decode import nvdec
 from ...ops.decode.yuv import decode_frames
 from ..image import Image
 from ..order.selection import Selection
@@ -93,6 +95,15 @@ class Films(Pictures):
             out[self.torch.from_numpy(part).to(self.device)] = pixels
         return out
 
+    def why_no_nvdec(self, videos: Iterable[int] | None = None) -> str:
+        """Why these videos, by default all, are not decoded by the engines of the GPU; empty: they are."""
+        if self.device.type != "cuda":
+            return f"the device is {self.device.type}"
+        chosen = range(len(self.indexes)) if videos is None else videos
+        tracks = dict.fromkeys(self.indexes[i].track for i in chosen)
+        device = self.torch.cuda.current_device() if self.device.index is None else self.device.index
+        return next(filter(None, (nvdec.why_not(track, device) for track in tracks)), "")
+
     def converted(self, frames: NDArray[np.int64], edits: Edits) -> Any:
         on_gpu = self.device.type == "cuda"
 
@@ -100,7 +111,14 @@ class Films(Pictures):
             made = self.torch.empty(size, dtype=self.torch.uint8, pin_memory=on_gpu and size > 0)
             return np.asarray(made.numpy())
 
-        made = decode_rows(frames, self.indexes, self.read, lambda i: self.labels[i], empty)
+        def empty_on_gpu(size: int) -> Any:
+            return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
+
+        by_nvdec = on_gpu and not self.why_no_nvdec(np.unique(frames[:, 0]).tolist())
+        made = decode_rows(
+            frames, self.indexes, self.read, lambda i: self.labels[i], empty_on_gpu if by_nvdec else empty,
+            nvdec.decode_gops if by_nvdec else None,
+        )  # fmt: skip
         image = self.image or Image()
         return decode_frames(
             *made, device=self.device, size=image.size, crop=edits.crop, flip=edits.flip, color=edits.color,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,13 +60,22 @@ class Track:
 @dataclass
 class Gop:
     """Packets from an entry point to the last one that is needed, in decode order, and which of them are wanted:
-    ``{number among the packets: where its frame goes}``, uint8 arrays of ``track.frame_bytes``, the same for each."""
+    ``{number among the packets: where its frame goes}``, ascending, uint8 arrays of ``track.frame_bytes``, the same for
+    each. Packet i has the bytes ``[offsets[i], offsets[i + 1])`` of ``data`` and the presentation time ``times[i]``."""
 
     track: Track
-    packets: Sequence[Any]
-    wanted: dict[int, NDArray[np.uint8]]
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    times: NDArray[np.int64]
+    wanted: dict[int, Any]
+    places: NDArray[np.int64]
+    """Of each wanted frame: its first byte in the memory of all frames."""
     where: Callable[[int], str]
     """Names a packet by its number, for messages."""
+
+    @property
+    def packets(self) -> list[NDArray[np.uint8]]:
+        return [self.data[begin:end] for begin, end in pairwise(self.offsets.tolist())]
 
 
 def need_av() -> Any:

@@ -18,14 +18,19 @@ def decode_frames(
 ) -> Any:
     """``(N, H, W, 3)`` or as ``decode_images`` with these ``edits``. ``shapes (F, 4)``: height, width, channels and
     PixelFormat (C++) of each frame, whose bytes are ``[offsets[i], offsets[i + 1])`` of ``data``. ``rows``: the frame
-    of each result. ``device``: where the frames are converted."""
+    of each result. ``device``: where the frames are converted; ``data`` may be a tensor there."""
     from . import decode_images
 
-    host = np.asarray(data)
+    # An index of frames has their sizes and formats: bytes that are on a GPU are not read for it, and memory that is
+    # never touched stands for them.
+    is_on_gpu = getattr(getattr(data, "device", None), "type", "cpu") == "cuda"
+    host = np.empty(len(data), np.uint8) if is_on_gpu else np.asarray(data)
     native = _core.index_pictures(OP, host, offsets, 0, False, MAX_PIXELS, np.ascontiguousarray(shapes))
     pictures: Any = (data, offsets)
     if device is not None:
         import torch
 
-        pictures = tuple(torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in pictures)
+        pictures = tuple(
+            x if is_on_gpu and x is data else torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in pictures
+        )
     return decode_images(pictures, index=PictureIndex(native), rows=rows, **edits)
