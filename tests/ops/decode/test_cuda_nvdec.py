@@ -242,6 +242,7 @@ def test_the_fault_of_one_film_leaves_those_of_others_right():
     still_right("h264")
 
 
+@pytest.mark.alone
 def test_memory_of_the_gpu_is_flat_over_many_batches(rng):
     videos = [film(name) for name in ("h264_wrist", "h264_vga", "hevc_vga", "hevc_crop")]
 
@@ -258,6 +259,7 @@ def test_memory_of_the_gpu_is_flat_over_many_batches(rng):
     assert before - torch.cuda.mem_get_info()[0] < 64 << 20
 
 
+@pytest.mark.alone
 def test_released_decoders_give_their_memory_back_and_are_made_again():
     still_right("h264")
     held = torch.cuda.mem_get_info()[0]
