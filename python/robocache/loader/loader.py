@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import _core
 from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
@@ -115,6 +117,9 @@ class Loader:
             if any(entry.kind == "task" for entry in samples.layout.entries)
         ]
         """The anchors on the host, where batches have the task of their episode."""
+        self._episodes = samples.episodes
+        self._first_episode = np.cumsum([0, *(len(cache) for cache in self.caches)])
+        """Of each cache, counted through all of them."""
         self._scales = samples.scales
         for pictures in self._ragged:
             for scales, own in zip(self._scales, getattr(pictures, "scales", ()), strict=False):
@@ -323,9 +328,10 @@ class Loader:
             for ragged in self._ragged:
                 found = numbers.get(ragged.place // 2)
                 ragged.fill(made, (self.order.seed, epoch, begin), {} if found is None else {ragged.name: found})
+        episodes = self._episodes_of(order, begin, end - begin, made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
-        return self._form.batch(made, self._episodes_of(order, begin, end - begin), numbers)
+        return self._form.batch(made, episodes, numbers)
 
     def _numbers_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> dict[int, Any]:
         """Numbers of pictures and texts on the host, by column."""
@@ -337,14 +343,18 @@ class Loader:
         found = self._numbers.read(order, begin, count)
         return {places[c.key.name]: found[2 * i] for i, c in enumerate(self._numbers.columns)}
 
-    def _episodes_of(self, order: SampleOrder, begin: int, count: int) -> Any:
-        """The kept episode of each sample, where batches have its task."""
-        if not self._tasks:
+    def _episodes_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> Any:
+        """The episode of each sample, counted through all caches, on the host, where batches have its task."""
+        if not self._tasks or self._episodes is None:
             return None
-        torch = self._reader.torch
-        episode, anchor = torch.empty((2, count), dtype=torch.int64).unbind()
-        _core.sample_anchors(self._tasks, order, begin, episode, anchor)
-        return episode
+        if self._reader.place.type == "cpu":
+            source, episode = (x.numpy() for x in made[-3:-1])
+        else:  # drawn again: the host would otherwise wait for the device
+            torch = self._reader.torch
+            kept, anchor = torch.empty((2, count), dtype=torch.int64).unbind()
+            _core.sample_anchors(self._tasks, order, begin, kept, anchor)
+            source, episode = (x[kept.numpy()] for x in self._episodes)
+        return episode if len(self.caches) == 1 else episode + self._first_episode[source]
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._is_read_by_host:

@@ -72,7 +72,8 @@ class Samples:
         """Of an epoch, over all ranks."""
         self.fingerprint = fingerprint_of(self.selections, self.tables, self.quotas, self.count, order.shuffle)
         self.statistics = FeatureStatistics(self)
-        has_index = what.return_index or (len(self.caches) > 1 and bool(self.layout.composed))
+        has_task = any(entry.kind == "task" for entry in self.layout.entries)
+        has_index = what.return_index or has_task or (len(self.caches) > 1 and bool(self.layout.composed))
         self.episodes = episodes_of(self.selections) if has_index else None
         self.scales = self._scales(what)
         """For each source, offset and scale of what is normalized, by key."""

@@ -1,9 +1,11 @@
 """Statistics of features against NumPy over the same samples, their files, and the way back to commands."""
 
 import json
+import math
 
 import numpy as np
 import pytest
+import robocache
 import torch
 from feature_cases import RATE, rows_of, windows_of
 from robocache import Feature, Loader
@@ -181,3 +183,25 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         loader.inverse("action")(np.zeros(7), np.zeros(7))
     with pytest.raises(ValueError, match="the loader must have features, got windows"):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_channels", [1, 3, 14, 18, 33, 64, 70])
+@pytest.mark.parametrize("is_finite", [True, False])
+def test_moments_of_rows_of_any_width(num_channels, dtype, is_finite):
+    """Padding alone, in runs and at the end of a chunk; numbers that are not finite in a few rows."""
+    rng = np.random.default_rng(num_channels)
+    values = torch.from_numpy(rng.normal(5, 2, (1500, num_channels))).to(dtype)
+    padding = torch.from_numpy(rng.uniform(size=1500) < 0.05)
+    padding[500:520] = True
+    values[padding] = math.nan  # is not read
+    if not is_finite:
+        values[[3, 700, 1499], 0] = torch.tensor([math.nan, math.inf, -math.inf], dtype=dtype)
+    moments = torch.zeros((6, num_channels), dtype=torch.float64)
+    moments[3], moments[4] = math.inf, -math.inf
+    robocache._core.accumulate_moments(values, padding, moments)
+    for c in range(num_channels):
+        kept = values[~padding, c].double().numpy()
+        good = kept[np.isfinite(kept)]
+        expected = [len(good), good.mean(), good.var() * len(good), good.min(), good.max(), len(kept) - len(good)]
+        np.testing.assert_allclose(moments[:, c], expected, rtol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from feature_cases import RATE, TEXTS, make_cache, windows_of
+from feature_cases import RATE, SPECS, STEP_NS, TEXTS, make_cache, rows_of, windows_of
 from robocache import Feature, Loader
 from scipy.spatial.transform import Rotation
 
@@ -292,6 +292,30 @@ def test_the_task_of_the_episode_and_the_text_of_the_moment(cache):
         assert batch["say"][i] == at[0]
         assert batch["soon"][i] == at
     assert all(type(text) is str for text in batch["task"])
+
+
+def test_tasks_of_a_mixture_are_those_of_its_kept_episodes(cache, tmp_path):
+    """Episodes are left out, and the caches number theirs alike."""
+    writer = robocache.CacheWriter(tmp_path / "other", {"left": SPECS["left"]})
+    for e in range(4):
+        rows, begin = rows_of(e)
+        times = begin + np.arange(len(rows["left"])) * STEP_NS
+        streams = {"left": robocache.EpisodeStream(SPECS["left"], rows["left"], times)}
+        writer.add(robocache.Episode(e, streams, f"other {e}"))
+    mixture = robocache.Mixture([(cache, 1.0), (writer.commit(), 1.0)])
+    features = {
+        "left": Feature("left"),
+        "task": Feature("task"),
+        "ids": Feature("task", tokenizer=lambda texts: [[len(text)] for text in texts]),
+    }
+    loader = Loader(mixture, 64, features=features, episodes=lambda e: e.index != 1, return_index=True)
+    batch = loader.batch(0)
+    found = [*zip(batch["source_index"].tolist(), batch["episode_index"].tolist(), strict=True)]
+    expected = [f"other {e}" if s else "" if e == 2 else f"task {e % 2}" for s, e in found]
+    assert {s for s, _ in found} == {0, 1}
+    assert 1 not in {e for _, e in found}
+    assert batch["task"] == expected
+    assert batch["ids"][:, 0].tolist() == [len(text) for text in expected]
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])

@@ -40,8 +40,8 @@ class BatchForm:
         self.needs_source = len(scales) > 1 and any(c.name in scales[0] for c in layout.composed)
 
     def batch(self, made: list[Any], episodes: Any, numbers: dict[int, Any]) -> dict[str, Any]:
-        """``made``: what the reader made, on the device. ``episodes``: of the samples, on the host, where the layout
-        has a task. ``numbers``: of columns of text that were read on the host, by column."""
+        """``made``: what the reader made, on the device. ``episodes``: of the samples, an array, where the layout has a
+        task. ``numbers``: of columns of text that were read on the host, by column."""
         composed: list[Any] = []
         if self.composer is not None:
             source = made[-3] if self.needs_source else None

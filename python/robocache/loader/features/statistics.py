@@ -34,7 +34,7 @@ NAMES = ("count", "mean", "std", "min", "max", "q01", "q99", "not_finite")
 QUANTILES = {"q01": 0.01, "q99": 0.99}
 COMPUTED = ("mean_std", "min_max", "quantile")
 """Normalizations that need statistics."""
-STEP_BYTES = 1 << 20
+STEP_BYTES = 4 << 20
 """Of the samples that are read at a time."""
 SAMPLES = 1 << 16
 SAMPLE_BYTES = 64 << 20

@@ -15,7 +15,7 @@ from ..order.selection import Selection
 
 
 class TextTable:
-    """The texts that a feature can have, and which of them a number of the reader (or a kept episode) stands for.
+    """The texts that a feature can have, and which of them a number of the reader (or of an episode) stands for.
 
     With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows. Where there is no
     text, ids and mask are 0.
@@ -30,7 +30,9 @@ class TextTable:
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
         """For each number: which text it is. The last one is for numbers that have none."""
-        self.strings = np.array([*self.texts, ""], dtype=object)[:-1]
+        strings = np.array([*self.texts, ""], dtype=object)[:-1]
+        self.strings = strings[self.index]
+        """For each number: its text."""
         self.ids = self.mask = None
         if tokenizer is not None:
             ids, mask = tokenized(tokenizer, self.texts[:-1], name)
@@ -46,13 +48,22 @@ class TextTable:
         """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
         device, or None."""
         if self.ids is None or self.mask is None:
-            known = np.minimum(np.asarray(numbers).astype(np.uint64), np.uint64(len(self.index) - 1))
-            batch[name] = self.strings[self.index[known.astype(np.int64)]].tolist()
+            batch[name] = self.strings.take(self.known(numbers)).tolist()
             return
-        numbers = (numbers if there is None else there).to(self.device)
-        last = len(self.index) - 1
-        rows = self.index_there[numbers.where((numbers >= 0) & (numbers < last), last)]
+        if there is None:
+            import torch
+
+            rows = torch.from_numpy(self.index.take(self.known(numbers))).to(self.device)
+        else:
+            last = len(self.index) - 1
+            rows = self.index_there[there.where((there >= 0) & (there < last), last)]
         batch[name], batch[f"{name}_mask"] = self.ids[rows], self.mask[rows]
+
+    def known(self, numbers: Any) -> NDArray[np.int64]:
+        """The last number for those that have no text."""
+        unsigned = np.asarray(numbers).astype(np.int64, copy=False).view(np.uint64)  # so that -1 is a large one
+        found: NDArray[np.int64] = np.minimum(unsigned, np.uint64(len(self.index) - 1)).view(np.int64)
+        return found
 
 
 def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tuple[Any, Any]:
@@ -116,9 +127,11 @@ def tasks_by_number(selections: list[Selection], stream: str) -> list[str] | Non
 
 
 def tasks(selections: list[Selection]) -> list[str]:
-    """The task of each kept episode, through all sources; "" where it has none."""
-    return [
-        str(selection.cache.episode_info(int(episode)).get("task") or "")
-        for selection in selections
-        for episode in selection.kept
-    ]
+    """The task of each episode of all sources, one after the other; "" where it has none or is not kept."""
+    found: list[str] = []
+    for selection in selections:
+        texts = [""] * len(selection.cache)
+        for episode in selection.kept.tolist():
+            texts[episode] = str(selection.cache.episode_info(episode).get("task") or "")
+        found += texts
+    return found

@@ -91,7 +91,7 @@ void accumulate_moments(const TensorView& values, const std::optional<TensorView
     const std::int64_t num_chunks = (num_rows + moment_rows - 1) / moment_rows;
     std::vector<double> parts(static_cast<std::size_t>(num_chunks * 6 * num_channels));
     const FeatureKernels& kernels = best_feature_kernels();
-    parallel_for(num_chunks, 8, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(num_chunks, 16, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
             const std::int64_t row = i * moment_rows;
             const auto* first = static_cast<const char*>(values.data) + row * num_channels * size_bytes(values.dtype);

@@ -6,7 +6,7 @@
 namespace robocache::loader_detail {
 
 /// Rows of accumulate_moments that are summed together: where a sum ends does not depend on the number of threads.
-inline constexpr std::int64_t moment_rows = 1024;
+inline constexpr std::int64_t moment_rows = 512;
 
 /// Of a chunk of rows: six numbers for each channel, as accumulate_moments has them.
 struct MomentChunk {

@@ -220,48 +220,77 @@ void compose_unit(const FeatureUnit& unit, std::int64_t begin, std::int64_t end)
 
 constexpr int channel_block = 64;
 
-/// Channels [first, first + count) of a chunk: two passes, the second around the mean.
-template <class T>
-ROBOCACHE_HD void moments_of(const MomentChunk& chunk, std::int64_t first, int count) {
+/// How many rows from r on are read side by side: `group`, or 1; 0 where row r is padding.
+ROBOCACHE_HD int rows_at(const MomentChunk& chunk, std::int64_t r, int group) {
+    const bool* padding = chunk.padding == nullptr ? nullptr : chunk.padding + r;
+    bool is_whole = chunk.num_rows - r >= group;
+    for (int i = 0; padding != nullptr && is_whole && i < group; ++i) is_whole = !padding[i];
+    if (is_whole) return group;
+    return padding != nullptr && padding[0] ? 0 : 1;
+}
+
+/// Channels [first, first + count) of a chunk: two passes, the second around the mean. Rows of few channels are read
+/// several at a time, so that the inner loops are long. all_finite: no number is checked, and the result is false where
+/// a sum shows that one is not finite; nothing is written then.
+template <class T, bool all_finite>
+ROBOCACHE_HD bool moments_of(const MomentChunk& chunk, std::int64_t first, int count) {
     const T* values = static_cast<const T*>(chunk.values) + first;
+    const int group = count == chunk.num_channels ? channel_block / count : 1;
     double sum[channel_block];
     double low[channel_block];
     double high[channel_block];
     double finite[channel_block];
-    for (int c = 0; c < count; ++c) {
+    for (int c = 0; c < channel_block; ++c) {
         sum[c] = finite[c] = 0;
         low[c] = __builtin_inf();
         high[c] = -__builtin_inf();
     }
     std::int64_t num_rows = 0;
-    for (std::int64_t r = 0; r < chunk.num_rows; ++r) {
-        if (chunk.padding != nullptr && chunk.padding[r]) continue;
-        ++num_rows;
+    for (std::int64_t r = 0; r < chunk.num_rows;) {
+        const int rows = rows_at(chunk, r, group);
         const T* row = values + r * chunk.num_channels;
-        for (int c = 0; c < count; ++c) {
+        const int width = rows * count;
+        for (int c = 0; c < width; ++c) {
             const double x = as_double(row[c]);
-            const bool ok = x - x == 0;
+            const bool ok = all_finite || x - x == 0;
             sum[c] += ok ? x : 0.0;
-            finite[c] += ok ? 1.0 : 0.0;
+            if constexpr (!all_finite) finite[c] += ok ? 1.0 : 0.0;
             low[c] = ok && x < low[c] ? x : low[c];
             high[c] = ok && x > high[c] ? x : high[c];
         }
+        num_rows += rows;
+        r += rows > 0 ? rows : 1;
+    }
+    for (int c = 0; c < group * count; ++c) {
+        if (all_finite && !(sum[c] - sum[c] == 0)) return false;
+    }
+    for (int c = count; c < group * count; ++c) {
+        const int i = c % count;
+        sum[i] += sum[c];
+        finite[i] += finite[c];
+        low[i] = low[c] < low[i] ? low[c] : low[i];
+        high[i] = high[c] > high[i] ? high[c] : high[i];
     }
     double mean[channel_block];
     double squares[channel_block];
-    for (int c = 0; c < count; ++c) {
-        mean[c] = finite[c] > 0 ? sum[c] / finite[c] : 0.0;
+    for (int c = 0; c < group * count; ++c) {
+        const int i = c % count;
+        if (all_finite) finite[i] = static_cast<double>(num_rows);
+        mean[c] = finite[i] > 0 ? sum[i] / finite[i] : 0.0;
         squares[c] = 0;
     }
-    for (std::int64_t r = 0; r < chunk.num_rows; ++r) {
-        if (chunk.padding != nullptr && chunk.padding[r]) continue;
+    for (std::int64_t r = 0; r < chunk.num_rows;) {
+        const int rows = rows_at(chunk, r, group);
         const T* row = values + r * chunk.num_channels;
-        for (int c = 0; c < count; ++c) {
+        const int width = rows * count;
+        for (int c = 0; c < width; ++c) {
             const double x = as_double(row[c]);
-            const double away = x - x == 0 ? x - mean[c] : 0.0;
+            const double away = all_finite || x - x == 0 ? x - mean[c] : 0.0;
             squares[c] += away * away;
         }
+        r += rows > 0 ? rows : 1;
     }
+    for (int c = count; c < group * count; ++c) squares[c % count] += squares[c];
     double* to = chunk.moments + first;
     for (int c = 0; c < count; ++c) {
         to[c] = finite[c];
@@ -271,6 +300,12 @@ ROBOCACHE_HD void moments_of(const MomentChunk& chunk, std::int64_t first, int c
         to[c + 4 * chunk.num_channels] = high[c];
         to[c + 5 * chunk.num_channels] = static_cast<double>(num_rows) - finite[c];
     }
+    return true;
+}
+
+template <class T>
+ROBOCACHE_HD void block_moments(const MomentChunk& chunk, std::int64_t first, int count) {
+    if (!moments_of<T, true>(chunk, first, count)) moments_of<T, false>(chunk, first, count);
 }
 
 void chunk_moments(const MomentChunk& chunk) {
@@ -278,9 +313,9 @@ void chunk_moments(const MomentChunk& chunk) {
         const std::int64_t left = chunk.num_channels - first;
         const int count = static_cast<int>(left < channel_block ? left : channel_block);
         if (chunk.dtype == DType::f32) {
-            moments_of<float>(chunk, first, count);
+            block_moments<float>(chunk, first, count);
         } else {
-            with_floating_type(chunk.dtype, [&]<class T>() { moments_of<T>(chunk, first, count); });
+            with_floating_type(chunk.dtype, [&]<class T>() { block_moments<T>(chunk, first, count); });
         }
     }
 }
