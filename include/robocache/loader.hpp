@@ -22,16 +22,27 @@ struct AnchorTable {
     std::int64_t num_anchors = 0;  ///< at least 1
     double period_ns = 0;          ///< above 0: regular anchors
     std::int64_t quota = 1;        ///< samples out of every block of a mixture, whose size is the sum of all quotas
+    std::optional<TensorView> slots = std::nullopt;  ///< (num_anchors,) i64 of make_alias_table: anchors by weight
 };
+
+/// Writes slots (N,) i64 for weights (N,) f64, both on the host and contiguous, N below 2^31: an anchor is then drawn
+/// with a probability of its weight over the sum of all, to within 2^-32 / N. One without weight is never drawn, one
+/// with a weight always can be. Integers, so that draws are the same on every device. Throws InvalidArgument for
+/// weights that are negative, not finite or all zero.
+void make_alias_table(const TensorView& weights, const TensorView& slots);
 
 /// Which order. One table: every epoch is a permutation of its anchors. Several, or one whose epoch has another size
 /// than the table: blocks in which each table has its quota, at shuffled places; a table goes through its anchors again
-/// and again, each time in another order, and an epoch goes on where the last one ended.
+/// and again, each time in another order, and an epoch goes on where the last one ended. From a table with slots
+/// anchors are drawn with replacement instead: each position of an epoch (of a mixture, of all epochs) by itself.
 struct SampleOrder {
     std::uint64_t seed = 0;
     std::int64_t epoch = 0;
     std::int64_t epoch_size = 0;  ///< positions of an epoch; 0 for one table: its anchors
-    bool shuffle = true;          ///< false: ascending
+    bool shuffle = true;          ///< false: ascending; not looked at where anchors have weights
+    /// (N,) i64 on the device of the tables: the sample at position p is anchor numbers[p], counted through all tables,
+    /// in place of the order of an epoch. On a GPU they are not checked; one that is not there is the last anchor.
+    std::optional<TensorView> numbers = std::nullopt;
 };
 
 /// Tables of a mixture, at most.

@@ -20,9 +20,9 @@ void require_list(std::string_view op, const ArgumentName& argument, const Tenso
 [[nodiscard]] OrderPlan plan_tables(std::string_view op, std::span<const AnchorTable> tables, Device device,
                                     TablePlan* plans);
 
-/// The order of an epoch, for `count` positions from first_position on. Returns the first position as the kernels
-/// count: through all epochs for a mixture.
+/// The order of an epoch, for `count` positions from first_position on, of tables on a device. Returns the first
+/// position as the kernels count: through all epochs for a mixture.
 [[nodiscard]] std::uint64_t set_order(std::string_view op, const SampleOrder& order, std::int64_t first_position,
-                                      std::int64_t count, std::int64_t num_anchors, OrderPlan& plan);
+                                      std::int64_t count, const TablePlan* tables, Device device, OrderPlan& plan);
 
 }  // namespace robocache::loader_detail

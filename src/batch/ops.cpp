@@ -1,6 +1,7 @@
 // The contract of the loader's operations, then dispatch to the device the tensors live on.
 #include "robocache/loader.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -36,6 +37,16 @@ void require_list(std::string_view op, const ArgumentName& argument, const Tenso
 
 namespace {
 
+constexpr std::int64_t most_weighted_anchors = INT32_MAX;
+
+void require_aliases(std::string_view op, const ArgumentName& argument, const std::int64_t* slots, std::int64_t count) {
+    std::uint32_t most = 0;
+    for (std::int64_t i = 0; i < count; ++i) most = std::max(most, slot_of(slots[i]).alias);
+    if (most >= count) {
+        fail(op, argument, "have aliases below " + std::to_string(count), std::to_string(most));
+    }
+}
+
 TablePlan plan_of(std::string_view op, const AnchorTable& table, std::size_t i, Device device) {
     const auto named = [&](std::string_view field) { return ArgumentName("tables", i, field); };
     require_list(op, named("prefix"), table.prefix, DType::i64, device);
@@ -48,6 +59,17 @@ TablePlan plan_of(std::string_view op, const AnchorTable& table, std::size_t i, 
         fail(op, named("period_ns"), "be 0 or above", std::to_string(table.period_ns));
     }
     require_size(op, named("times"), table.times, table.period_ns > 0 ? num_episodes : table.num_anchors);
+    const std::int64_t* slots = nullptr;
+    if (table.slots) {
+        if (table.num_anchors > most_weighted_anchors) {
+            fail(op, named("num_anchors"), "be below 2^31 where anchors have weights",
+                 std::to_string(table.num_anchors));
+        }
+        require_list(op, named("slots"), *table.slots, DType::i64, device);
+        require_size(op, named("slots"), *table.slots, table.num_anchors);
+        slots = static_cast<const std::int64_t*>(table.slots->data);
+        if (device.type != DeviceType::cuda) require_aliases(op, named("slots"), slots, table.num_anchors);
+    }
     const auto* prefix = static_cast<const std::int64_t*>(table.prefix.data);
     if (device.type != DeviceType::cuda && (prefix[0] != 0 || prefix[num_episodes] != table.num_anchors)) {
         fail(op, named("prefix"), "rise from 0 to " + std::to_string(table.num_anchors),
@@ -62,7 +84,8 @@ TablePlan plan_of(std::string_view op, const AnchorTable& table, std::size_t i, 
             0,
             static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(table.num_anchors - 1))),
             nullptr,
-            0};
+            0,
+            slots};
 }
 
 /// Positions of a mixture count on through the epochs.
@@ -76,6 +99,25 @@ std::int64_t first_of_epoch(std::string_view op, const SampleOrder& order, std::
         fail(op, "epoch", "count fewer than 2^63 positions", std::to_string(order.epoch));
     }
     return first;
+}
+
+/// Numbers of samples, for positions [first, first + count). On a GPU their values are not looked at.
+const std::int64_t* checked_numbers(std::string_view op, const TensorView& given, std::int64_t first,
+                                    std::int64_t count, std::span<const TablePlan> tables, Device device) {
+    require_list(op, "numbers", given, DType::i64, device);
+    if (first + count > given.shape[0]) {
+        fail(op, "numbers", "have " + std::to_string(first + count) + " entries", shape_text(given));
+    }
+    const auto* numbers = static_cast<const std::int64_t*>(given.data);
+    if (device.type == DeviceType::cuda) return numbers;
+    std::int64_t num_samples = 0;
+    for (const TablePlan& table : tables) num_samples += table.num_anchors;
+    for (std::int64_t i = first; i < first + count; ++i) {
+        if (numbers[i] >= 0 && numbers[i] < num_samples) continue;
+        fail(op, ArgumentName("numbers", static_cast<std::size_t>(i), ""),
+             "be from 0 to " + std::to_string(num_samples - 1), std::to_string(numbers[i]));
+    }
+    return numbers;
 }
 
 }  // namespace
@@ -104,11 +146,17 @@ OrderPlan plan_tables(std::string_view op, std::span<const AnchorTable> tables, 
 }
 
 std::uint64_t set_order(std::string_view op, const SampleOrder& order, std::int64_t first_position, std::int64_t count,
-                        std::int64_t num_anchors, OrderPlan& plan) {
+                        const TablePlan* tables, Device device, OrderPlan& plan) {
     if (order.epoch < 0) fail(op, "epoch", "be 0 or above", std::to_string(order.epoch));
     if (first_position < 0 || first_position > INT64_MAX - count) {
         fail(op, "first_position", "be 0 or above", std::to_string(first_position));
     }
+    if (order.numbers) {
+        plan.numbers = checked_numbers(op, *order.numbers, first_position, count,
+                                       {tables, static_cast<std::size_t>(plan.num_tables)}, device);
+        return static_cast<std::uint64_t>(first_position);
+    }
+    const std::int64_t num_anchors = tables[0].num_anchors;
     std::int64_t first = first_position;
     // An epoch that is no pass through the only table: a mixture of one, whose block is all its own.
     if (plan.num_tables == 1 && order.epoch_size > 0 && order.epoch_size != num_anchors) plan.num_tables = 2;
@@ -138,7 +186,7 @@ void sample_anchors(std::span<const AnchorTable> tables, const SampleOrder& orde
     require_list(op, "anchor", anchor, DType::i64, device);
     require_size(op, "anchor", anchor, episode.shape[0]);
     plan.count = episode.shape[0];
-    plan.first_position = set_order(op, order, first_position, plan.count, tables[0].num_anchors, plan.order);
+    plan.first_position = set_order(op, order, first_position, plan.count, plan.tables, device, plan.order);
     plan.episode = static_cast<std::int64_t*>(episode.data);
     plan.anchor = static_cast<std::int64_t*>(anchor.data);
     if (device.type != DeviceType::cuda) return sample_anchors_cpu(plan);

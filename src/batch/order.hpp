@@ -49,6 +49,35 @@ ROBOCACHE_HD std::uint64_t permute(std::uint64_t x, std::uint64_t count, int bit
     return x;
 }
 
+// ---- draws by weight ------------------------------------------------------------------------------------------------
+
+/// One slot of an alias table (Walker): of its part of [0, 1), `threshold` of 2^32 are its own number, the rest is that
+/// of `alias`. A slot that is all its own has itself as alias.
+struct AliasSlot {
+    std::uint32_t threshold;
+    std::uint32_t alias;
+};
+
+/// The slot whose low 32 bits are the alias and whose high ones are the threshold.
+ROBOCACHE_HD AliasSlot slot_of(std::int64_t packed) {
+    const auto bits = static_cast<std::uint64_t>(packed);
+    return {static_cast<std::uint32_t>(bits >> 32), static_cast<std::uint32_t>(bits)};
+}
+
+/// A number of [0, count), count < 2^32, as often as its weight says: a pure function of key and position. Of the
+/// product of 64 hashed bits and the count, the upper half is the slot, and what follows is compared with its
+/// threshold.
+ROBOCACHE_HD std::uint64_t draw_weighted(const std::int64_t* slots, std::uint64_t count, std::uint64_t key,
+                                         std::uint64_t position) {
+    const std::uint64_t x = mix(key + (position + 1) * golden);
+    const std::uint64_t low = (x & 0xffffffffU) * count;
+    const std::uint64_t high = (x >> 32) * count + (low >> 32);
+    const std::uint64_t number = high >> 32;
+    const AliasSlot slot = slot_of(slots[number]);
+    if (static_cast<std::uint32_t>(high) < slot.threshold) return number;
+    return slot.alias < count ? slot.alias : count - 1;  // slots on a GPU are not checked
+}
+
 // ---- from a position to an anchor -----------------------------------------------------------------------------------
 
 /// Where to look for the episode of anchors [i << shift, (i + 1) << shift): that of the first one, and where it ends.
@@ -68,6 +97,7 @@ struct TablePlan {
     std::int32_t bits;           // bit_width(num_anchors - 1)
     const Bucket* buckets;       // null: the episode is searched for in `prefix`
     std::int64_t bucket_shift;
+    const std::int64_t* slots;  // of an alias table, one for each anchor; null: each anchor once in a pass
 };
 
 struct Anchor {
@@ -92,6 +122,10 @@ ROBOCACHE_HD Place place_in_mixture(const TablePlan* tables, std::uint64_t block
     const std::uint64_t quota = static_cast<std::uint64_t>(tables[i].block_end) - begin;
     const std::uint64_t drawn = block * quota + (slot - begin);  // from this table before this one
     const auto count = static_cast<std::uint64_t>(tables[i].num_anchors);
+    if (tables[i].slots != nullptr) {
+        const std::uint64_t key = key_of(seed, 0, static_cast<std::uint64_t>(i) + 1);
+        return {i, draw_weighted(tables[i].slots, count, key, drawn)};
+    }
     std::uint64_t number = drawn % count;
     if (shuffle) {
         number = permute(number, count, tables[i].bits, key_of(seed, drawn / count, static_cast<std::uint64_t>(i) + 1));
@@ -157,6 +191,7 @@ struct OrderPlan {
     std::uint64_t key;  // of the only table, in this epoch
     std::int32_t block_bits;
     bool shuffle;
+    const std::int64_t* numbers;  // of the samples at positions, through all tables; null: in the order of the epoch
 };
 
 /// A step that is told in memory, and what it means for the order and the first position of a batch.
@@ -176,15 +211,34 @@ struct StepPlan {
     }
 };
 
+/// The place of a sample by its number through all tables. One that no table has is the last sample: numbers on a GPU
+/// are not checked.
+ROBOCACHE_HD Place place_of_number(const TablePlan* tables, std::int64_t num_tables, std::uint64_t number) {
+    std::int64_t i = 0;
+    while (i + 1 < num_tables && number >= static_cast<std::uint64_t>(tables[i].num_anchors)) {
+        number -= static_cast<std::uint64_t>(tables[i++].num_anchors);
+    }
+    const auto last = static_cast<std::uint64_t>(tables[i].num_anchors - 1);
+    return {i, number < last ? number : last};
+}
+
 /// The number of the anchor at a position of the epoch, of the only table.
 ROBOCACHE_HD std::uint64_t number_at_position(const TablePlan& table, const OrderPlan& order, std::uint64_t position) {
+    if (order.numbers != nullptr) {
+        return place_of_number(&table, 1, static_cast<std::uint64_t>(order.numbers[position])).number;
+    }
+    const auto count = static_cast<std::uint64_t>(table.num_anchors);
+    if (table.slots != nullptr) return draw_weighted(table.slots, count, order.key, position);
     if (!order.shuffle) return position;
-    return permute(position, static_cast<std::uint64_t>(table.num_anchors), table.bits, order.key);
+    return permute(position, count, table.bits, order.key);
 }
 
 /// The place of a position: of the epoch for one table, of all epochs for a mixture.
 ROBOCACHE_HD Place place_of_position(const TablePlan* tables, const OrderPlan& order, std::uint64_t position) {
     if (order.num_tables == 1) return {0, number_at_position(tables[0], order, position)};
+    if (order.numbers != nullptr) {
+        return place_of_number(tables, order.num_tables, static_cast<std::uint64_t>(order.numbers[position]));
+    }
     return place_in_mixture(tables, order.block_size, order.block_bits, order.seed, order.shuffle, position);
 }
 

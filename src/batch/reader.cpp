@@ -264,7 +264,8 @@ struct BatchReader::State {
         require_outputs(plan, outputs);
         BatchCall call{plan.order, 0, outputs[0].values.shape[0], outputs};
         call.index = index_of(plan, index, call.count);
-        call.first_position = set_order(op, order, first_position, call.count, plan.tables[0].num_anchors, call.order);
+        call.first_position =
+            set_order(op, order, first_position, call.count, plan.tables.data(), plan.device, call.order);
         return call;
     }
 
@@ -325,9 +326,10 @@ void BatchReader::read(const SampleOrder& order, const BatchSteps& steps, std::s
         __builtin_add_overflow(last, steps.first, &last)) {
         fail(op, "steps", "count fewer than 2^63 positions", std::to_string(steps.num_steps) + " steps");
     }
+    if (order.numbers) fail(op, "numbers", "be none where the step is told in memory", "numbers");
     SampleOrder beginning = order;
     beginning.epoch = 0;
-    (void)set_order(op, beginning, last, call.count, plan.tables[0].num_anchors, call.order);
+    (void)set_order(op, beginning, last, call.count, plan.tables.data(), plan.device, call.order);
     require_rank(op, "step", steps.step, 0);
     require_dtype(op, "step", steps.step, DType::i64);
     require_device(op, "step", steps.step, plan.device);

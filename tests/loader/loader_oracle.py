@@ -66,6 +66,24 @@ def order(anchors, seed, epoch, shuffle=True):
     return [anchors[permute(p, len(anchors), key) if shuffle else p] for p in range(len(anchors))]
 
 
+def alias_parts(slots):
+    """Of 2^32 * len(slots), what each number has: from the slots that ``make_alias_table`` wrote."""
+    parts = [0] * len(slots)
+    for i, slot in enumerate(slots):
+        threshold, alias = (slot % 2**64) >> 32, slot % 2**32
+        parts[i] += threshold
+        parts[alias] += 2**32 - threshold
+    return parts
+
+
+def draw_weighted(slots, key, position):
+    """The number at a position, drawn with replacement."""
+    x = mix((key + (position + 1) * GOLDEN) & MASK) * len(slots)
+    number, rest = x >> 64, (x >> 32) % 2**32
+    slot = slots[number] % 2**64
+    return number if rest < slot >> 32 else slot % 2**32
+
+
 def mixture_order(sources, quotas, seed, epoch, epoch_size):
     """The same for several: ``sources[i]`` are the anchors of one cache, ``quotas[i]`` its part of each block."""
     block_size = sum(quotas)

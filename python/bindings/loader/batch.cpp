@@ -215,10 +215,11 @@ public:
     }
 
     /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
-    nb::list read(const SampleOrder& order, std::int64_t first_position, std::int64_t batch_size) {
+    nb::list read(const GivenOrder& given_order, std::int64_t first_position, std::int64_t batch_size) {
         TensorReader reader;
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, false, made);
+        const SampleOrder order = given_order.view(reader, op);
         {
             const BatchReader& batches = reader_of();
             const Unlocked unlocked;
@@ -228,20 +229,21 @@ public:
     }
 
     /// Into given tensors, while the caller goes on.
-    [[nodiscard]] Pending read_ahead(const SampleOrder& order, std::int64_t first_position,
+    [[nodiscard]] Pending read_ahead(const GivenOrder& order, std::int64_t first_position,
                                      const nb::list& given) const {
         TensorReader reader;
         const Outputs outputs = read_outputs(reader, given);
-        return {reader_of().read_ahead(order, first_position, outputs.columns, outputs.index), given};
+        return {reader_of().read_ahead(order.view(reader, op), first_position, outputs.columns, outputs.index), given};
     }
 
     /// New tensors, for the step that the tensor `step` has: BatchSteps of loader.hpp.
-    nb::list read_step(const SampleOrder& order, nb::handle step, std::int64_t num_steps, std::int64_t stride,
+    nb::list read_step(const GivenOrder& given_order, nb::handle step, std::int64_t num_steps, std::int64_t stride,
                        std::int64_t first, std::int64_t batch_size) {
         TensorReader reader;
         const BatchSteps views{reader.read(step, {op, "step"}), num_steps, stride, first};
         nb::list made;
         const Outputs outputs = make_outputs(reader, batch_size, true, made);
+        const SampleOrder order = given_order.view(reader, op);
         const BatchReader& batches = reader_of();
         const Unlocked unlocked;
         batches.read(order, views, outputs.columns, reader.stream(), outputs.index);
@@ -344,7 +346,7 @@ void bind_batch(nb::module_& m) {
              nb::arg("episodes") = nb::none())
         .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
         .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
-             nb::keep_alive<0, 1>())
+             nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
         .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("step"), nb::arg("num_steps"),
              nb::arg("stride"), nb::arg("first"), nb::arg("batch_size"));
 }

@@ -15,15 +15,24 @@
 namespace robocache::python {
 namespace {
 
-void sample(const nb::list& tables, const SampleOrder& order, std::int64_t first_position, nb::handle episode,
+void sample(const nb::list& tables, const GivenOrder& order, std::int64_t first_position, nb::handle episode,
             nb::handle anchor) {
     TensorReader reader;
     const TensorView episode_view = reader.read(episode, {"sample_anchors", "episode"}, Access::write);
     const TensorView anchor_view = reader.read(anchor, {"sample_anchors", "anchor"}, Access::write);
     const std::vector<AnchorTable> views = read_tables(reader, tables, "sample_anchors");
+    const SampleOrder order_view = order.view(reader, "sample_anchors");
     const Unlocked unlocked;
-    sample_anchors(views, order, first_position, episode_view, anchor_view, reader.stream());
+    sample_anchors(views, order_view, first_position, episode_view, anchor_view, reader.stream());
     if (reader.must_wait()) wait_for_stream(episode_view.device.index, reader.stream());
+}
+
+void alias_table(nb::handle weights, nb::handle slots) {
+    TensorReader reader;
+    const TensorView weights_view = reader.read(weights, {"make_alias_table", "weights"});
+    const TensorView slots_view = reader.read(slots, {"make_alias_table", "slots"}, Access::write);
+    const Unlocked unlocked;
+    make_alias_table(weights_view, slots_view);
 }
 
 void scale_channels(nb::handle values, nb::handle offset, nb::handle scale, nb::handle out) {
@@ -54,26 +63,30 @@ void gather(const nb::list& parts, nb::handle ranges, nb::handle out) {
 }  // namespace
 
 void bind_loader(nb::module_& m) {
-    nb::class_<SampleOrder>(m, "SampleOrder")
+    nb::class_<GivenOrder>(m, "SampleOrder")
         .def(
             "__init__",
-            [](SampleOrder* self, std::uint64_t seed, std::int64_t epoch, std::int64_t epoch_size, bool shuffle) {
-                new (self) SampleOrder{seed, epoch, epoch_size, shuffle};
-            },
-            nb::arg("seed"), nb::arg("epoch"), nb::arg("epoch_size"), nb::arg("shuffle"));
+            [](GivenOrder* self, std::uint64_t seed, std::int64_t epoch, std::int64_t epoch_size, bool shuffle,
+               nb::object numbers) { new (self) GivenOrder{{seed, epoch, epoch_size, shuffle}, std::move(numbers)}; },
+            nb::arg("seed"), nb::arg("epoch"), nb::arg("epoch_size"), nb::arg("shuffle"),
+            nb::arg("numbers").none() = nb::none());
     nb::class_<GivenTable>(m, "AnchorTable")
         .def(
             "__init__",
             [](GivenTable* self, nb::object prefix, nb::object times, std::int64_t num_anchors, double period_ns,
-               std::int64_t quota) {
-                new (self) GivenTable{std::move(prefix), std::move(times), num_anchors, period_ns, quota};
+               std::int64_t quota, nb::object slots) {
+                new (self)
+                    GivenTable{std::move(prefix), std::move(times), num_anchors, period_ns, quota, std::move(slots)};
             },
-            nb::arg("prefix"), nb::arg("times"), nb::arg("num_anchors"), nb::arg("period_ns"), nb::arg("quota"))
+            nb::arg("prefix"), nb::arg("times"), nb::arg("num_anchors"), nb::arg("period_ns"), nb::arg("quota"),
+            nb::arg("slots").none() = nb::none())
         .def_ro("prefix", &GivenTable::prefix)
         .def_ro("times", &GivenTable::times)
         .def_ro("num_anchors", &GivenTable::num_anchors)
         .def_ro("period_ns", &GivenTable::period_ns)
-        .def_ro("quota", &GivenTable::quota);
+        .def_ro("quota", &GivenTable::quota)
+        .def_ro("slots", &GivenTable::slots);
+    m.def("make_alias_table", &alias_table, nb::arg("weights"), nb::arg("slots"));
     m.def("sample_anchors", &sample, nb::arg("tables"), nb::arg("order"), nb::arg("first_position"), nb::arg("episode"),
           nb::arg("anchor"));
     m.def("gather_bytes", &gather, nb::arg("parts"), nb::arg("ranges"), nb::arg("out"));

@@ -169,4 +169,7 @@ def fingerprint_of(
         digest.update(f"\n{selection.cache._identity()} {table.period_ns} ".encode())
         for array in (selection.kept, table.prefix, table.times):
             digest.update(array.tobytes())
+        if table.slots is not None:
+            digest.update(b"\nweights ")
+            digest.update(table.slots.tobytes())
     return digest.hexdigest()

@@ -26,6 +26,7 @@ from .mixture import Mixture
 from .numbers import whole
 from .options import Options, Order, What, Where, grouped
 from .order.epochs import Epochs
+from .order.map_style import SampleDataset
 from .order.progress import NextBatch, Progress
 from .order.ranks import Ranks
 from .order.state import MOST_EPOCHS, check_state
@@ -48,8 +49,8 @@ class Loader:
     groups:
 
     what=What(...)      what is in a batch: windows, delta_timestamps, normalize, dtype, return_index, features, stats
-    order=Order(...)    which samples, in which order: anchors, anchor_hz, skip_anchors, episodes, split, shuffle, seed,
-                        drop_last, rank, world_size
+    order=Order(...)    which samples, in which order: anchors, anchor_hz, skip_anchors, drop_last_steps, edges,
+                        weights, episodes, split, shuffle, seed, drop_last, rank, world_size
     where=Where(...)    where rows are kept and batches computed: device, tier, budget_bytes, verify
 
     ``help(robocache.Order)`` explains the fields. Each field is also a keyword of ``Loader``: ``Loader(cache, 64,
@@ -93,6 +94,7 @@ class Loader:
         self._source = source if isinstance(source, Mixture) else self.caches[0]
         self._kept = None if isinstance(source, Mixture) else samples.selections[0].kept.tolist()
         """Numbers of the episodes of a single cache."""
+        self._weights = samples.weights[0]
         self.anchors = samples.anchors
         """The stream."""
         self.num_anchors = samples.num_anchors
@@ -112,8 +114,8 @@ class Loader:
         self._form = samples.open_form(self.device)
         self._statistics = samples.statistics
         self._tasks = [
-            _core.AnchorTable(as_tensor(a.prefix), as_tensor(a.times), a.count, a.period_ns, quota)
-            for a, quota in zip(samples.tables, samples.quotas, strict=True)
+            table
+            for table in self._reader.tables_on("cpu", [*zip(samples.tables, samples.quotas, strict=True)])
             if any(entry.kind == "task" for entry in samples.layout.entries)
         ]
         """The anchors on the host, where batches have the task of their episode."""
@@ -316,19 +318,32 @@ class Loader:
         on_host = any(table.is_read_on_host for table in self._form.texts.values())
         return bool(self._ragged) or bool(self._tasks) or on_host
 
-    def _order(self, epoch: int) -> SampleOrder:
-        return SampleOrder(self.order.seed, epoch, self.num_samples, self.order.shuffle)
+    def _order(self, epoch: int, numbers: Any = None) -> SampleOrder:
+        return SampleOrder(self.order.seed, epoch, self.num_samples, self.order.shuffle, numbers)
 
     def _read(self, step: int, epoch: int) -> Batch:
         begin, end = self._positions(step)
+        order = self._order(epoch)
+        return self._read_positions(order, order, begin, (self.order.seed, epoch, np.arange(begin, end)))
+
+    def _read_numbers(self, numbers: Any) -> Batch:
+        """The samples of these numbers. Random edits are those of an epoch in ascending order."""
+        there = as_tensor(numbers)
+        order, on_host = self._order(0, there.to(self._reader.place)), self._order(0, there)
+        return self._read_positions(order, on_host, 0, (self.order.seed, self.epoch, numbers))
+
+    def _read_positions(
+        self, order: SampleOrder, on_host: SampleOrder, begin: int, drawn: tuple[int, int, Any]
+    ) -> Batch:
+        """``order``: for where batches are computed. ``drawn``: seed, epoch and positions that random edits are of."""
+        count = len(drawn[2])
         with self._reader.watched():
-            order = self._order(epoch)
-            made = self._reader.read(order, begin, end - begin)
-            numbers = self._numbers_of(order, begin, end - begin, made)
+            made = self._reader.read(order, begin, count)
+            numbers = self._numbers_of(on_host, begin, count, made)
             for ragged in self._ragged:
                 found = numbers.get(ragged.place // 2)
-                ragged.fill(made, (self.order.seed, epoch, begin), {} if found is None else {ragged.name: found})
-        episodes = self._episodes_of(order, begin, end - begin, made)
+                ragged.fill(made, drawn, {} if found is None else {ragged.name: found})
+        episodes = self._episodes_of(on_host, begin, count, made)
         if self._reader.place != self.device:
             made = [x.to(self.device) for x in made]
         return self._form.batch(made, episodes, numbers)
@@ -406,6 +421,11 @@ class Loader:
         batch = (int(state["batch_size"]), int(state["world_size"]))
         self._progress.resume(int(state["epoch"]), int(state["step"]), batch, self._num_steps)
 
+    @property
+    def dataset(self) -> SampleDataset:
+        """All samples by number, for torch's samplers: ``loader.dataset[i]`` is a row of a batch. docs/loader.md."""
+        return SampleDataset(self)
+
     def as_dataset(self) -> Any:
         """An ``IterableDataset`` of whole batches, for code that needs a ``DataLoader(dataset, batch_size=None)``."""
         from .dataset import LoaderDataset
@@ -418,6 +438,8 @@ class Loader:
         order, where = self.order, replace(self.where, tier=self.tier)
         if self._kept is not None:
             order = replace(order, episodes=self._kept)  # a function may not be picklable
+            if callable(order.weights):
+                order = replace(order, weights=self._weights)
         if self._ranks.known:
             order = replace(order, **self._ranks.share._asdict())
         # A process that this one starts counts epochs with it; any other copy does so by itself.

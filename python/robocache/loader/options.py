@@ -11,7 +11,9 @@ from ..text import did_you_mean
 from .batches.verify import check_verify
 from .features.feature import Feature
 from .numbers import number, whole
+from .order.edges import Edges, limits_of
 from .order.selection import Episodes, Split
+from .order.weights import Weights
 from .window import Window, short_repr
 
 
@@ -79,6 +81,12 @@ class Order:
     anchors: the stream whose rows are the anchors of the samples; None: the first vector stream of the windows.
     anchor_hz: anchors at this rate, from the first row of that stream to its last, instead of its rows.
     skip_anchors: ``(first, last)``: how many anchors are left out at both ends of each episode.
+    drop_last_steps: how many are left out at the end alone: ``skip_anchors=(0, n)``.
+    edges: anchors by how much of their windows is padding. ``"pad"``: all. ``"inside"``: those without any. ``(before,
+        after)``: at most so many moments of each window before the first row and after the last one. ``"robomimic"``:
+        all, as its ``SequenceDataset``. ``("diffusion_policy", n_action_steps)``: those of its ``SequenceSampler``.
+    weights: draws samples with replacement, as often as their weights say: ``{episode: weight}`` (1 for others), a
+        function of an ``Episode``, both for each sample of the episode, or an array of one number for each sample.
     episodes: numbers of episodes, or a function of an ``Episode`` that returns whether it is kept; None: all.
     split: ``("train", share)`` or ``("validation", share)`` of the episodes.
     shuffle: whether samples come in a random order, a different one in each epoch.
@@ -95,6 +103,9 @@ class Order:
     anchors: str | None = None
     anchor_hz: float | None = None
     skip_anchors: tuple[int, int] = (0, 0)
+    drop_last_steps: int = 0
+    edges: Edges = "pad"
+    weights: Weights = None
     episodes: Episodes = None
     split: Split = None
     shuffle: bool = True
@@ -109,6 +120,15 @@ class Order:
         if self.anchor_hz is not None and not 0 < number("anchor_hz", self.anchor_hz) < math.inf:
             raise ValueError(f"Loader: anchor_hz must be above 0, got {self.anchor_hz}")
         _set(self, "skip_anchors", _skipped(self.skip_anchors))
+        _set(self, "drop_last_steps", whole("drop_last_steps", self.drop_last_steps, 0))
+        if self.drop_last_steps and self.skip_anchors[1]:
+            raise ValueError(
+                f"Loader: drop_last_steps must be 0 where skip_anchors omits the last ones, got {self.drop_last_steps} "
+                f"and {self.skip_anchors}"
+            )
+        limits_of(self.edges)
+        if self.weights is not None and not self.shuffle:
+            raise ValueError("Loader: shuffle must be True where samples have weights, which are drawn, got False")
         if isinstance(self.episodes, Iterator):
             _set(self, "episodes", [*self.episodes])  # several loaders may read them
         _set(self, "shuffle", bool(self.shuffle))
@@ -159,6 +179,9 @@ class Options(TypedDict, total=False):
     anchors: str | None
     anchor_hz: float | None
     skip_anchors: tuple[int, int]
+    drop_last_steps: int
+    edges: Edges
+    weights: Weights
     episodes: Episodes
     split: Split
     shuffle: bool

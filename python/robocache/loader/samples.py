@@ -34,7 +34,9 @@ from .features.statistics import FeatureStatistics
 from .features.text import TextTable, messages, tasks, tasks_by_number
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
-from .order.selection import Selection, anchors_of, episodes_of
+from .order.edges import bounds_of, limits_of
+from .order.selection import Anchors, Selection, anchors_of, episodes_of
+from .order.weights import by_episode, slots_of
 from .window import Key, Window, keys_of, usual_tolerance_ns
 
 
@@ -62,9 +64,14 @@ class Samples:
         self.names = [*dict.fromkeys(key.stream for key in self.keys)]
         """The streams that are read."""
         self.columns = self._columns(what, self.specs)
-        self.has_rows_as_anchors = order.anchor_hz is None and not any(order.skip_anchors)
+        self.weights = [order.weights for _ in self.caches]
+        """For each source; of its episodes, where they are a function."""
+        self.tables = self._tables(order)
+        self.has_rows_as_anchors = order.anchor_hz is None and all(
+            table.count == int(s.counts(self.anchors).sum())
+            for s, table in zip(self.selections, self.tables, strict=True)
+        )
         """Whether every row of that stream is an anchor."""
-        self.tables = [anchors_of(s, self.anchors, order.anchor_hz, order.skip_anchors) for s in self.selections]
         self.quotas = [1] if mixture is None or len(self.caches) == 1 else mixture.quotas()
         self.num_anchors = sum(table.count for table in self.tables)
         """Of all sources."""
@@ -77,6 +84,24 @@ class Samples:
         self.episodes = episodes_of(self.selections) if has_index else None
         self.scales = self._scales(what)
         """For each source, offset and scale of what is normalized, by key."""
+
+    def _tables(self, order: Order) -> list[Anchors]:
+        skip = (order.skip_anchors[0], order.skip_anchors[1] or order.drop_last_steps)
+        limits = limits_of(order.edges)
+        tables = [
+            anchors_of(s, self.anchors, order.anchor_hz, skip, bounds_of(s, self.keys, limits)) for s in self.selections
+        ]
+        if order.weights is not None:
+            if len(self.caches) > 1 and not callable(order.weights):
+                raise ValueError(
+                    f"Loader: weights of a Mixture must be a function, got {type(order.weights).__name__}; its caches "
+                    "have weights of their own"
+                )
+            for i, (selection, table) in enumerate(zip(self.selections, tables, strict=True)):
+                if callable(order.weights):
+                    self.weights[i] = by_episode(selection, order.weights)
+                table.slots = slots_of(selection, table, self.weights[i])
+        return tables
 
     def _asked(self, what: What) -> list[str]:
         """Streams in the order in which they are named; unknown ones are left for ``layout_of`` and ``keys_of``."""

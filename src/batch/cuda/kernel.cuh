@@ -169,7 +169,7 @@ __global__ __launch_bounds__(batch_threads,
     __shared__ PlacedTarget all_placed[batch_threads * thread_targets];
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
-    if (table.steps.step != nullptr) wait_for_earlier_work();
+    if (table.is_told_earlier) wait_for_earlier_work();
     if (write_index(table)) return;
     const DeviceColumn& column = column_of_block(table);
     const std::uint32_t lane = threadIdx.x % align_detail::warp_size;
@@ -182,7 +182,7 @@ __global__ __launch_bounds__(batch_threads,
     TeamSamples& samples = all_samples[warp];
     if (team.rank < align_detail::warp_size) find_samples(table, column, task, lane, samples);
     team.sync();
-    Gate gate(table.steps.step == nullptr);
+    Gate gate(!table.is_told_earlier);
     if (samples.num_others < task.num_samples) copy_runs(column, task, samples, team, gate);
     PlacedTarget* placed = all_placed + warp * align_detail::warp_size * thread_targets;
     move_others<Mover>(column, samples, placed, team, gate);

@@ -144,8 +144,9 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     table.table = table_;
     table.tables = tables_;
     table.order = call.order;
-    table.has_rounds = call.order.num_tables == 1 && call.order.shuffle && call.steps.step == nullptr &&
-                       table_.bits <= Rounds::most_bits;
+    table.is_told_earlier = call.steps.step != nullptr || call.order.numbers != nullptr;
+    table.has_rounds = call.order.num_tables == 1 && call.order.shuffle && !table.is_told_earlier &&
+                       table_.slots == nullptr && table_.bits <= Rounds::most_bits;
     if (table.has_rounds) table.rounds = Rounds(call.order.key);
     table.first_position = call.first_position;
     table.count = call.count;

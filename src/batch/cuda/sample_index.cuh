@@ -18,7 +18,7 @@ __device__ inline bool write_index(const BatchTable& table) {
         table.steps.apply(order, position);
         found = anchor_of_position(order.num_tables == 1 ? &table.table : table.tables, order, position);
     }
-    if (table.steps.step == nullptr) wait_for_earlier_work();
+    if (!table.is_told_earlier) wait_for_earlier_work();
     if (i < table.count) table.index.write(i, found);
     return true;
 }

@@ -103,8 +103,9 @@ struct BatchTable {
     TablePlan table;          // where there is one
     const TablePlan* tables;  // where there are more
     OrderPlan order;
-    Rounds rounds;    // of order.key
-    bool has_rounds;  // false: the order has none, or a step changes them
+    Rounds rounds;         // of order.key
+    bool has_rounds;       // false: the order has none, or a step changes them
+    bool is_told_earlier;  // the step or the numbers: by work that comes before, which is waited for first
     std::uint64_t first_position;
     std::int64_t count;
     StepPlan steps;

@@ -139,7 +139,7 @@ __global__ __launch_bounds__(window_threads,
     __shared__ std::uint64_t barrier;
     allow_next_kernel();
     // A step is somebody's earlier work; everything else that is read here was there before the reader.
-    if (table.steps.step != nullptr) wait_for_earlier_work();
+    if (table.is_told_earlier) wait_for_earlier_work();
     if (write_index(table)) return;
     const std::uint32_t lane = threadIdx.x;
     const Arrivals arrivals(barrier);
@@ -152,7 +152,7 @@ __global__ __launch_bounds__(window_threads,
         rows = find_sample(table, column, task.first_sample + lane);
         window = find_window(column, rows);
     }
-    Gate gate(table.steps.step == nullptr);
+    Gate gate(!table.is_told_earlier);
     const Windows windows(column, shared, lane, window);
     if (windows.windows != 0) {
         windows.read(rows, window, arrivals);

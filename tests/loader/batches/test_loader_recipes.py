@@ -146,6 +146,82 @@ def test_robomimic_without_padding_skips_anchors(tmp_path, hz):
         assert_same_items(loader, robomimic_dataset(recordings, 4, 6, before, after))
 
 
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("hz", RATES)
+def test_edges_name_the_windows_of_the_others(tmp_path, hz, clock):
+    recordings = Recordings(tmp_path / "c", hz, clock)
+    for length, n_obs, n_act in ((16, 2, 8), (10, 2, 8), (4, 1, 4), (16, 1, 1), (1, 1, 1)):
+        p, q = n_obs - 1, n_act - 1
+        window = Window(past=p / hz, future=(length - 1 - p) / hz, rate_hz=hz)
+        loader = recordings.loader(window, edges=("diffusion_policy", n_act))
+        assert_same_items(loader, diffusion_policy_dataset(recordings, length, p, q))
+        assert_same_items(
+            recordings.loader(window, edges="robomimic"), robomimic_dataset(recordings, n_obs, length - p)
+        )
+        for anchor_hz in (None, hz):
+            loader = recordings.loader(window, edges="inside", anchor_hz=anchor_hz)
+            assert_same_items(loader, robomimic_dataset(recordings, n_obs, length - p, False, False))
+            assert not any(batch[f"{key}_is_pad"].any() for batch in loader for key in SPECS)
+        for before, after in ((0, 0), (1, 0), (0, 3), (1, 7), (99, 99)):
+            loader = recordings.loader(window, edges=(before, after))
+            expected = diffusion_policy_dataset(recordings, length, min(before, p), min(after, length - 1 - p))
+            assert_same_items(loader, expected)
+
+
+def test_edges_are_of_the_longest_window_and_of_every_stream(tmp_path):
+    """The state ends a row before the camera; both windows must be inside."""
+    arm, cam = StreamSpec("arm", "float32", ()), StreamSpec("cam", "int64", ())
+    writer = CacheWriter(tmp_path / "c", {"arm": arm, "cam": cam})
+    for number, (a, c) in enumerate(((8, 9), (8, 5), (8, 0), (2, 9))):
+        times = [times_at_rate(n, 10) for n in (a, c)]
+        rows = {
+            "arm": EpisodeStream(arm, np.arange(a, dtype=np.float32) + 10 * number, times[0]),
+            "cam": EpisodeStream(cam, np.arange(c), times[1]),
+        }
+        writer.add(Episode(number, {name: x for name, x in rows.items() if len(x.times)}))
+    windows = {"arm": Window(past=0.1, rate_hz=10), "cam": Window(future=0.2, rate_hz=10, latency=0.1)}
+    loader = Loader(writer.commit(), 1, windows, shuffle=False, edges="inside")
+    assert [batch["arm"][0, -1].item() for batch in loader] == [1, 2, 3, 4, 5, 11, 31]
+    assert not any(batch["cam_is_pad"].any() or batch["arm_is_pad"].any() for batch in loader)
+
+
+def test_dropped_last_steps_are_skipped_anchors(tmp_path):
+    recordings = Recordings(tmp_path / "c", 30, "from zero")
+    window = Window(past=2 / 30, future=9 / 30, rate_hz=30)
+    loader = recordings.loader(window, drop_last_steps=4)
+    assert_same_items(loader, diffusion_policy_dataset(recordings, 12, 2, 5))
+    both = recordings.loader(window, drop_last_steps=4, skip_anchors=(3, 0))
+    assert both.num_samples == recordings.loader(window, skip_anchors=(3, 4)).num_samples
+    with pytest.raises(ValueError, match="drop_last_steps must be 0 where skip_anchors omits the last ones, got 4"):
+        recordings.loader(window, drop_last_steps=4, skip_anchors=(0, 4))
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ("diffusion_policy", r"edges must be .*'diffusion_policy', n_action_steps.* got 'diffusion_policy'"),
+        ("inner", "edges must be 'pad', 'inside'"),
+        (3, "edges must be"),
+        ((1, 2, 3), "edges must be"),
+        (("inside", 2), "edges must be"),
+        ((0, -1), "edges must be from 0 to"),
+        ((0.5, 1), "edges must be a whole number, got 0.5"),
+        (("diffusion_policy", 0), "n_action_steps of edges must be from 1 to"),
+    ],
+)
+def test_edges_that_mean_nothing_are_refused(tmp_path, edges, words):
+    recordings = Recordings(tmp_path / "c", 30, "from zero")
+    with pytest.raises(ValueError, match=f"Loader: {words}"):
+        recordings.loader(Window(), edges=edges)
+
+
+def test_edges_that_leave_nothing_are_refused(tmp_path):
+    recordings = Recordings(tmp_path / "c", 30, "from zero")
+    windows = {"obs": Window(past=20 / 30, rate_hz=30), "step": Window(future=20 / 30, rate_hz=30)}
+    with pytest.raises(ValueError, match="must have rows whose windows have as little padding as edges says"):
+        Loader(recordings.cache, 1, windows, edges="inside")
+
+
 @pytest.mark.parametrize("method", ["nearest", "previous", "next"])
 @pytest.mark.parametrize("hz", RATES)
 def test_the_last_row_is_no_padding_whatever_the_method(tmp_path, hz, method):

@@ -262,7 +262,7 @@ BAD_STATES = {
     "another seed": ({"seed": 1}, "seed (seed) must be that of this loader, 0, got 1"),
     "another cache": (
         {"fingerprint": "x"},
-        "fingerprint (cache, episodes, anchors and shuffle) must be that of this loader",
+        "fingerprint (cache, episodes, anchors, weights and shuffle) must be that of this loader",
     ),
     "another batch": ({"batch_size": 5}, "batch_size * world_size must be 4 * 1 = 4, got 5 * 1 = 5"),
     "a later version": ({"version": 2}, "version (the version of the state) must be that of this loader, 1, got 2"),

@@ -87,7 +87,7 @@ class Clouds:
             offsets=offsets, dtype=v.dtype, fill=v.fill, deterministic=True, check=False,
         )  # fmt: skip
 
-    def fill(self, made: list[Any], order: tuple[int, int, int], numbers: Mapping[str, Any]) -> None:
+    def fill(self, made: list[Any], order: tuple[int, int, Any], numbers: Mapping[str, Any]) -> None:
         """Puts grids in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, X, Y, Z[, F])``."""
         found = made[self.place]
         grids = self.grids(found.flatten().tolist())

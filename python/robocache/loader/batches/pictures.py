@@ -165,14 +165,15 @@ class Pictures:
             dtype=image.dtype, filter=image.filter, normalize=image.normalize, channels=self.channels, **which,
         )  # fmt: skip
 
-    def edits(self, seed: int, epoch: int, begin: int, count: int) -> Edits:
-        """Of samples at positions ``[begin, begin + count)`` of an epoch: the same on every device, rank and tier."""
+    def edits(self, seed: int, epoch: int, positions: NDArray[np.int64]) -> Edits:
+        """Of samples at these positions of an epoch: the same on every device, rank and tier."""
         image = self.image
         if image is None:
             return Edits()
+        count = len(positions)
         drawn = np.zeros((count, NUM_DRAWS))
         if image.is_random:
-            drawn = draws(seed, epoch, self.name, np.arange(begin, begin + count), NUM_DRAWS)
+            drawn = draws(seed, epoch, self.name, positions, NUM_DRAWS)
         crop = None
         if image.crop is not None:
             whole = (self.spec.shape[0], self.spec.shape[1])
@@ -201,14 +202,14 @@ class Pictures:
             black += offset.to(self.device).view((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
         return black.to(dtype)
 
-    def fill(self, made: list[Any], order: tuple[int, int, int], numbers: Mapping[str, Any]) -> None:
+    def fill(self, made: list[Any], order: tuple[int, int, Any], numbers: Mapping[str, Any]) -> None:
         """Puts pixels in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, ...)``. ``order``:
-        seed, epoch and first position. ``numbers``: those that were read on the host, by name."""
+        seed, epoch and positions. ``numbers``: those that were read on the host, by name."""
         found = numbers.get(self.name, made[self.place])
         count, moments = found.shape
         rows = self.rows[found.cpu().numpy().reshape(-1)]
         there = np.flatnonzero(rows >= 0)
-        edits = self.edits(*order, count).take(there // max(1, moments))
+        edits = self.edits(*order).take(there // max(1, moments))
         shape = tuple(self.black.shape)
         pixels = None
         if len(there):

@@ -86,7 +86,7 @@ class BatchReader:
             # The rows are there already, in one part for each source: the same tensors, once.
             rows = [part.rows[anchor_stream] for part in store.parts]
             self.tables = [
-                _core.AnchorTable(offsets, times, a.count, 0.0, quota)
+                _core.AnchorTable(offsets, times, a.count, 0.0, quota, slots_on(self.place, a))
                 for (_, times, offsets), (a, quota) in zip(rows, anchors, strict=True)
             ]
         else:
@@ -101,7 +101,7 @@ class BatchReader:
 
     def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[_core.AnchorTable]:
         return [
-            _core.AnchorTable(as_tensor(a.prefix).to(place), as_tensor(a.times).to(place), a.count, a.period_ns, quota)
+            _core.AnchorTable(*arrays_on(place, a), a.count, a.period_ns, quota, slots_on(place, a))
             for a, quota in anchors
         ]
 
@@ -244,6 +244,14 @@ class StepByStep:
                     whole, x = (y.view(torch.uint8) if as_bytes else y for y in (whole, x))
                     whole.index_copy_(0, order[rows], x)
         return made
+
+
+def arrays_on(place: Any, anchors: Anchors) -> tuple[Any, Any]:
+    return as_tensor(anchors.prefix).to(place), as_tensor(anchors.times).to(place)
+
+
+def slots_on(place: Any, anchors: Anchors) -> Any:
+    return None if anchors.slots is None else as_tensor(anchors.slots).to(place)
 
 
 def stream_of(part: Part, column: Column) -> Stream:

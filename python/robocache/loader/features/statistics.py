@@ -175,7 +175,7 @@ class FeatureStatistics:
         """Of everything that decides the statistics of a feature: the rows, the kept episodes, the anchors, and how the
         feature is made."""
         samples = self.samples
-        selection, table = samples.selections[source], samples.tables[source]
+        selection, table = samples.selections[source], dataclasses.replace(samples.tables[source], slots=None)
         reader = selection.cache._reader
         if entry.kind == "composed":
             composed = samples.layout.composed[entry.place]
@@ -235,7 +235,7 @@ class StatisticsPass:
         import torch
 
         self.torch, self.entries = torch, entries
-        self.selection, self.table = samples.selections[source], samples.tables[source]
+        self.selection, self.table = samples.selections[source], dataclasses.replace(samples.tables[source], slots=None)
         composed = [samples.layout.composed[e.place] for e in entries if e.kind == "composed"]
         used = sorted({c for x in composed for c in columns_of(x)} | {e.place for e in entries if e.kind == "column"})
         self.place = {column: i for i, column in enumerate(used)}

@@ -211,6 +211,8 @@ class Anchors:
     prefix: Int64
     times: Int64
     period_ns: float
+    slots: Int64 | None = None
+    """Of an alias table, where anchors are drawn by their weights."""
 
     @property
     def count(self) -> int:
@@ -227,18 +229,26 @@ def steps_within(span: Int64, period: float, tolerance_ns: int = 0) -> Int64:
     return np.maximum(steps, 0).astype(np.int64)
 
 
-def anchors_of(selection: Selection, name: str, hz: float | None, skip: tuple[int, int] = (0, 0)) -> Anchors:
+def anchors_of(
+    selection: Selection,
+    name: str,
+    hz: float | None,
+    skip: tuple[int, int] = (0, 0),
+    bounds: Int64 | None = None,
+) -> Anchors:
     """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode. ``skip``: without
-    so many of the first and of the last ones of each."""
+    so many of the first and of the last ones of each. ``bounds``: the first and the last time of each, if given."""
     counts = selection.counts(name)
-    kept = np.maximum(counts - sum(skip), 0)
     if hz is None:
         parts = [stream.times[begin:end] for stream, begin, end in selection.runs(name)]
         times = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        if any(skip):
-            begins = np.repeat(np.cumsum(counts) - counts + skip[0], kept)
-            times = times[begins + np.arange(len(begins)) - np.repeat(np.cumsum(kept) - kept, kept)]
-        counts = kept
+        if any(skip) or bounds is not None:
+            episode = np.repeat(np.arange(len(counts)), counts)
+            number = np.arange(len(times)) - np.repeat(np.cumsum(counts) - counts, counts)
+            kept = (number >= skip[0]) & (number < counts[episode] - skip[1])
+            if bounds is not None:
+                kept &= (times >= bounds[episode, 0]) & (times <= bounds[episode, 1])
+            times, counts = times[kept], np.bincount(episode[kept], minlength=len(counts)).astype(np.int64)
         period = 0.0
     else:
         period = 1e9 / hz
@@ -247,11 +257,17 @@ def anchors_of(selection: Selection, name: str, hz: float | None, skip: tuple[in
         times[counts > 0] = first
         tolerance_ns = usual_tolerance_ns(min(selection.shortest_interval_ns(name), period))
         counts[counts > 0] = steps_within(last - first, period, tolerance_ns) + 1
-        times += round(skip[0] * period)
-        counts = np.maximum(counts - sum(skip), 0)
+        begin, end = np.full(len(counts), skip[0]), counts - skip[1]
+        if bounds is not None:
+            early, late = np.clip(bounds[:, 0] - times, 0, None), np.clip(bounds[:, 1] - times, -1, None)
+            begin = np.maximum(begin, np.where(early > 0, steps_within(early - 1, period) + 1, 0))
+            end = np.minimum(end, np.where(late >= 0, steps_within(late, period) + 1, 0))
+        times += np.rint(begin * period).astype(np.int64)
+        counts = np.maximum(end - begin, 0)
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
-        raise ValueError(f"Loader: anchors {name!r} must have rows in the kept episodes, got none")
+        why = "" if bounds is None else " whose windows have as little padding as edges says"
+        raise ValueError(f"Loader: anchors {name!r} must have rows{why} in the kept episodes, got none")
     return Anchors(prefix, times, period)
 
 

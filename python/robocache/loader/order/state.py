@@ -7,7 +7,7 @@ from typing import Any
 
 SAME = {
     "version": "the version of the state",
-    "fingerprint": "cache, episodes, anchors and shuffle",
+    "fingerprint": "cache, episodes, anchors, weights and shuffle",
     "seed": "seed",
 }
 MOST_EPOCHS = 2**62

@@ -1,0 +1,61 @@
+"""Samples by number, for code that draws its own: torch's samplers and ``DataLoader``."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..loader import Batch, Loader
+
+
+class SampleDataset:
+    """All samples of a loader in ascending order, whatever its rank, shuffle, weights and batch size are.
+
+    ``dataset[i]`` is one row of a batch: a dict without the dimension of the batch. ``dataset[[3, 5, 8]]`` is a batch,
+    read in one call. ``dataset[2:9]`` too.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __repr__(self) -> str:
+        return f"{self.loader!r}.dataset"
+
+    def __len__(self) -> int:
+        return self.loader.num_anchors
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Batch:
+        if isinstance(index, slice):
+            return self.batch(range(*index.indices(len(self))))
+        if isinstance(index, Sequence) or getattr(index, "ndim", 0) == 1:
+            return self.batch(index)
+        return rows_of(self.batch([index]), 1)[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
+        """Rows of one read; torch's ``DataLoader`` calls it for all samples of a batch."""
+        return rows_of(self.batch(indices), len(indices))
+
+    def batch(self, indices: Any) -> Batch:
+        """The samples of these numbers, in this order, with repetitions."""
+        return self.loader._read_numbers(np.array([self._number(i) for i in indices], np.int64))
+
+    def _number(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"Loader.dataset: a sample must be a whole number, got {index!r}") from None
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"Loader.dataset: sample must be from {-len(self)} to {len(self) - 1}, got {number}")
+        return number % len(self)
+
+
+def rows_of(batch: Batch, count: int) -> list[Batch]:
+    """The rows of a batch, each by itself."""
+    return [{name: values[i] for name, values in batch.items()} for i in range(count)]
