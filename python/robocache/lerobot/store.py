@@ -168,7 +168,7 @@ def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | No
     options: dict[str, Any] = {"automatic": True, "video": streams is not None, "follow_symlinks": True}
     options["rate_hz"] = float(meta.fps)
     chosen = streams
-    if streams is None and any(feature["dtype"] == "string" for feature in meta.features.values()):
+    if streams is None and any(feature["dtype"] in ("string", "language") for feature in meta.features.values()):
         found = open_dataset(meta.root, "lerobot", **options).specs  # texts are kept beside the cache, as columns
         chosen = [name for name, spec in found.items() if spec.kind != "text"]
     cache = ingest(

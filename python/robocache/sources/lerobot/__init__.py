@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ from ..reading.images import (
 from ..reading.paths import need, num_bytes, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows, text_rows, text_spec
-from ..reading.times import checked_rate, index_to_ns
+from ..reading.times import SECOND_NS, checked_rate, index_to_ns
 from . import depth as depth_maps
 from . import meta as meta_files
+from .language import COLUMNS as LANGUAGE
+from .language import Language
 from .meta import Placed
 from .packets import codec_of_video, read_packets
 from .tables import Tables, text_column
@@ -92,6 +94,7 @@ class LeRobot(BaseSource):
             "stats": meta_files.read_stats(self.tree, self.budget),
             "problems": problems,
         }
+        self._language = Language(self.budget)
         self._add_specs(video)
         self._list_columns()
         if lost := [entry.name for entry in self.left_out if entry.option is None]:
@@ -114,7 +117,9 @@ class LeRobot(BaseSource):
                 spec = StreamSpec(name, dtype, shape, "vector", self._rate_hz, names=names)
             elif dtype == "string" and shape in ((), (1,)):
                 spec = text_spec(name)
-            else:  # language, lists of texts, and what later versions add
+            elif dtype == "language" and name in LANGUAGE:
+                spec = self._add_language(name)
+            else:  # lists of texts, and what later versions add
                 what = f"features of dtype {dtype} and shape {list(shape)}"
                 spec = LeftOut(name, f"{what} are neither numbers nor a text")
             if isinstance(spec, LeftOut):
@@ -123,6 +128,16 @@ class LeRobot(BaseSource):
                 self.specs[spec.name] = spec
         for name, spec in self.specs.items():
             self.budget.check(f"lerobot: {self.path}/meta/info.json: one row of feature {name}", spec.row_bytes)
+
+    def _add_language(self, name: str) -> LeftOut | None:
+        """Adds the streams of a language column. Which styles there are is not declared: all its entries are read."""
+        files = [file for file in dict.fromkeys(p.data_file for p in self._episodes) if self.tree.has(file)]
+        pieces = (piece for file in files for piece in self._tables.pieces(self.tree.file(file), name))
+        found = self._language.scan(name, pieces, f"lerobot: {self.path}: {name}")
+        if isinstance(found, LeftOut):
+            return found
+        self.specs |= {spec.name: spec for spec in found}
+        return None
 
     def _is_task_stream(self, name: str) -> bool:
         if name != TASK:
@@ -157,7 +172,10 @@ class LeRobot(BaseSource):
         specs = [spec for spec in self.specs.values() if spec.name in wanted]
         if not self._automatic:
             specs = [spec for spec in specs if spec.name != TASK]  # below, with what it means
+        said = [spec for spec in specs if spec.name in self._language.keys]
+        specs = [spec for spec in specs if spec.name not in self._language.keys]
         stored = [spec.name for spec in specs if spec.meta.get("stored") != "video"]
+        stored += dict.fromkeys(self._language.keys[spec.name].selector.column for spec in said)
         table = self._tables.episode(self.tree.file(placed.data_file), placed.index, [*AUTOMATIC, *stored])
         num_rows = int(table.num_rows)
         if placed.length is not None and placed.length != num_rows:
@@ -183,6 +201,8 @@ class LeRobot(BaseSource):
             else:
                 where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
                 rows.append(Rows(spec, self._column(table, spec, where), times.copy()))
+        where = f"{repairer.where}, {placed.data_file}"
+        rows += self._language.rows(table, said, times, self._time_of(table, times), where)
         tasks = placed.tasks
         if TASK in table.column_names:
             numbers = self._numbers(table, TASK, repairer.where)
@@ -206,6 +226,21 @@ class LeRobot(BaseSource):
         if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
             return index_to_ns(self._frame_index(table), self._rate_hz)
         return np.asarray(stored, np.float64)
+
+    def _time_of(self, table: Any, times: NDArray[Any]) -> Callable[[float], float]:
+        """Of a timestamp that an annotation has: that of the frame with the same timestamp, else by the rate."""
+        seconds = self._video_seconds(table).astype(np.float32)
+        frames: dict[float, float] = dict(zip(seconds.tolist(), times.tolist(), strict=True))
+        scale = float(self._info["fps"] / self._rate_hz)
+        floats = times.dtype.kind == "f"
+
+        def time_of(second: float) -> float:
+            found = frames.get(float(np.float32(second)))
+            if found is not None:
+                return found
+            return second * scale if floats else round(second * scale * SECOND_NS)
+
+        return time_of
 
     def _video_seconds(self, table: Any) -> NDArray[np.float64]:
         """Where the rows are in their video: by the stored times, whatever rate the user gives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,20 @@ class Tables:
             number = table.column("episode_index").to_numpy()
             table = table.filter(number == index)
         return table
+
+    def pieces(self, path: Path, name: str) -> Iterator[tuple[int, Any]]:
+        """(episode, rows of the column), row group by row group; nothing where the file lacks one of the columns."""
+        try:
+            footer, _ = self._footer(path)
+            if not {name, "episode_index"} <= set(footer.schema.to_arrow_schema().names):
+                return
+            for group in range(footer.num_row_groups):
+                table = self._read(path, footer, [group], [name, "episode_index"], self.budget)
+                episodes = table.column("episode_index").to_numpy()
+                for episode in dict.fromkeys(episodes.tolist()):
+                    yield episode, table.column(name).filter(episodes == episode)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise FormatError(f"lerobot: {path}: {error}") from error
 
     def whole(self, path: Path, wanted: Collection[str] | None = None) -> Any:
         """A table of meta/. Its limit follows from its size: texts and lists take more than what is stored."""
