@@ -106,6 +106,8 @@ lint: $(READY)
 	ruff format --check $(PYTHON_DIRS)
 	mypy
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) -m check_jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
 
 format: $(READY)
 	clang-format -i $(CXX_FILES)
