@@ -1,4 +1,4 @@
-# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | lock | clean
+# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -30,14 +30,14 @@ CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examp
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
 .PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz fuzz-adapters
-.PHONY: sanitize-gpu cuda docs clean wheel lock FORCE
+.PHONY: sanitize-gpu cuda docs site clean wheel lock FORCE
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# One word each: //p' Makefile
 
 ifneq ($(READY),)
-$(READY): tools/setup.sh tools/requirements.txt tools/requirements.lock tools/requirements-torch.txt
+$(READY): tools/setup.sh tools/requirements.txt tools/site/requirements.txt tools/requirements.lock tools/requirements-torch.txt
 	@tools/setup.sh $(VENV) tests
 
 $(DEMO_READY): tools/setup.sh tools/requirements-demo.txt
@@ -106,6 +106,8 @@ lint: $(READY)
 	ruff format --check $(PYTHON_DIRS)
 	mypy
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) -m check_jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
 
 format: $(READY)
 	clang-format -i $(CXX_FILES)
@@ -170,6 +172,11 @@ docs: build/.wheel
 	$(PYTHON) docs/draw/make_pictures.py
 	$(PYTHON) benchmarks/tables.py
 	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
+
+# The pages of docs/ and the API as a site that works when opened from disk: build/site/index.html. Dead links, dead
+# anchors and missing references are errors. The variable turns off an announcement of the theme.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 
 # Updates tools/requirements.lock from tools/requirements.txt: the newest versions, with the hashes of their files.
 lock: $(READY)

@@ -14,6 +14,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp -B ${WORK}/example -G Ninja -DCMA
     -DCMAKE_BUILD_TYPE=Release)
 run(${CMAKE_COMMAND} --build ${WORK}/example)
 run(${WORK}/example/align_arm)
+run(${WORK}/example/control_loop)
 run(${WORK}/example/voxelize_scan)
 
 find_program(PKG_CONFIG pkg-config REQUIRED)
