@@ -25,6 +25,9 @@ else
 CUDA_CODE := $(if $(shell { ls /dev/nvidia[0-9]* || nvidia-smi -L; } 2>/dev/null),AUTO,OFF)
 endif
 
+# Without a GPU, CUDA=1 checks that the CUDA code compiles, for one architecture. `make release` compiles for all of them.
+ARCHITECTURES := -C cmake.define.ROBOCACHE_ARCHITECTURES_WITHOUT_GPU=90
+
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
@@ -55,7 +58,7 @@ FORCE:
 build/.wheel: $(if $(filter demo,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
 	@rm -rf dist
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
-	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(WHEEL_OPTIONS) -w dist .
+	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(WHEEL_OPTIONS) -w dist .
 	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
 	@touch $@
 
