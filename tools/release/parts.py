@@ -81,7 +81,7 @@ def license_of(text: str) -> list[dict[str, Any]]:
 
 
 def bill_of_materials(name: str, version: str, files: dict[str, str], listed: list[Part], epoch: int) -> str:
-    """CycloneDX 1.6 as JSON: the package, its files ({name: SHA-256}), its parts. The same input gives the same text."""
+    """CycloneDX 1.6 as JSON: the package, its files ({name: SHA-256}), its parts. Same input, same text."""
     time = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)
     root = f"pkg:pypi/{name}@{version}"
     components = [

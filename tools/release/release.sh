@@ -14,7 +14,8 @@ if [ -n "$(git status --porcelain --untracked-files=no)" ] && [ -z "${ROBOCACHE_
     echo "release: the checkout has changes that are not committed; commit them (ROBOCACHE_DIRTY=1 for a trial)" >&2
     exit 1
 fi
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+commit=$(git rev-parse HEAD)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH
 mkdir -p "$work"
 
@@ -32,7 +33,7 @@ if [ ! -e "$work/check/.ready" ]; then
     "$PYTHON" -m pip install --quiet --no-deps --require-hashes -r tools/release/locks/check.lock 2>&1 | grep -v 'WARNING: Location' || true
     touch "$work/check/.ready"
 fi
-python3 tools/release/provenance.py "$(git rev-parse HEAD)" "$variant" >"$work/predicate.json"
+python3 tools/release/provenance.py "$commit" "$variant" >"$work/predicate.json"
 tools/release/sign.sh "$dist" "$work/predicate.json" "$COSIGN"
 tools/verify_release.sh "$dist"
 ls -l "$dist"
