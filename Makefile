@@ -1,4 +1,4 @@
-# One word each: make demo | test | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
+# One word each: make demo | picture | test | release | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -25,12 +25,15 @@ else
 CUDA_CODE := $(if $(shell { ls /dev/nvidia[0-9]* || nvidia-smi -L; } 2>/dev/null),AUTO,OFF)
 endif
 
+# Without a GPU, CUDA=1 checks that the CUDA code compiles, for one architecture. `make release` compiles for all of them.
+ARCHITECTURES := -C cmake.define.ROBOCACHE_ARCHITECTURES_WITHOUT_GPU=90
+
 NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -type f -not -path '*/__pycache__/*')
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
 .PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz fuzz-adapters
-.PHONY: sanitize-gpu cuda docs site clean wheel lock FORCE
+.PHONY: sanitize-gpu cuda docs site clean wheel lock release picture FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -52,18 +55,27 @@ FORCE:
 
 # Builds and installs the wheel: all targets below run the installed package, never the source tree. WHEEL_OPTIONS are
 # passed to pip; CI passes the build folder of the C++ tests, to compile once.
-build/.wheel: $(if $(filter demo,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
-	@rm -rf dist
+build/.wheel: $(if $(filter demo picture,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
+	@rm -f dist/*.whl
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
-	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(WHEEL_OPTIONS) -w dist .
+	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(WHEEL_OPTIONS) -w dist .
 	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
 	@touch $@
 
 wheel: build/.wheel
 
-# The first image needs few packages; the packages of the policy are installed afterwards.
-demo: build/.wheel
+# The wheel for the demo: one of `make release` in dist/ that fits this Python and version, else one built from this checkout.
+# WHEEL=index installs this version from the package index of pip instead.
+picture: $(DEMO_READY)
+	@if [ "$(WHEEL)" = index ]; then \
+	    $(PYTHON) -m pip install --quiet --only-binary=robocache "$$($(PYTHON) tools/release/prebuilt.py --version)"; \
+	elif wheel=$$($(PYTHON) tools/release/prebuilt.py dist); then \
+	    echo "installing $$wheel" && $(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index "$$wheel"; \
+	else $(MAKE) --no-print-directory build/.wheel MAKECMDGOALS=picture; fi
 	@$(PYTHON) examples/demo.py --out build/demo.png
+
+# The first image needs few packages; the packages of the policy are installed afterwards.
+demo: picture
 	@rm -rf build/demo_policy && echo
 	$(if $(READY),@[ -e $(READY) ] || tools/setup.sh $(VENV) policy)
 	@$(PYTHON) examples/train_policy/run.py --demo --out build/demo_policy
@@ -134,7 +146,7 @@ sanitize-python: $(READY)
 # Runs each target for FUZZ_SECONDS, in parallel. Failing inputs stay in build/fuzz.
 FUZZ_SECONDS ?= 60
 fuzz: $(READY)
-	tools/fuzz.sh $(FUZZ_SECONDS)
+	tools/fuzz/run.sh $(FUZZ_SECONDS)
 
 # Coverage-guided: each adapter for FUZZ_SECONDS, as many at a time as there are cores. Failing inputs stay in
 # build/fuzz_adapters.
@@ -177,6 +189,11 @@ docs: build/.wheel
 # anchors and missing references are errors. The variable turns off an announcement of the theme.
 site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+
+# Wheels for all supported Pythons and GPUs, source distribution, signatures: dist/release (docs/guides/release.md). CUDA=0: without
+# CUDA code, dist/release-cpu.
+release:
+	nice -n 10 tools/release/release.sh $(if $(filter 0,$(CUDA)),cpu dist/release-cpu,cuda dist/release) $(PYTHONS)
 
 # Updates tools/requirements.lock from tools/requirements.txt: the newest versions, with the hashes of their files.
 lock: $(READY)

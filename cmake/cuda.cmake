@@ -4,7 +4,7 @@ if(NOT ROBOCACHE_CUDA)
     return()
 endif()
 
-# CMake 3.25 predates CUDA 13 and would compile for a GPU that CUDA 13 has dropped, so the architectures are always set here:
+# CMake before 4.1 predates CUDA 13 and would compile for a GPU that CUDA 13 has dropped, so the architectures are always set here:
 # CMAKE_CUDA_ARCHITECTURES where it is given, all of them in a release, else those of the GPUs in this machine.
 include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
 if(ROBOCACHE_RELEASE_ARCHITECTURES)
@@ -21,7 +21,7 @@ check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     enable_language(CUDA)
-    # The standard is set after the language is enabled: CMake 3.25 does not know that nvcc compiles C++20, and its test of
+    # The standard is set after the language is enabled: older CMake does not know that nvcc compiles C++20, and its test of
     # the compiler would fail.
     if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")

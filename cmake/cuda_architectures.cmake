@@ -3,7 +3,6 @@
 cmake_policy(SET CMP0057 NEW)  # IN_LIST; set here because a test runs this file alone
 set(ROBOCACHE_ALL_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
 set(ROBOCACHE_OLDEST_ARCHITECTURE 80)
-set(ROBOCACHE_DEFAULT_ARCHITECTURE 90)
 
 # The architectures that nvcc can compile for, as numbers; empty where it cannot be run.
 function(robocache_nvcc_architectures result)
@@ -27,11 +26,17 @@ function(robocache_nvcc_architectures result)
     endif()
 endfunction()
 
-# Sets `result` to the architectures of the GPUs in this machine, or to the default, and `reason` to which it is.
-# nvidia-smi is asked and not CMake's "native", which CMake 3.25 does not know for CUDA 13.
+# Sets `result` to the architectures of the GPUs in this machine, and `reason` to where they come from. Without a GPU: to
+# ROBOCACHE_ARCHITECTURES_WITHOUT_GPU where it is given, else to those of a release, so that the result runs on every GPU.
+# nvidia-smi is asked and not CMake's "native", which older versions of CMake do not know for CUDA 13.
 function(robocache_detect_architectures result reason)
-    set(${result} ${ROBOCACHE_DEFAULT_ARCHITECTURE} PARENT_SCOPE)
-    set(${reason} "no GPU was found here; CMAKE_CUDA_ARCHITECTURES sets others" PARENT_SCOPE)
+    if(ROBOCACHE_ARCHITECTURES_WITHOUT_GPU)
+        set(${result} ${ROBOCACHE_ARCHITECTURES_WITHOUT_GPU} PARENT_SCOPE)
+        set(${reason} "no GPU was found here; given by ROBOCACHE_ARCHITECTURES_WITHOUT_GPU" PARENT_SCOPE)
+    else()
+        set(${result} ${ROBOCACHE_ALL_ARCHITECTURES} PARENT_SCOPE)
+        set(${reason} "no GPU was found here, so all of a release; CMAKE_CUDA_ARCHITECTURES sets others" PARENT_SCOPE)
+    endif()
     find_program(ROBOCACHE_NVIDIA_SMI nvidia-smi PATHS /usr/lib/wsl/lib)
     mark_as_advanced(ROBOCACHE_NVIDIA_SMI)
     if(NOT ROBOCACHE_NVIDIA_SMI)

@@ -44,6 +44,12 @@ function(robocache_layer name)
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr
             -Xcompiler=-ffp-contract=off,-Wall>)
         if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+            # Names that nvcc makes up follow from the name of the file, so that two builds give the same bytes.
+            foreach(file IN LISTS layer_CUDA)
+                if(file MATCHES "\\.cu$")
+                    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "--frandom-seed=${name}/${file}")
+                endif()
+            endforeach()
             target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
         endif()
     endif()

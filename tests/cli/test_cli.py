@@ -281,3 +281,19 @@ def test_the_clouds_of_the_command_line_are_those_that_can_be_made():
     from robocache.cli import clouds
 
     assert main.CLOUDS == clouds.CLOUDS
+
+
+def test_self_test_prints_one_line_per_backend(capsys):
+    assert main.main(["self-test"]) == 0
+    assert "cpu: ok" in capsys.readouterr().out.splitlines()
+    assert main.main(["self-test", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cpu"] == "ok"
+
+
+def test_self_test_ends_with_code_1_where_a_backend_is_wrong(monkeypatch, capsys):
+    def wrong():
+        raise RuntimeError("self_test: backend 'cpu' returned [1], expected [2]")
+
+    monkeypatch.setattr(main, "self_test", wrong)
+    assert main.main(["self-test"]) == 1
+    assert capsys.readouterr().err == "robocache: self_test: backend 'cpu' returned [1], expected [2]\n"

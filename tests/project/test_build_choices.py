@@ -1,5 +1,6 @@
 """Which GPUs a build is for, and whether `make` compiles CUDA code at all, with stand-ins for nvidia-smi and nvcc."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -20,7 +21,7 @@ def pretend(folder, name, text, code=0):
     path.chmod(0o755)
 
 
-def detect(folder, smi=None, code=0, nvcc=KNOWN):
+def detect(folder, smi=None, code=0, nvcc=KNOWN, given=""):
     """The architectures and the reason that cmake/cuda_architectures.cmake finds with these tools."""
     if smi is not None:
         pretend(folder, "nvidia-smi", smi, code)
@@ -29,6 +30,7 @@ def detect(folder, smi=None, code=0, nvcc=KNOWN):
     script.write_text(
         f"set(CMAKE_PROGRAM_PATH {folder})\nset(CMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH FALSE)\n"
         f"set(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH FALSE)\nset(CMAKE_CUDA_COMPILER {folder}/nvcc)\n"
+        f"set(ROBOCACHE_ARCHITECTURES_WITHOUT_GPU {given})\n"
         f"include({ROOT}/cmake/cuda_architectures.cmake)\n"
         'robocache_detect_architectures(found why)\nmessage(STATUS "${found}|${why}")\n'
     )
@@ -55,10 +57,30 @@ def test_a_local_build_is_for_the_gpus_that_are_there(smi, expected, tmp_path):
 
 @pytest.mark.skipif(CMAKE is None, reason="cmake is not here")
 @pytest.mark.parametrize(("smi", "code"), [(None, 0), ("", 0), ("NVIDIA-SMI has failed", 9), ("[N/A]", 0), ("7.0", 0)])
-def test_without_a_gpu_that_can_be_used_the_default_is_compiled_and_said(smi, code, tmp_path):
+def test_without_a_gpu_that_can_be_used_a_build_is_for_all_of_a_release_and_says_so(smi, code, tmp_path):
     found, why = detect(tmp_path, smi, code)
-    assert found == "90"
-    assert why == "no GPU was found here; CMAKE_CUDA_ARCHITECTURES sets others"
+    assert found == "80-real;86-real;89-real;90-real;100-real;120"
+    assert why == "no GPU was found here, so all of a release; CMAKE_CUDA_ARCHITECTURES sets others"
+
+
+@pytest.mark.skipif(CMAKE is None, reason="cmake is not here")
+@pytest.mark.parametrize(("smi", "expected"), [(None, "90"), ("8.9", "89")])
+def test_an_architecture_for_machines_without_a_gpu_does_not_replace_a_gpu_that_is_there(smi, expected, tmp_path):
+    assert detect(tmp_path, smi, given="90")[0] == expected
+
+
+def test_make_compiles_for_one_architecture_where_there_is_no_gpu():
+    assert "-C cmake.define.ROBOCACHE_ARCHITECTURES_WITHOUT_GPU=90" in (ROOT / "Makefile").read_text()
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    (cuda,) = [preset for preset in presets if preset["name"] == "cuda"]
+    assert cuda["cacheVariables"]["ROBOCACHE_ARCHITECTURES_WITHOUT_GPU"] == "90"
+
+
+def test_the_build_files_need_no_newer_cmake_than_the_documents_say():
+    assert "cmake_minimum_required(VERSION 3.22)" in (ROOT / "CMakeLists.txt").read_text()
+    assert json.loads((ROOT / "CMakePresets.json").read_text())["version"] == 3  # the newest that CMake 3.22 reads
+    assert 'cmake.version = ">=3.22"' in (ROOT / "pyproject.toml").read_text()
+    assert "CMake 3.22" in (ROOT / "README.md").read_text()
 
 
 def test_a_release_is_for_every_supported_gpu():

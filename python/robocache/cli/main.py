@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import _core
-from ..install import check_installation, print_installation_info
+from ..install import check_installation, print_installation_info, self_test
 from ..ops.methods import METHODS, REDUCTIONS
 from . import check, export, ingest
 from .output import print_escaped
@@ -60,6 +60,9 @@ def make_parser() -> argparse.ArgumentParser:
     ingest.add_source_options(info)
     info.add_argument("--json", action="store_true", help="print JSON")
     info.set_defaults(run=run_info, flags=info.flags())
+    tested = commands.add_parser("self-test", help="run every available backend on a small problem with a known answer")
+    tested.add_argument("--json", action="store_true", help="print JSON")
+    tested.set_defaults(run=run_self_test)
     ingest.add_commands(commands)
     check.add_commands(commands)
     export.add_commands(commands)
@@ -103,6 +106,17 @@ def run_info(args: argparse.Namespace) -> int:
         print(json.dumps(check_installation(), indent=1))
     else:
         print_installation_info()
+    return 0
+
+
+def run_self_test(args: argparse.Namespace) -> int:
+    try:
+        results = self_test()
+    except RuntimeError as error:
+        print(f"robocache: {error}", file=sys.stderr)
+        return 1
+    lines = [f"{backend}: {result}" for backend, result in results.items()]
+    print(json.dumps(results) if args.json else "\n".join(lines))
     return 0
 
 

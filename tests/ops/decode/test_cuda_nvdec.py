@@ -81,9 +81,11 @@ def test_each_gop_is_sent_once_and_only_as_far_as_it_is_needed(monkeypatch):
     calls = []
     right = _core.decode_video
     monkeypatch.setattr(_core, "decode_video", lambda tracks, gops, out: calls.append(gops) or right(tracks, gops, out))
-    decoded([video], [(0, row) for row in (3, 3, 1, 20, 14, 2)])
+    rows = (3, 3, 1, 20, 14, 2)
+    decoded([video], [(0, row) for row in rows])
     (gops,) = calls
-    assert len(gops) == 2
+    wanted = video.index.gops[np.isin(video.index.rows, rows)]
+    assert len(gops) == len(set(wanted.tolist())) == 3
     assert all(len(gop[2]) == max(gop[4]) + 2 for gop in gops)
 
 

@@ -1,6 +1,6 @@
-"""Writes what libFuzzer's logs say as JSON: the record of a long run (tools/fuzz.sh 3600).
+"""Writes what libFuzzer's logs say as JSON: the record of a long run (tools/fuzz/run.sh 3600).
 
-python tools/fuzz_record.py --commit COMMIT --command COMMAND [--note TEXT] --out FILE manifest=LOG[,LOG] shard=LOG ...
+python tools/fuzz/record.py --commit COMMIT --command COMMAND [--note TEXT] --out FILE manifest=LOG[,LOG] shard=LOG ...
 """
 
 from __future__ import annotations

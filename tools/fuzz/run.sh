@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets of the cache and of the picture decoder and runs them in parallel; failing inputs stay in build/fuzz.
-#   tools/fuzz.sh <seconds for each target> [<target> ...]
+#   tools/fuzz/run.sh <seconds for each target> [<target> ...]
 # Uses libFuzzer of clang, which is installed if missing (Debian, as root); without clang, a plain driver runs.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 seconds=$1
 shift
 [ $# -gt 0 ] || set -- manifest shard reader picture

@@ -1,0 +1,165 @@
+"""The tools of `make release`: same bytes from same input, faults that the checks find, and what the documents list."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import zipfile
+
+import pytest
+import robocache
+from paths import ROOT
+
+RELEASE = ROOT / "tools" / "release"
+COSIGN = shutil.which("cosign") or next(iter(map(str, ROOT.glob("build/release/cosign/usr/bin/cosign"))), None)
+LINUX = "robocache-0.1.0-cp312-abi3-linux_x86_64.whl"
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    monkeypatch.syspath_prepend(str(RELEASE))
+    import check_native
+    import finish_wheel
+    import parts
+    import prebuilt
+    import provenance
+
+    for module in (parts, provenance):
+        monkeypatch.setattr(module, "gcc_version", lambda: "12.2.0")
+        monkeypatch.setattr(module, "toolkit_version", lambda: "13.0.88")
+
+    class Tools:
+        pass
+
+    for module in (check_native, finish_wheel, parts, prebuilt, provenance):
+        setattr(Tools, module.__name__, module)
+    return Tools
+
+
+def raw_wheel(folder, order=1):
+    """A wheel with the installed native module, its entries in this order."""
+    (module,) = pathlib.Path(robocache.__file__).parent.glob("_core.*so")
+    files = {
+        "robocache/__init__.py": b"",
+        "robocache/_core.abi3.so": module.read_bytes(),
+        "robocache-0.1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: cp312-abi3-linux_x86_64\n",
+        "robocache-0.1.0.dist-info/RECORD": b"",
+    }
+    folder.mkdir()
+    with zipfile.ZipFile(folder / LINUX, "w") as archive:
+        for name in list(files)[::order]:
+            archive.writestr(name, files[name])
+    return folder / LINUX
+
+
+def finished(tools, folder, order=1):
+    raw, out = raw_wheel(folder, order), folder / "dist"
+    out.mkdir()
+    return tools.finish_wheel.finish(raw, out, "manylinux_2_28_x86_64", True, None, 1_700_000_000)
+
+
+def test_a_finished_wheel_has_the_same_bytes_from_the_same_files(tools, tmp_path):
+    first, second = finished(tools, tmp_path / "a"), finished(tools, tmp_path / "b", order=-1)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_finished_wheel_has_its_tag_a_right_record_and_a_bill_of_materials(tools, tmp_path):
+    wheel = finished(tools, tmp_path / "a")
+    assert wheel.name == "robocache-0.1.0-cp312-abi3-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert b"Tag: cp312-abi3-manylinux_2_28_x86_64\n" in archive.read("robocache-0.1.0.dist-info/WHEEL")
+        record = archive.read("robocache-0.1.0.dist-info/RECORD").decode()
+        for name in archive.namelist()[:-1]:
+            assert tools.finish_wheel.record_line(name, archive.read(name)) in record
+        bill = json.loads(archive.read("robocache-0.1.0.dist-info/sboms/robocache.cdx.json"))
+        module = hashlib.sha256(archive.read("robocache/_core.abi3.so")).hexdigest()
+    assert module in [part["hashes"][0]["content"] for part in bill["components"] if part["type"] == "file"]
+    assert (wheel.parent / "debug" / f"{wheel.stem}.so.debug").stat().st_size > 0
+
+
+def test_the_bill_of_materials_lists_every_part_of_the_notices_with_its_license(tools):
+    listed = {part.name: part.license for part in tools.parts.parts(cuda=True)}
+    notices = (ROOT / "THIRD_PARTY_NOTICES.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", notices, re.M)
+    named = {
+        re.split(r"[ ,(]*[(,]", name)[0].strip(): text.strip() for name, text in rows if name not in ("part", "---")
+    }
+    assert listed == named
+
+
+def test_a_module_without_hardening_is_found(tools, tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not here")
+    (tmp_path / "x.c").write_text("int foreign(void); int entry(void) { return foreign(); }\n")
+    flags = ["-shared", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-z,norelro,-z,lazy,-z,execstack"]
+    subprocess.run(["gcc", *flags, "-Wl,-rpath,/x", tmp_path / "x.c", "-lm", "-o", tmp_path / "x.so"], check=True)
+    found = " ".join(tools.check_native.faults_of_module(tmp_path / "x.so"))
+    for fault in ("writable", "executable", "stack protector", "FORTIFY", "search path", "symbol foreign"):
+        assert fault in found, (fault, found)
+
+
+def test_provenance_names_the_commit_the_locks_and_its_level(tools):
+    stated = tools.provenance.predicate("c" * 40, "cuda", 1_700_000_000)
+    names = [dependency["name"] for dependency in stated["buildDefinition"]["resolvedDependencies"]]
+    assert {"robocache", "tools/release/locks/build.lock", "tools/release/locks/packages.lock"} <= set(names)
+    assert stated["runDetails"]["builder"]["id"].endswith("self-signed:slsa-build-level-1")
+
+
+@pytest.mark.parametrize("name", ["build", "check", "jax_headers"])
+def test_a_lock_of_a_release_has_a_hash_for_every_package(name):
+    text = (RELEASE / "locks" / f"{name}.lock").read_text()
+    entries = [line for line in text.splitlines() if line and not line.startswith(("#", " "))]
+    assert len(re.findall(r"^[a-z0-9-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.M)) == len(entries) > 0
+
+
+def test_the_demo_takes_a_release_wheel_of_this_version_and_no_other(tools, tmp_path, monkeypatch):
+    import sys
+
+    abi = f"cp3{sys.version_info[1]}"
+    for name in (
+        f"robocache-0.0.1-{abi}-{abi}-manylinux_2_28_x86_64.whl",
+        f"robocache-0.1.0-{abi}-{abi}-linux_x86_64.whl",
+    ):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(tools.prebuilt, "version", lambda: "0.1.0")
+    assert tools.prebuilt.prebuilt(tmp_path) is None
+    right = tmp_path / f"robocache-0.1.0-{abi}-{abi}-manylinux_2_17_x86_64.whl"
+    right.touch()
+    assert tools.prebuilt.prebuilt(tmp_path) == right
+
+
+@pytest.mark.skipif(COSIGN is None, reason="cosign is not here: tools/release/packages.sh cosign build/release/cosign")
+@pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key"])
+def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
+    wheel = finished(tools, tmp_path / "a")
+    dist, predicate = wheel.parent, tmp_path / "predicate.json"
+    predicate.write_text(json.dumps(tools.provenance.predicate("c" * 40, "cpu", 1_700_000_000)))
+    env = {key: value for key, value in os.environ.items() if key != "ROBOCACHE_RELEASE_KEY"}
+    env |= {"COSIGN": COSIGN, "ROBOCACHE_VERIFY": "signatures", "COSIGN_PASSWORD": ""}
+    subprocess.run([RELEASE / "sign.sh", dist, predicate, COSIGN], check=True, env=env, capture_output=True)
+    if change.startswith("wheel"):
+        data = bytearray(wheel.read_bytes())
+        data[len(data) // 2] ^= 1
+        wheel.write_bytes(data)
+    if change == "wheel and sums":
+        old = (dist / "SHA256SUMS").read_text()
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        (dist / "SHA256SUMS").write_text(re.sub(rf"\w+(?=  {wheel.name}\n)", digest, old))
+    if change == "extra file":
+        (dist / "more.whl").touch()
+    key = [dist / "release.pub"]
+    if change == "other key":
+        subprocess.run([COSIGN, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
+        key = [tmp_path / "cosign.pub"]
+    done = subprocess.run([ROOT / "tools" / "verify_release.sh", dist, *key], env=env, capture_output=True, text=True)
+    expected = {
+        "wheel": "a file differs",
+        "wheel and sums": "the signature of SHA256SUMS is wrong",
+        "extra file": "not in SHA256SUMS: more.whl",
+        "other key": "the signature of SHA256SUMS is wrong",
+    }
+    assert (done.returncode == 0) == (change == "nothing"), done.stderr
+    assert expected.get(change, "") in done.stderr
