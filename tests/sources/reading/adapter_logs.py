@@ -51,6 +51,9 @@ SCHEMAS = {
     + "uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data\n"
     + HEADER,
     "sensor_msgs/msg/CompressedImage": STAMP + "string format\nuint8[] data\n" + HEADER,
+    "foxglove_msgs/msg/CompressedVideo": "builtin_interfaces/Time timestamp\nstring frame_id\nuint8[] data\n"
+    + "string format\n"
+    + TIME,
     "std_msgs/msg/Float64MultiArray": "std_msgs/MultiArrayLayout layout\nfloat64[] data\n"
     + "=" * 80
     + "\nMSG: std_msgs/MultiArrayLayout\nstd_msgs/MultiArrayDimension[] dim\nuint32 data_offset\n"

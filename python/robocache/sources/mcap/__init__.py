@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..._core import FormatError
-from ...cache.episode import JSON, RAGGED, LeftOut
+from ...cache.episode import JSON, RAGGED, LeftOut, StreamSpec
+from ...cache.pictures import VIDEO_CODECS
+from ...cache.video import stored_video
 from ..reading.budget import BUDGET, Budget
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import other_codec
@@ -19,8 +21,9 @@ from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows
 from .definitions import Definition, parse_definition
-from .messages import KNOWN, STRING, Collected, Part, check_codes
+from .messages import KNOWN, STRING, Collected, Part, VideoTopic, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
+from .video import COMPRESSED_VIDEO
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
 METADATA = "metadata.yaml"
@@ -51,7 +54,7 @@ def open(
 ) -> Mcap:
     """``clock`` must be chosen: ``log_time`` (when it was recorded), ``publish_time`` (when it was sent) or
     ``header.stamp`` (when it was measured, by the sensor's word). ``topics``: only these. ``encoded``: pictures of
-    CompressedImage stay as they are (``StreamSpec.codec``)."""
+    CompressedImage and packets of CompressedVideo stay as they are (``StreamSpec.codec``)."""
     if topics is not None and (isinstance(topics, str) or not all(isinstance(name, str) for name in topics)):
         raise OptionError(f"open: topics must be a list of names, got {topics!r}")
     return Mcap(Path(path), clock, topics, (repair, budget, follow_symlinks, encoded))
@@ -133,9 +136,14 @@ class Mcap(BaseSource):
             if not left:
                 return
             for name, collected in self._collect(recording, left, first=True).items():
-                self.specs.update({part.spec.name: part.spec for part in collected.parts()})
+                self.specs.update({spec.name: spec for spec in collected.specs()})
                 if collected.times:
                     del left[name]
+        for name, topic in left.items():
+            if topic.schema == COMPRESSED_VIDEO:
+                reason = "its video has no keyframe with parameter sets, so no frame can be decoded"
+                del self._wanted[name]
+                self.left_out.append(LeftOut(name, reason))
 
     def _add_left_out(self, chosen: Mapping[str, Topic]) -> None:
         for name, topic in chosen.items():
@@ -168,6 +176,9 @@ class Mcap(BaseSource):
                     f"{repairer.where}, topic {topic.topic}: header.stamp is 0 in all {len(topic.times)} messages, "
                     "so it was never set; pass clock='log_time' or 'publish_time', or leave it out with topics="
                 )
+            if isinstance(topic, VideoTopic) and topic.before_key:
+                what = f"message 0: {topic.before_key} messages before the first keyframe cannot be decoded"
+                repairer.apply_policy("missing", topic.topic, topic.before_key, what)
             for part in topic.parts():
                 self._check_same(part, repairer.where)
                 rows.append(Rows(part.spec, part.values, np.array(topic.times, np.int64), part.offsets))
@@ -175,8 +186,7 @@ class Mcap(BaseSource):
         for name, spec in self.specs.items():
             if name not in present:
                 offsets = np.zeros(1, np.int64) if spec.kind in RAGGED else None
-                nothing: Any = [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
-                rows.append(Rows(spec, nothing, np.empty(0, np.int64), offsets))
+                rows.append(Rows(spec, _no_rows(spec), np.empty(0, np.int64), offsets))
         files = [file.name for file in self._recordings[index]]
         return rows, None, {"files": files, "clock": self._clock}
 
@@ -191,9 +201,17 @@ class Mcap(BaseSource):
             raise FormatError(other_codec(f"{where}, stream {spec.name}", part.spec.codec, spec.codec))
         check_codes(part.spec.meta, spec.meta, f"{where}, stream {spec.name}")
 
-    def _collect(self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False) -> dict[str, Collected]:
-        """Decodes the messages of the topics; only the first one of each where ``first``."""
-        collected = {name: Collected(name, topic.schema, self.budget, self.encoded) for name, topic in topics.items()}
+    def _collect(
+        self, files: Sequence[Path], topics: Mapping[str, Topic], first: bool = False
+    ) -> dict[str, Collected | VideoTopic]:
+        """Decodes the messages of the topics; only the first one of each where ``first``, of a video those up to the
+        first keyframe."""
+        collected: dict[str, Collected | VideoTopic] = {
+            name: VideoTopic(name, self.budget, self.encoded)
+            if topic.schema == COMPRESSED_VIDEO
+            else Collected(name, topic.schema, self.budget, self.encoded)
+            for name, topic in topics.items()
+        }
         total = 0
         for file in files:
             data = Data(file, self.budget)
@@ -206,7 +224,7 @@ class Mcap(BaseSource):
                     continue
                 if first and topic.times:
                     continue
-                where = f"mcap: {file}, topic {channel.topic}, message {len(topic.times)}"
+                where = f"mcap: {file}, topic {channel.topic}, message {topic.num_messages}"
                 total += len(message.data)
                 self.budget.check(f"mcap: {file}", total)
                 if (definition := definitions.get(channel.schema_id)) is None:
@@ -232,10 +250,11 @@ class Mcap(BaseSource):
     def _time(self, message: Message, decoded: Any, where: str) -> int:
         if self._clock == "header.stamp":
             header = getattr(decoded, "header", None)
-            if header is None:
+            stamp = getattr(decoded, "timestamp", None) if header is None else header.stamp  # of Foxglove: no header
+            if stamp is None:
                 raise FormatError(f"{where}: the message has no header.stamp; pass another clock= or other topics=")
-            seconds = header.stamp.sec - (1 << 32 if header.stamp.sec >= 1 << 31 else 0)  # int32, in some definitions u
-            return int(seconds * 10**9 + header.stamp.nanosec)
+            seconds = stamp.sec - (1 << 32 if stamp.sec >= 1 << 31 else 0)  # int32, in some definitions unsigned
+            return int(seconds * 10**9 + stamp.nanosec)
         time = message.log_time if self._clock == "log_time" else message.publish_time
         if time >= 1 << 63:
             raise FormatError(f"{where}: {self._clock} is {time}, which is after the year 2262")
@@ -245,7 +264,7 @@ class Mcap(BaseSource):
 def _topic(channel: Channel, schema: Schema | None, clock: str) -> Topic:
     name = "" if schema is None else schema.name
     reason = ""
-    if name not in KNOWN:
+    if name not in KNOWN and name != COMPRESSED_VIDEO:
         reason = f"message type {name} is not supported" if name else "its messages have no type"
     elif channel.encoding != "cdr":
         reason = f"messages are encoded as {channel.encoding or 'nothing'}; only cdr is supported"
@@ -254,6 +273,12 @@ def _topic(channel: Channel, schema: Schema | None, clock: str) -> Topic:
     elif name == STRING and clock == "header.stamp":
         reason = "its messages have no header.stamp; pass clock='log_time' or 'publish_time' to read it"
     return Topic(channel.topic, name, reason)
+
+
+def _no_rows(spec: StreamSpec) -> Any:
+    if spec.codec in VIDEO_CODECS:
+        return stored_video(spec, np.zeros(0, np.uint8), None, 0, spec.name)
+    return [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
 
 
 class SqliteBagError(FormatError):

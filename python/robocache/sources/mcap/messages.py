@@ -25,6 +25,7 @@ from ..reading.images import (
     stored_codec,
 )
 from .compressed_depth import CompressedDepth, is_compressed_depth, read_compressed_depth
+from .video import VideoMessages
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Part:
 
     spec: StreamSpec
     values: Any
-    """An array, or ``Pictures`` where they are encoded."""
+    """An array, or ``Pictures`` or a ``Video`` where they are encoded."""
     offsets: NDArray[np.int64] | None = None
 
 
@@ -255,6 +256,13 @@ ENCODED: dict[str, Callable[[Any, str, Budget], list[Row]]] = {
 """In the place of ``KNOWN``, where encoded pictures stay as they are."""
 
 
+class VideoTopic(VideoMessages):
+    """In the place of ``Collected``, where each message is a packet of a video."""
+
+    def parts(self) -> list[Part]:
+        return [Part(spec, self.values()) for spec in self.specs()]
+
+
 class Collected:
     """The messages of one topic of an episode, turned into rows one by one."""
 
@@ -296,6 +304,13 @@ class Collected:
             if row.codec != other.codec:
                 raise FormatError(other_codec(where, row.codec, other.codec))
             check_codes(row.meta, other.meta, where)
+
+    @property
+    def num_messages(self) -> int:
+        return len(self.times)
+
+    def specs(self) -> list[StreamSpec]:
+        return [part.spec for part in self.parts()]
 
     def parts(self) -> list[Part]:
         if not self._rows:

@@ -95,7 +95,8 @@ def other_codec(where: str, codec: str | None, first: str | None) -> str:
     """The message for a picture that is encoded in another way than the first of its stream."""
     names = {"jpeg": "JPEG", "png": "PNG", None: "of another kind (progressive, CMYK or 12-bit JPEG)"}
     return (
-        f"{where}: the picture is {names[codec]}, but the first of its stream is {names[first]}; to store pixels "
+        f"{where}: the picture is {names.get(codec, codec)}, but the first of its stream is "
+        f"{names.get(first, first)}; to store pixels "
         'instead, pass images="raw" to ingest'
     )
 
