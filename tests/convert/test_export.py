@@ -115,7 +115,7 @@ def test_every_format_is_exported_as_align_says(name, tmp_path, rng):
     kept = [e for e in source if all(len(e.streams.get(old, ())) for old in done.features)]
     assert len(back) == len(kept) == done.episodes > 0
     assert [e.task or "" for e in kept] == [e.task for e in back]
-    reasons = ("LeRobot has no point clouds", "LeRobot has no text but the tasks of its episodes")
+    reasons = ("LeRobot has no point clouds", "export writes no text but the tasks of episodes and frames")
     left_out = {entry.name for entry in done.left_out if entry.reason in reasons}
     ragged = {name for name, spec in source.specs.items() if spec.kind in ("points", "text")}
     assert ragged == left_out == set(source.specs) - set(done.features)

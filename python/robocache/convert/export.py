@@ -182,7 +182,7 @@ def without_feature(spec: StreamSpec) -> LeftOut | None:
     if spec.kind == "points":
         return LeftOut(spec.name, "LeRobot has no point clouds")
     if spec.kind == "text":
-        return LeftOut(spec.name, "LeRobot has no text but the tasks of its episodes")
+        return LeftOut(spec.name, "export writes no text but the tasks of episodes and frames")
     if 0 in spec.shape or len(spec.shape) > MAX_RANK:
         return LeftOut(spec.name, f"LeRobot has no rows of shape {spec.shape}")
     return None

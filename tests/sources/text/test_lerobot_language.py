@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import robocache
 from robocache import Feature, Loader
+from robocache.cli import main
 from test_texts import lerobot
 
 pa = pytest.importorskip("pyarrow")
@@ -193,3 +194,27 @@ def test_every_frame_has_the_texts_that_lerobot_resolves(tmp_path):
         assert (json.loads(calls)[0]["function"]["arguments"]["text"] if calls else "") == frame.pop("say")
         assert {name.split("/", 1)[1]: text for name, text in at.items()} == frame
     assert len(resolved) == 28
+
+
+@pytest.mark.parametrize("ingested", [False, True])
+def test_export_names_every_language_stream_that_it_leaves_out(tmp_path, capsys, ingested):
+    column = [[entry("subtask", "reach", timestamp=0.0), entry("plan", "1. reach", timestamp=0.0)]] * ROWS
+    path = dataset(tmp_path, language_persistent=column)
+    left = {"language_persistent/subtask", "language_persistent/plan"}
+    assert left == {name for name, spec in robocache.open(path).specs.items() if spec.kind == "text"}
+    if ingested:
+        path = robocache.ingest(path, tmp_path / "cache").path
+    reason = "export writes no text but the tasks of episodes and frames"
+    assert main.main(["export", str(path), str(tmp_path / "a"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["left_out"]
+    assert {one["name"] for one in told if one["reason"] == reason} == left
+    assert main.main(["export", str(path), str(tmp_path / "b")]) == 0
+    text = capsys.readouterr().out.partition("left out:\n")[2]
+    assert all(f"  {name}: {reason}" in text for name in left)
+    assert left.isdisjoint(robocache.open(tmp_path / "a").specs)
+
+
+def test_export_of_text_alone_is_an_error_with_the_reason(tmp_path):
+    path = dataset(tmp_path, language_persistent=[[entry("subtask", "reach", timestamp=0.0)]] * ROWS)
+    with pytest.raises(ValueError, match="language_persistent/subtask: export writes no text but the tasks"):
+        robocache.export(path, tmp_path / "out", streams=["language_persistent/subtask"], fps=10)
