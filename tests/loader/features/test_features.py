@@ -170,6 +170,31 @@ def check_pose(got, places, turns, form, relative):
     close(got[..., 3:], as_form(turns, form), 1e-9)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("normalize", [None, "mean_std"])
+def test_bits_of_a_moment_do_not_depend_on_how_many_are_computed_side_by_side(cache, form, normalize):
+    stats = Loader(cache, 32, features={"x": Feature("tcp", relative_to="anchor", rotation=form, **moments())}).stats
+    scale = None if normalize is None else (stats["x"]["mean"], stats["x"]["std"] + 1)
+
+    def actions(number, **options):
+        feature = Feature("tcp", steps=range(number), rate_hz=RATE, relative_to="anchor", rotation=form,
+                          normalize=scale, **options)  # fmt: skip
+        return np.asarray(batch_of(cache, {"x": feature})["x"])
+
+    whole = actions(40)  # a block of 32 and a rest
+    for number in range(1, 10):
+        np.testing.assert_array_equal(actions(number), whole[:, :number])
+    wide = actions(40, dtype="float64").astype(np.float32)
+    np.testing.assert_array_equal(whole, wide)
+
+
+@pytest.mark.parametrize("streams", [["left", "right"], ["heading", "left"], ["count", "count"], ["grip", "grip"]])
+def test_joins_of_rows_of_any_size_are_copies(cache, streams):
+    batch = batch_of(cache, {"x": Feature(streams, **moments())})
+    wanted = [windows_of(batch, name, STEPS)[0].reshape(32, len(STEPS), -1) for name in streams]
+    np.testing.assert_array_equal(np.asarray(batch["x"]), np.concatenate(wanted, axis=-1))
+
+
 def test_euler_angles_at_the_pole_are_a_rotation_all_the_same(tmp_path):
     spec = robocache.StreamSpec("turn", "float64", (4,), rate_hz=RATE, method="slerp_xyzw")
     turns = Rotation.from_euler("xyz", [[0.3, np.pi / 2, 0.8], [1.1, -np.pi / 2, 0.2], [0, 0, 0], [np.pi, 0, 0]])

@@ -26,7 +26,11 @@ void write_padding(const FeaturesPlan& plan, const PaddingUnit& unit, std::int64
         for (std::int32_t i = unit.first_input; i < unit.end_input; ++i) {
             const Operand& input = plan.padding_inputs[static_cast<std::size_t>(i)];
             const bool* from = static_cast<const bool*>(input.data) + b * input.sample_stride;
-            for (std::int64_t t = 0; t < unit.num_moments; ++t) out[t] = out[t] | from[t * input.row_stride];
+            if (input.row_stride == 0) {
+                if (from[0]) std::fill_n(out, unit.num_moments, true);
+                continue;
+            }
+            for (std::int64_t t = 0; t < unit.num_moments; ++t) out[t] = out[t] | from[t];  // bool (B, T): stride 1
         }
     }
 }

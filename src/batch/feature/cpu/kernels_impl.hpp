@@ -11,20 +11,100 @@ constexpr int block = 32;  // moments that are computed side by side
 /// A component of each moment of a block.
 using Lanes = double[block];
 
+// ---- rows to lanes and back -----------------------------------------------------------------------------------------
+
+using Floats4 = float __attribute__((vector_size(16)));
+using Doubles4 = double __attribute__((vector_size(32)));
+
+/// Four rows of four floats to four columns, or back. Only shuffles: no bit changes.
+ROBOCACHE_HD void transpose(Floats4& a, Floats4& b, Floats4& c, Floats4& d) {
+    const Floats4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const Floats4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Floats4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Floats4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    a = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+ROBOCACHE_HD void widen_into(const Floats4& x, double* lane) {
+    const Doubles4 wide = __builtin_convertvector(x, Doubles4);
+    __builtin_memcpy(lane, &wide, sizeof(wide));
+}
+
+/// Rows [0, count) in fours, four channels each, of which the first `channels` go into lanes. The number of rows done.
+ROBOCACHE_HD int load_fours(const float* rows, std::int64_t row_stride, int count, int channels, Lanes* lanes) {
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+        const float* row = rows + i * row_stride;
+        Floats4 x[4];
+        for (int k = 0; k < 4; ++k) __builtin_memcpy(&x[k], row + k * row_stride, sizeof(Floats4));
+        transpose(x[0], x[1], x[2], x[3]);
+        widen_into(x[0], &lanes[0][i]);
+        widen_into(x[1], &lanes[1][i]);
+        widen_into(x[2], &lanes[2][i]);
+        if (channels == 4) widen_into(x[3], &lanes[3][i]);
+    }
+    return i;
+}
+
+ROBOCACHE_HD Floats4 narrowed(const double* lane, bool is_scaled, double offset, double scale) {
+    Doubles4 x;
+    __builtin_memcpy(&x, lane, sizeof(x));
+    if (is_scaled) x = (x - offset) * scale;
+    return __builtin_convertvector(x, Floats4);
+}
+
+/// The reverse of load_fours for any number of channels: four at a time, then one by one. `offset` may be null.
+ROBOCACHE_HD int store_fours(const Lanes* lanes, int count, int channels, const double* offset, const double* scale,
+                             float* rows, std::int64_t width) {
+    const bool is_scaled = offset != nullptr;
+    const auto column = [&](int c, int i) {
+        return narrowed(&lanes[c][i], is_scaled, is_scaled ? offset[c] : 0.0, is_scaled ? scale[c] : 1.0);
+    };
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+        float* row = rows + i * width;
+        int c = 0;
+        for (; c + 4 <= channels; c += 4) {
+            Floats4 x[4] = {column(c, i), column(c + 1, i), column(c + 2, i), column(c + 3, i)};
+            transpose(x[0], x[1], x[2], x[3]);
+            for (int k = 0; k < 4; ++k) __builtin_memcpy(row + k * width + c, &x[k], sizeof(Floats4));
+        }
+        for (; c < channels; ++c) {
+            const Floats4 x = column(c, i);
+            for (int k = 0; k < 4; ++k) row[k * width + c] = x[k];
+        }
+    }
+    return i;
+}
+
 template <class T>
-ROBOCACHE_HD void load_as(const Operand& from, std::int64_t b, std::int64_t t, int count, int first, int channels,
-                          Lanes* lanes) {
+ROBOCACHE_HD void load_as(const Operand& from, std::int64_t b, std::int64_t t, int begin, int count, int first,
+                          int channels, Lanes* lanes) {
     const T* rows = static_cast<const T*>(from.data) + b * from.sample_stride + t * from.row_stride + first;
     for (int c = 0; c < channels; ++c) {
-        for (int i = 0; i < count; ++i) lanes[c][i] = as_double(rows[i * from.row_stride + c]);
+        for (int i = begin; i < count; ++i) lanes[c][i] = as_double(rows[i * from.row_stride + c]);
     }
 }
 
-/// Moments [t, t + count) of a sample, channels from `first` on, one after the other.
+/// Moments [t, t + count) of a sample, channels from `first` on, one after the other. `readable`: channels of each row
+/// from `first` on that exist; four of them are read together.
+inline void load(const Operand& from, std::int64_t b, std::int64_t t, int count, int first, int channels, Lanes* lanes,
+                 int readable) {
+    if (from.dtype == DType::f32) {
+        const float* rows = static_cast<const float*>(from.data) + b * from.sample_stride + t * from.row_stride + first;
+        const bool in_fours = readable >= 4 && (channels == 3 || channels == 4);
+        const int done = in_fours ? load_fours(rows, from.row_stride, count, channels, lanes) : 0;
+        return load_as<float>(from, b, t, done, count, first, channels, lanes);
+    }
+    with_type(from.dtype, [&]<class T>() { load_as<T>(from, b, t, 0, count, first, channels, lanes); });
+}
+
 inline void load(const Operand& from, std::int64_t b, std::int64_t t, int count, int first, int channels,
                  Lanes* lanes) {
-    if (from.dtype == DType::f32) return load_as<float>(from, b, t, count, first, channels, lanes);
-    with_type(from.dtype, [&]<class T>() { load_as<T>(from, b, t, count, first, channels, lanes); });
+    load(from, b, t, count, first, channels, lanes, channels);
 }
 
 template <class T>
@@ -32,14 +112,20 @@ ROBOCACHE_HD void store_as(const FeatureUnit& unit, std::int64_t b, std::int64_t
                            const Lanes* lanes) {
     T* rows = static_cast<T*>(unit.out) + (b * unit.num_moments + t) * unit.width + first;
     const std::int64_t source = (unit.source == nullptr ? 0 : unit.source[b] * unit.width) + first;
+    int done = 0;
+    if constexpr (sizeof(T) == sizeof(float)) {
+        const bool is_scaled = unit.offset != nullptr;
+        done = store_fours(lanes, count, channels, is_scaled ? unit.offset + source : nullptr,
+                           is_scaled ? unit.scale + source : nullptr, rows, unit.width);
+    }
     for (int c = 0; c < channels; ++c) {
         if (unit.offset == nullptr) {
-            for (int i = 0; i < count; ++i) rows[i * unit.width + c] = align_detail::narrow<T>(lanes[c][i]);
+            for (int i = done; i < count; ++i) rows[i * unit.width + c] = align_detail::narrow<T>(lanes[c][i]);
             continue;
         }
         const double offset = unit.offset[source + c];
         const double scale = unit.scale[source + c];
-        for (int i = 0; i < count; ++i) {
+        for (int i = done; i < count; ++i) {
             rows[i * unit.width + c] = align_detail::narrow<T>((lanes[c][i] - offset) * scale);
         }
     }
@@ -92,6 +178,10 @@ ROBOCACHE_HD void compose_turns(const FeatureUnit& unit, std::int64_t begin, std
     const bool has_position = unit.math == FeatureMath::pose;
     const bool relative = unit.from_turn.is_there();
     const int first = has_position ? 3 : 0;
+    const bool is_one_row = has_position && unit.values.dtype == DType::f32 && unit.turn.dtype == DType::f32 &&
+                            unit.turn.row_stride == unit.values.row_stride &&
+                            unit.turn.sample_stride == unit.values.sample_stride &&
+                            unit.turn.data == static_cast<const float*>(unit.values.data) + 3;
     Lanes in[4];
     Lanes out[12];
     for (std::int64_t b = begin; b < end; ++b) {
@@ -107,7 +197,7 @@ ROBOCACHE_HD void compose_turns(const FeatureUnit& unit, std::int64_t begin, std
         }
         for (std::int64_t t = 0; t < unit.num_moments; t += block) {
             const int count = static_cast<int>(unit.num_moments - t < block ? unit.num_moments - t : block);
-            if (has_position) load(unit.values, b, t, count, 0, 3, out);
+            if (has_position) load(unit.values, b, t, count, 0, 3, out, is_one_row ? 4 : 3);
             if (has_position && relative) {
                 for (int i = 0; i < count; ++i) {
                     const Vector3 way{out[0][i] - origin[0][0], out[1][i] - origin[1][0], out[2][i] - origin[2][0]};
@@ -130,26 +220,33 @@ ROBOCACHE_HD void compose_turns(const FeatureUnit& unit, std::int64_t begin, std
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
 
-template <class T>
+/// Bytes of a row: in words, the last of which may overlap the one before.
+template <std::int64_t word>
+ROBOCACHE_HD void copy_words(char* to, const char* from, std::int64_t bytes) {
+    std::int64_t at = 0;
+    for (; at + word <= bytes; at += word) __builtin_memcpy(to + at, from + at, word);
+    if (at < bytes) __builtin_memcpy(to + bytes - word, from + bytes - word, word);
+}
+
+template <std::int64_t word>
 ROBOCACHE_HD void copy_rows(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
+    const std::int64_t size = size_bytes(unit.dtype);
     for (std::int64_t b = begin; b < end; ++b) {
-        const T* from = static_cast<const T*>(unit.values.data) + b * unit.values.sample_stride;
-        T* to = static_cast<T*>(unit.out) + b * unit.num_moments * unit.width;
+        const char* from = static_cast<const char*>(unit.values.data) + b * unit.values.sample_stride * size;
+        char* to = static_cast<char*>(unit.out) + b * unit.num_moments * unit.width * size;
         for (std::int64_t t = 0; t < unit.num_moments; ++t) {
-            for (std::int32_t c = 0; c < unit.num_channels; ++c) to[c] = from[c];
-            from += unit.values.row_stride;
-            to += unit.width;
+            copy_words<word>(to, from, unit.num_channels * size);
+            from += unit.values.row_stride * size;
+            to += unit.width * size;
         }
     }
 }
 
 inline void copy(const FeatureUnit& unit, std::int64_t begin, std::int64_t end) {
-    switch (size_bytes(unit.dtype)) {
-        case 1: return copy_rows<std::uint8_t>(unit, begin, end);
-        case 2: return copy_rows<std::uint16_t>(unit, begin, end);
-        case 4: return copy_rows<std::uint32_t>(unit, begin, end);
-        default: return copy_rows<std::uint64_t>(unit, begin, end);
-    }
+    const std::int64_t bytes = unit.num_channels * size_bytes(unit.dtype);
+    if (bytes >= 16) return copy_rows<16>(unit, begin, end);
+    if (bytes >= 4) return copy_rows<4>(unit, begin, end);
+    copy_rows<1>(unit, begin, end);
 }
 
 /// float32 in, float32 out: the usual case, row by row.
