@@ -37,6 +37,7 @@ PYTHON = [
     "quality",
     "install",
     "lerobot",
+    "diffusion_policy",
     "cli",
     "__main__",
 ]

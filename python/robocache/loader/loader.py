@@ -18,6 +18,7 @@ from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
 from ..text import did_you_mean
 from .arguments import device_of, import_torch, steps_of
+from .batches.framework import conversion
 from .batches.ring import Ring, one_ahead
 from .batches.store import as_tensor
 from .batches.video import Films
@@ -41,7 +42,9 @@ Batch = dict[str, Any]
 
 
 class Loader:
-    """Aligned, shuffled, normalized batches of a cache: dicts of torch tensors. The guide: ``docs/loader.md``.
+    """Aligned, shuffled, normalized batches of a cache: dicts of torch tensors, or of arrays of ``framework``.
+
+    The guide: ``docs/loader.md``.
 
     A batch has for each stream ``(B, T, ...)`` and ``{stream}_is_pad (B, T)``: true where the recording has no value.
     ``features`` name and combine streams (``docs/features.md``); ``windows`` take them as they are.
@@ -51,7 +54,8 @@ class Loader:
     what=What(...)      what is in a batch: windows, delta_timestamps, normalize, dtype, return_index, features, stats
     order=Order(...)    which samples, in which order: anchors, anchor_hz, skip_anchors, drop_last_steps, edges,
                         weights, episodes, split, shuffle, seed, drop_last, rank, world_size
-    where=Where(...)    where rows are kept and batches computed: device, tier, budget_bytes, verify
+    where=Where(...)    where rows are kept and batches computed: device, tier, budget_bytes, verify,
+                        framework
 
     ``help(robocache.Order)`` explains the fields. Each field is also a keyword of ``Loader``: ``Loader(cache, 64,
     windows, seed=3)`` is ``Loader(cache, 64, what=What(windows), order=Order(seed=3))``. A group that is given has all
@@ -111,7 +115,8 @@ class Loader:
         """Of the memory that holds the rows; 0 for ``mmap``."""
         self._ragged = samples.open_ragged(self.tier, self.where, self.device)
         self._numbers = samples.open_numbers(self.tier)
-        self._form = samples.open_form(self.device)
+        self._given = conversion(self.where.framework)
+        self._form = samples.open_form(self.device, self._given)
         self._statistics = samples.statistics
         self._tasks = [
             table
@@ -247,7 +252,7 @@ class Loader:
             )
         torch = self._reader.torch
         offset, scale = (torch.from_numpy(x.copy()) for x in scales[source][stream])
-        return offset, scale
+        return (offset, scale) if self._given is None else (self._given(offset), self._given(scale))
 
     @property
     def stats(self) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
 
 from ..text import did_you_mean
+from .batches.framework import check_framework
 from .batches.verify import check_verify
 from .features.feature import Feature
 from .numbers import number, whole
@@ -147,6 +148,8 @@ class Where:
     budget_bytes: memory for the rows; None: 80 % of what is free, divided by the ranks of this machine.
     verify: ``"load"`` compares checksums when rows are copied, or for ``mmap`` before rows are read for the first time;
         ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
+    framework: of the arrays in a batch: ``"torch"``; or ``"numpy"`` or ``"jax"``, for device ``"cpu"``. Without
+        ``jax_enable_x64``, entries of 64 bits stay NumPy arrays, since JAX would convert them to 32 bits.
 
     >>> import robocache
     >>> robocache.Where(device="cuda", tier="pinned")
@@ -157,6 +160,7 @@ class Where:
     tier: str | None = None
     budget_bytes: int | None = None
     verify: str | None = "auto"
+    framework: str = "torch"
 
     __repr__ = short_repr
 
@@ -164,6 +168,7 @@ class Where:
         if self.budget_bytes is not None:
             _set(self, "budget_bytes", whole("budget_bytes", self.budget_bytes, 0, 2**62))
         _set(self, "verify", check_verify(self.verify))
+        check_framework(self.framework, self.device)
 
 
 class Options(TypedDict, total=False):
@@ -194,6 +199,7 @@ class Options(TypedDict, total=False):
     tier: str | None
     budget_bytes: int | None
     verify: str | None
+    framework: str
 
 
 GROUPS = {"what": What, "order": Order, "where": Where}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -174,8 +174,8 @@ class Samples:
             for cache in self.caches
         ]
 
-    def open_form(self, device: Any) -> BatchForm:
-        """What makes batches of the columns, on a device."""
+    def open_form(self, device: Any, given: Callable[[Any], Any] | None) -> BatchForm:
+        """What makes batches of the columns, on a device. ``given``: converts tensors for the user; None: not."""
         texts: dict[str, TextTable] = {}
         for entry in self.layout.entries:
             if entry.kind not in ("text", "task") or entry.feature is None:
@@ -189,7 +189,7 @@ class Samples:
                 found = tasks_by_number(self.selections, stream) or []
             texts[entry.name] = TextTable(found, device, entry.feature.tokenizer, entry.name)
         has_index = self.episodes is not None
-        return BatchForm(self.layout, device, self.scales, texts, has_index, self.what.return_index)
+        return BatchForm(self.layout, device, self.scales, texts, has_index, self.what.return_index, given)
 
     def open_reader(self, where: Where, device: Any, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""

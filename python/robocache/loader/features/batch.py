@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ class BatchForm:
 
     ``scales``: for each source, ``(offset, scale)`` of composed features by name. ``texts``: of entries that are text,
     by name. ``has_index``: whether the reader appends source, episode and anchor; ``gives_index``: whether batches have
-    them.
+    them. ``given``: converts tensors to arrays of another framework.
     """
 
     def __init__(
@@ -28,11 +29,12 @@ class BatchForm:
         texts: dict[str, TextTable],
         has_index: bool,
         gives_index: bool,
+        given: Callable[[Any], Any] | None = None,
     ) -> None:
         import torch
 
         self.layout, self.device, self.texts = layout, device, texts
-        self.has_index, self.gives_index = has_index, gives_index
+        self.has_index, self.gives_index, self.given = has_index, gives_index, given
         self.composer = None
         if layout.composed:
             rows = [feature_rows(torch, device, composed, scales) for composed in layout.composed]
@@ -51,6 +53,8 @@ class BatchForm:
             self.add(batch, entry, made, composed, episodes, numbers)
         if self.gives_index:
             batch |= zip(INDEX, made[-3:], strict=True)
+        if self.given is not None:
+            batch = {name: x if isinstance(x, list) else self.given(x) for name, x in batch.items()}
         for entry in self.layout.entries:
             if entry.feature is not None and entry.feature.transform is not None:
                 batch[entry.name] = entry.feature.transform(batch[entry.name])

@@ -1,0 +1,60 @@
+"""``SequenceSampler``: the items of Diffusion Policy's own, read from a cache. docs/loader.md, "From other loaders"."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .cache.cache import Cache
+from .loader import Feature, Loader
+
+
+class SequenceSampler:
+    """Windows of ``sequence_length`` rows of a cache, in ascending order.
+
+    The first and the last row are repeated where a window begins up to ``pad_before`` rows before an episode or ends up
+    to ``pad_after`` rows after it. ``replay_buffer``: a cache or its path. ``keys``: streams, all of one rate; None:
+    all. ``episode_mask``: whether each episode is read. ``rate_hz``: of the rows; None: that of the first stream.
+    ``loader`` has the same samples in batches.
+    """
+
+    def __init__(
+        self,
+        replay_buffer: Cache | str | os.PathLike[str],
+        sequence_length: int,
+        pad_before: int = 0,
+        pad_after: int = 0,
+        keys: Sequence[str] | None = None,
+        episode_mask: Any = None,
+        *,
+        rate_hz: float | None = None,
+    ) -> None:
+        cache = replay_buffer if isinstance(replay_buffer, Cache) else Cache(replay_buffer)
+        length = int(sequence_length)
+        before, after = (min(max(int(pad), 0), length - 1) for pad in (pad_before, pad_after))
+        dropped = length - 1 - before - after
+        if length < 1 or dropped < 0:
+            raise ValueError(
+                "SequenceSampler: sequence_length must be above pad_before + pad_after, got "
+                f"{length}, {pad_before} and {pad_after}"
+            )
+        self.keys = [*cache.specs] if keys is None else [*keys]
+        rate_hz = cache.specs[self.keys[0]].rate_hz if rate_hz is None and self.keys[0] in cache.specs else rate_hz
+        steps = range(-before, length - before)
+        features = {key: Feature(key, steps=steps, rate_hz=rate_hz) for key in self.keys}
+        kept = None if episode_mask is None else np.flatnonzero(episode_mask).tolist()
+        self.loader = Loader(
+            cache, 1, features=features, anchors=self.keys[0], drop_last_steps=dropped, episodes=kept, shuffle=False,
+            framework="numpy",
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.loader.dataset)
+
+    def sample_sequence(self, idx: int) -> dict[str, Any]:
+        """``{key: (sequence_length, ...)}``."""
+        item = self.loader.dataset[idx]
+        return {key: item[key] for key in self.keys}
