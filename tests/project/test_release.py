@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -163,3 +164,17 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     }
     assert (done.returncode == 0) == (change == "nothing"), done.stderr
     assert expected.get(change, "") in done.stderr
+
+
+def test_the_trial_of_an_installed_wheel_passes_and_finds_a_wrong_align(tmp_path):
+    program = ROOT / "tools/release/try/first_batch.py"
+    right = subprocess.run([sys.executable, program, tmp_path / "right"], capture_output=True, text=True)
+    assert right.returncode == 0, right.stderr
+    assert "a batch of 59 aligned rows are right" in right.stdout
+    planted = "import sys, runpy, robocache; align = robocache.align; "
+    planted += (
+        "robocache.align = lambda stream, times: align(stream, times - 1_000_000); runpy.run_path(sys.argv.pop(1))"
+    )
+    wrong = subprocess.run([sys.executable, "-c", planted, program, tmp_path / "wrong"], capture_output=True, text=True)
+    assert wrong.returncode == 1
+    assert wrong.stderr.endswith("first_batch: the aligned batch differs from the mean of neighboring rows\n")
