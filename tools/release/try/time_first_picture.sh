@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Times the way from `git clone` to the first picture of `make demo`, without downloads and without a GPU. Not a test: a
 # figure of a busy machine means nothing, so the processor time and the load are printed as well.
-#   tools/release/time_first_picture.sh [make variables, for example CUDA=0]
+#   tools/release/try/time_first_picture.sh [make variables, for example CUDA=0]
 set -euo pipefail
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export CCACHE_DISABLE=1
