@@ -83,7 +83,7 @@ class Compiler:
             self.spent_s += time.perf_counter() - begin
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
 
 

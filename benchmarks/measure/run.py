@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -119,18 +120,29 @@ def run_benchmark(
     environment["versions"] |= {"torch": torch.__version__, "cuda": torch.version.cuda}
     record = {"benchmark": name, "device": device, "bytes": bytes_formula, "quick": args.quick, **environment}
     record |= {"cases": [], "worst": [], "eager": [], "sweep": []}
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         run = start(record, args, device, tiny)
         measure_all(run)
         record["copy_after_tbps"] = timing.copy_bandwidth(device, copy_bytes(tiny), warm_s=0.0)["tbps"]
         record |= {"compile_s": run.compiler.spent_s, "run_s": time.perf_counter() - run.begin}
-    except Exception as error:  # what was measured until then is kept
+    except (Exception, KeyboardInterrupt, Stopped) as error:  # what was measured until then is kept
         harness.write_json(args.out, record | {"aborted": first_line(error)})
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     missed = print_results(record)
     harness.write_json(args.out, record)
     wrong = [r for r in record["cases"] + record["sweep"] if not r["agrees"]]
     return 1 if wrong or (args.strict and missed) else 0
+
+
+class Stopped(SystemExit):
+    """SIGTERM arrived; `timeout` sends it when its seconds are over."""
+
+
+def stop(_number: int, _frame: Any) -> None:
+    raise Stopped("by SIGTERM")
 
 
 def start(record: Record, args: argparse.Namespace, device: str, tiny: bool) -> Run:

@@ -3,6 +3,8 @@
 import argparse
 import copy
 import json
+import os
+import signal
 import sys
 
 import numpy as np
@@ -182,6 +184,19 @@ def test_a_run_that_breaks_off_keeps_what_it_has(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "x.json").read_text())
     assert len(record["cases"]) == 1
     assert record["aborted"] == "StopIteration: "
+
+
+def test_a_run_whose_time_is_over_keeps_what_it_has(tmp_path, monkeypatch):
+    """`timeout` ends a benchmark with SIGTERM; on a machine lent by the minute its results would be lost."""
+    before = signal.getsignal(signal.SIGTERM)
+    measured = iter([{"notes": {}, "median_us": {}, "targets": {}}])
+    monkeypatch.setattr(measure_run, "measure", lambda *_: next(measured, None) or os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        align_cuda.run(arguments(tmp_path / "x.json"), device="cpu", tiny=True)
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert len(record["cases"]) == 1
+    assert record["aborted"] == "Stopped: by SIGTERM"
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
