@@ -169,9 +169,8 @@ TEST(MakeAliasTable, WeightsThatBreakTheContractAreNamedAndNothingIsWritten) {
                    [&] { make_alias_table(list(slots), list(slots)); });
     expect_refused("make_alias_table: slots must have dtype int64, got float64",
                    [&] { make_alias_table(list(weights), list(weights)); });
-    expect_refused("make_alias_table: weights must have 1 dimension, got shape (1, 2)", [&] {
-        make_alias_table(TensorView(weights.data(), DType::f64, {1, 2}), list(slots));
-    });
+    expect_refused("make_alias_table: weights must have 1 dimension, got shape (1, 2)",
+                   [&] { make_alias_table(TensorView(weights.data(), DType::f64, {1, 2}), list(slots)); });
     EXPECT_EQ(slots, Integers(2, -7));
 }
 
@@ -267,9 +266,8 @@ TEST(SamplesByWeight, SlotsThatDoNotFitTheTableAreNamedAndNothingIsWritten) {
         AnchorTable table = anchors.table();
         table.slots = slots;
         Drawn out{Integers(2, -7), Integers(2, -7)};
-        expect_refused("sample_anchors: " + text, [&] {
-            sample_anchors({&table, 1}, {}, 0, list(out.episode), list(out.anchor));
-        });
+        expect_refused("sample_anchors: " + text,
+                       [&] { sample_anchors({&table, 1}, {}, 0, list(out.episode), list(out.anchor)); });
         EXPECT_EQ(out, (Drawn{Integers(2, -7), Integers(2, -7)})) << text;
     };
     const Integers three = slots_of({1, 2, 3});
