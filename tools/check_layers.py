@@ -38,6 +38,7 @@ PYTHON = [
     "install",
     "lerobot",
     "diffusion_policy",
+    "robomimic",
     "cli",
     "__main__",
 ]

@@ -33,15 +33,15 @@ CLOCKS = {
 class Recordings:
     """Episodes in memory, as the others hold them, and the same in a cache."""
 
-    def __init__(self, folder, hz, clock, seed=0):
+    def __init__(self, folder, hz, clock, seed=0, specs=SPECS):
         rng = np.random.default_rng(seed)
-        writer = CacheWriter(folder, SPECS, shard_bytes=1 << 14)
+        writer = CacheWriter(folder, specs, shard_bytes=1 << 14)
         self.hz, self.episodes = hz, []
         for number, count in enumerate(LENGTHS):
             times = CLOCKS[clock](count, hz)
-            rows = {name: rng.integers(0, 256, (count, *s.shape)).astype(s.dtype) for name, s in SPECS.items()}
+            rows = {name: rng.integers(0, 256, (count, *s.shape)).astype(s.dtype) for name, s in specs.items()}
             self.episodes.append(rows)
-            streams = {name: EpisodeStream(SPECS[name], x, times) for name, x in rows.items()}
+            streams = {name: EpisodeStream(specs[name], x, times) for name, x in rows.items()}
             writer.add(Episode(number, streams))
         self.cache = writer.commit()
 
@@ -62,7 +62,7 @@ def robomimic_sequence(rows, index, num_frames_to_stack, seq_length):
 def robomimic_dataset(recordings, frame_stack, seq_length, pad_frame_stack=True, pad_seq_length=True):
     """Items in order: ``{key: (sequence, pad_mask)}``."""
     for rows in recordings.episodes:
-        length = len(rows["obs"])
+        length = len(next(iter(rows.values())))
         first = 0 if pad_frame_stack else frame_stack - 1
         last = length if pad_seq_length else length - seq_length + 1
         for index in range(first, last):
