@@ -37,8 +37,7 @@ PYTHON = [
     "quality",
     "install",
     "lerobot",
-    "diffusion_policy",
-    "robomimic",
+    "datasets",
     "cli",
     "__main__",
 ]

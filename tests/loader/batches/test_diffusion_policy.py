@@ -1,8 +1,8 @@
-"""``robocache.diffusion_policy.SequenceSampler`` against the loops of Diffusion Policy, item by item."""
+"""``robocache.datasets.diffusion_policy.SequenceSampler`` against the loops of Diffusion Policy, item by item."""
 
 import numpy as np
 import pytest
-from robocache.diffusion_policy import SequenceSampler
+from robocache.datasets.diffusion_policy import SequenceSampler
 from test_loader_recipes import CLOCKS, LENGTHS, SPECS, Recordings, diffusion_policy_dataset
 
 

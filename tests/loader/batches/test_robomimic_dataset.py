@@ -1,10 +1,10 @@
-"""``robocache.robomimic.SequenceDataset`` against the loops of robomimic, item by item."""
+"""``robocache.datasets.robomimic.SequenceDataset`` against the loops of robomimic, item by item."""
 
 import numpy as np
 import pytest
 import torch
 from robocache import CacheWriter, Episode, EpisodeStream, StreamSpec
-from robocache.robomimic import SequenceDataset
+from robocache.datasets.robomimic import SequenceDataset
 from robocache.sources.reading.times import times_at_rate
 from test_loader_recipes import CLOCKS, LENGTHS, Recordings, robomimic_dataset
 

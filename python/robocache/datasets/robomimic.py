@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from .cache.cache import Cache
-from .loader import Feature, Loader
+from ..cache.cache import Cache
+from ..loader import Feature, Loader
 
 
 class SequenceDataset:
     """Rows ``i - frame_stack + 1`` to ``i + seq_length - 1`` of an episode for each row i, in ascending order.
 
     ``hdf5_path``: a cache or its path, with streams as ``ingest`` names those of robomimic: ``actions``, ``obs/<key>``,
-    ``next_obs/<key>``. The first and the last row are repeated at the ends of an episode; with ``pad_frame_stack=False``
-    or ``pad_seq_length=False`` the items that would need it at that end are left out. Action and dataset keys are
-    float32. Not supported: goals and normalized actions (``action_config``). ``episodes``: as in ``Loader``.
+    ``next_obs/<key>``. The first and the last row are repeated at the ends of an episode. With
+    ``pad_frame_stack=False`` or ``pad_seq_length=False``, items that would need a repeated row at that end are left
+    out. Action and dataset keys are float32. Not supported: goals and normalized actions (``action_config``).
+    ``episodes``: as in ``Loader``.
     ``rate_hz``: of the rows; None: that of the first stream. ``loader`` has the same samples in batches.
     """
 
@@ -50,7 +51,9 @@ class SequenceDataset:
                 )
         stack, length = int(frame_stack), int(seq_length)
         if stack < 1 or length < 1:
-            raise ValueError(f"SequenceDataset: frame_stack and seq_length must be at least 1, got {stack} and {length}")
+            raise ValueError(
+                f"SequenceDataset: frame_stack and seq_length must be at least 1, got {stack} and {length}"
+            )
         cache = hdf5_path if isinstance(hdf5_path, Cache) else Cache(hdf5_path)
         self.obs_keys, self.action_keys = tuple(obs_keys), tuple(action_keys)
         self.dataset_keys = tuple(dict.fromkeys((*action_keys, *dataset_keys)))
@@ -85,7 +88,9 @@ class SequenceDataset:
         is_pad = sample[f"{self._streams[0]}_is_pad"]
         for name in self._streams:
             if not np.array_equal(sample[f"{name}_is_pad"], is_pad):
-                raise ValueError(f"SequenceDataset: {name!r} must have the rows of {self._streams[0]!r} in item {index}")
+                raise ValueError(
+                    f"SequenceDataset: {name!r} must have the rows of {self._streams[0]!r} in item {index}"
+                )
         mask = {"pad_mask": ~is_pad[:, None]} if self.get_pad_mask else {}
         item: dict[str, Any] = {key: sample[key] for key in self.dataset_keys} | mask
         for group in self._groups:

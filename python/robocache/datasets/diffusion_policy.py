@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .cache.cache import Cache
-from .loader import Feature, Loader
+from ..cache.cache import Cache
+from ..loader import Feature, Loader
 
 
 class SequenceSampler:

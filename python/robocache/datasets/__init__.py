@@ -1,0 +1,1 @@
+"""Dataset classes of other projects over a cache. That of LeRobot is ``robocache.lerobot``."""
