@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ class SequenceSampler:
 
     The first and the last row are repeated where a window begins up to ``pad_before`` rows before an episode or ends up
     to ``pad_after`` rows after it. ``replay_buffer``: a cache or its path. ``keys``: streams, all of one rate; None:
-    all. ``episode_mask``: whether each episode is read. ``rate_hz``: of the rows; None: that of the first stream.
-    ``loader`` has the same samples in batches.
+    all. ``key_first_k``: of these keys only the first k recorded rows of a window are read; where a window has more,
+    they are NaN, or 0 in integers. ``episode_mask``: whether each episode is read. ``rate_hz``: of the rows; None: that
+    of the first stream. ``loader`` has the same samples in batches.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class SequenceSampler:
         pad_before: int = 0,
         pad_after: int = 0,
         keys: Sequence[str] | None = None,
+        key_first_k: Mapping[str, int] | None = None,
         episode_mask: Any = None,
         *,
         rate_hz: float | None = None,
@@ -43,8 +45,11 @@ class SequenceSampler:
             )
         self.keys = [*cache.specs] if keys is None else [*keys]
         rate_hz = cache.specs[self.keys[0]].rate_hz if rate_hz is None and self.keys[0] in cache.specs else rate_hz
-        steps = range(-before, length - before)
-        features = {key: Feature(key, steps=steps, rate_hz=rate_hz) for key in self.keys}
+        self.sequence_length, self.key_first_k = length, dict(key_first_k or {})
+        features = {
+            key: Feature(key, steps=range(-before, min(self._most(key) + 1, length - before)), rate_hz=rate_hz)
+            for key in self.keys
+        }
         kept = None if episode_mask is None else np.flatnonzero(episode_mask).tolist()
         self.loader = Loader(
             cache, 1, features=features, anchors=self.keys[0], drop_last_steps=dropped, episodes=kept, shuffle=False,
@@ -57,4 +62,23 @@ class SequenceSampler:
     def sample_sequence(self, idx: int) -> dict[str, Any]:
         """``{key: (sequence_length, ...)}``."""
         item = self.loader.dataset[idx]
-        return {key: item[key] for key in self.keys}
+        return {
+            key: self._whole(key, item[key], item[f"{key}_is_pad"]) if key in self.key_first_k else item[key]
+            for key in self.keys
+        }
+
+    def _most(self, key: str) -> int:
+        """Recorded rows of a window that are needed; one more is read, to know whether there are more."""
+        most = int(self.key_first_k.get(key, self.sequence_length))
+        if most < 1:
+            raise ValueError(f"SequenceSampler: key_first_k must be at least 1, got {most} for {key!r}")
+        return most
+
+    def _whole(self, key: str, found: Any, is_pad: Any) -> Any:
+        """A window of ``sequence_length`` rows from its first rows."""
+        whole = np.empty((self.sequence_length, *found.shape[1:]), found.dtype)
+        whole[: len(found)], whole[len(found) :] = found, found[-1]
+        end = int(np.argmin(is_pad)) + self._most(key)
+        if end < len(found) and not is_pad[end]:
+            whole[end:] = 0 if np.issubdtype(found.dtype, np.integer) else np.nan
+        return whole

@@ -18,8 +18,8 @@ class SequenceDataset:
     ``hdf5_path``: a cache or its path, with streams as ``ingest`` names those of robomimic: ``actions``, ``obs/<key>``,
     ``next_obs/<key>``. The first and the last row are repeated at the ends of an episode. With
     ``pad_frame_stack=False`` or ``pad_seq_length=False``, items that would need a repeated row at that end are left
-    out. Action and dataset keys are float32. Not supported: goals and normalized actions (``action_config``).
-    ``episodes``: as in ``Loader``.
+    out. Action and dataset keys are float32. ``hdf5_cache_mode`` and ``hdf5_use_swmr`` have no effect: a cache needs
+    neither. The other options of HDF5 files, goals and normalized actions are an error. ``episodes``: as in ``Loader``.
     ``rate_hz``: of the rows; None: that of the first stream. ``loader`` has the same samples in batches.
     """
 
@@ -36,13 +36,26 @@ class SequenceDataset:
         pad_seq_length: bool = True,
         get_pad_mask: bool = False,
         goal_mode: str | None = None,
-        *,
+        hdf5_cache_mode: str | None = None,
+        hdf5_use_swmr: bool = True,
+        hdf5_normalize_obs: bool = False,
+        filter_by_attribute: str | None = None,
         load_next_obs: bool = True,
+        lang: Any = None,
+        demo_limit: int | None = None,
+        *,
         episodes: Any = None,
         rate_hz: float | None = None,
     ) -> None:
-        if goal_mode is not None:
-            raise ValueError(f"SequenceDataset: goal_mode must be None (goals are not supported), got {goal_mode!r}")
+        for name, given, fix in (
+            ("goal_mode", goal_mode, "goals are not supported"),
+            ("hdf5_normalize_obs", hdf5_normalize_obs or None, "Loader(normalize=) has the observations normalized"),
+            ("filter_by_attribute", filter_by_attribute, "episodes= takes the numbers of the episodes"),
+            ("lang", lang, 'Feature("task") of a Loader has the text'),
+            ("demo_limit", demo_limit, "episodes=range(n) takes the first n episodes"),
+        ):
+            if given is not None:
+                raise ValueError(f"SequenceDataset: {name} must not be given ({fix}), got {given!r}")
         for key, config in (action_config or {}).items():
             if config.get("normalization") is not None:
                 raise ValueError(

@@ -31,6 +31,32 @@ def test_masked_episodes_and_other_keys_are_left_out(tmp_path):
     np.testing.assert_array_equal(sampler.sample_sequence(34)["step"], recordings.episodes[2]["step"][:4])
 
 
+@pytest.mark.parametrize(("length", "before", "after"), [(16, 1, 7), (10, 3, 6), (4, 0, 3), (4, 0, 0)])
+def test_of_the_keys_that_say_so_only_the_first_rows_are_read(tmp_path, length, before, after):
+    recordings = Recordings(tmp_path / "c", 30, "from a Unix time")
+    first = {"camera": 2, "obs": 1, "wide": length}
+    sampler = SequenceSampler(recordings.cache, length, before, after, key_first_k=first, rate_hz=30)
+    windows = list(diffusion_policy_dataset(recordings, length, before, after))
+    assert len(sampler) == len(windows) > 0
+    cut = 0
+    for i, item in enumerate(windows):
+        found = sampler.sample_sequence(i)
+        for key, (values, is_recorded) in item.items():
+            expected = values.copy()
+            end = int(np.argmax(is_recorded)) + first.get(key, length)
+            if np.count_nonzero(is_recorded) > first.get(key, length):  # Diffusion Policy leaves NaN there
+                expected[end:] = np.nan if expected.dtype.kind == "f" else 0
+                cut += 1
+            np.testing.assert_array_equal(found[key], expected, f"{key} of {i}", strict=True)
+    assert cut > 0
+
+
+def test_a_window_of_no_rows_is_an_error(tmp_path):
+    recordings = Recordings(tmp_path / "c", 20, "from zero")
+    with pytest.raises(ValueError, match=r"key_first_k must be at least 1, got 0 for 'obs'"):
+        SequenceSampler(recordings.cache, 4, key_first_k={"obs": 0}, rate_hz=20)
+
+
 def test_more_padding_than_a_window_has_is_an_error(tmp_path):
     recordings = Recordings(tmp_path / "c", 20, "from zero")
     with pytest.raises(ValueError, match=r"sequence_length must be above pad_before \+ pad_after, got 4, 2 and 3"):

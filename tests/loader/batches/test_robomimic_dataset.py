@@ -93,6 +93,15 @@ def test_the_rate_is_that_of_the_first_action_key(tmp_path):
     np.testing.assert_array_equal(dataset[2]["obs"]["phase"], recordings.episodes[0]["obs/phase"][2:7])
 
 
+def test_the_options_that_the_training_of_robomimic_gives_are_taken(tmp_path):
+    recordings = recorded(tmp_path / "c")
+    given = {"hdf5_cache_mode": "low_dim", "hdf5_use_swmr": True, "hdf5_normalize_obs": False, "lang": None}
+    given |= {"filter_by_attribute": None, "demo_limit": None, "goal_mode": None, "action_config": {"actions": {}}}
+    dataset = SequenceDataset(recordings.cache, **KEYS, **given, load_next_obs=True, seq_length=4, rate_hz=20)
+    same = SequenceDataset(recordings.cache, **KEYS, seq_length=4, rate_hz=20)
+    assert_same(dataset[5], same[5])
+
+
 def test_items_are_batched_by_the_data_loader_of_torch(tmp_path):
     dataset = SequenceDataset(recorded(tmp_path / "c").cache, **KEYS, seq_length=4, get_pad_mask=True, rate_hz=20)
     batches = list(torch.utils.data.DataLoader(dataset, batch_size=8))
@@ -123,7 +132,10 @@ def test_an_observation_without_the_rows_of_the_actions_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"goal_mode": "last"}, r"goal_mode must be None \(goals are not supported\), got 'last'"),
+        ({"goal_mode": "last"}, r"goal_mode must not be given \(goals are not supported\), got 'last'"),
+        ({"filter_by_attribute": "train"}, r"filter_by_attribute must not be given \(episodes= takes .*, got 'train'"),
+        ({"demo_limit": 3}, r"demo_limit must not be given \(episodes=range\(n\) .*, got 3"),
+        ({"hdf5_normalize_obs": True}, "hdf5_normalize_obs must not be given"),
         ({"action_config": {"actions": {"normalization": "min_max"}}}, "no normalization of 'actions', got 'min_max'"),
         ({"frame_stack": 0}, "frame_stack and seq_length must be at least 1, got 0 and 1"),
         ({"seq_length": 0}, "frame_stack and seq_length must be at least 1, got 1 and 0"),
