@@ -16,8 +16,34 @@ using namespace robocache;
 
 namespace {
 
+constexpr const char* FORMAT_ERROR_DOC = R"(A file is not what its format says: damaged, truncated, or dirty.
+
+The message names the file, the place and, where there is one, the option that would let reading continue.
+
+>>> import robocache
+>>> issubclass(robocache.FormatError, RuntimeError)
+True)";
+constexpr const char* NUM_THREADS_DOC = R"(How many CPU threads a call may use. Results do not depend on it.
+
+``set_num_threads``, else ``ROBOCACHE_NUM_THREADS``, else the cores that this process may use within the CPU quotas,
+shared with the other ranks on this machine. One in a forked child until it calls ``set_num_threads``.
+
+>>> import robocache
+>>> robocache.num_threads() >= 1
+True)";
+constexpr const char* SET_NUM_THREADS_DOC =
+    R"(Sets how many CPU threads a call may use, from the next call on. At least 1.
+
+>>> import robocache
+>>> before = robocache.num_threads()
+>>> robocache.set_num_threads(2)
+>>> robocache.num_threads()
+2
+>>> robocache.set_num_threads(before))";
+
 void map_exceptions(nb::module_& m) {
-    nb::exception<FormatError>(m, "FormatError", PyExc_RuntimeError);
+    // NOLINTNEXTLINE(bugprone-unused-raii, bugprone-throw-keyword-missing): registers a type, throws nothing
+    nb::exception<FormatError>(m, "FormatError", PyExc_RuntimeError).doc() = FORMAT_ERROR_DOC;
     nb::register_exception_translator([](const std::exception_ptr& error, void*) {
         try {
             std::rethrow_exception(error);
@@ -77,8 +103,8 @@ NB_MODULE(_core, m) {
     m.def("cuda_status", &cuda_status_dict);
     m.def("process_limits", &process_limits_dict, nb::arg("root") = "");
     m.def("local_ranks", &local_ranks);
-    m.def("num_threads", &num_threads);
-    m.def("set_num_threads", &set_num_threads, nb::arg("count"));
+    m.def("num_threads", &num_threads, NUM_THREADS_DOC);
+    m.def("set_num_threads", &set_num_threads, nb::arg("count"), SET_NUM_THREADS_DOC);
     python::bind_memory(m);
     python::bind_cache(m);
     python::bind_align(m);

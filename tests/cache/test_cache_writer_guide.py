@@ -1,40 +1,15 @@
-"""docs/guides/cache_writer.md: its code runs as it stands, from top to bottom; and its table of rules is true."""
-
-import re
+"""docs/guides/cache_writer.md: its table of rules is true. tests/project/pages runs its code."""
 
 import numpy as np
 import pytest
 import robocache
-from paths import ROOT
-
-GUIDE = ROOT / "docs" / "guides" / "cache_writer.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+from page_blocks import blocks
 
 
-@pytest.fixture
-def names(tmp_path, monkeypatch):
+def test_the_rules_of_the_guide_hold(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return {"__name__": "guide"}
-
-
-def test_the_code_of_the_guide_runs_from_top_to_bottom(names, tmp_path, capsys):
-    pytest.importorskip("torch")
-    for block in BLOCKS:
-        exec(block, names)
-    said = capsys.readouterr().out
-    assert "pour the tea (1000, 7) so101" in said
-    assert "torch.Size([16, 11, 7]) torch.Size([16, 1, 96, 128, 3])" in said
-    caches = {path.name: robocache.Cache(path) for path in tmp_path.iterdir()}
-    assert {name: len(cache) for name, cache in caches.items()} == {"tea.cache": 5, "long.cache": 6, "small.cache": 6}
-    assert caches["small.cache"].specs["arm"].dtype == "bfloat16"
-    assert caches["small.cache"].specs["wrist"].shape == (48, 64, 3)
-    np.testing.assert_array_equal(
-        caches["long.cache"].episode(5).streams["lidar"].values, names["record"](5).streams["lidar"].values
-    )
-
-
-def test_the_rules_of_the_guide_hold(names):
-    exec(BLOCKS[0], names)
+    names = {"__name__": "guide"}
+    exec(blocks("docs/guides/cache_writer.md", "python")[0].code, names)
     specs, good = names["specs"], names["record"](9)
     writer = robocache.CacheWriter("rules.cache", specs)
     with pytest.raises(robocache.FormatError, match="another ingest is writing here"):

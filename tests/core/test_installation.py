@@ -1,10 +1,7 @@
-"""check_installation, print_installation_info, self_test, and the examples of every docstring."""
+"""check_installation, print_installation_info, self_test."""
 
-import doctest
 import importlib
-import inspect
 import os
-import pkgutil
 import platform
 import sys
 from importlib.metadata import version
@@ -109,24 +106,3 @@ def test_the_self_test_takes_any_library_that_sees_the_gpu(library, monkeypatch)
     for other in {"torch", "cupy", "jax"} - {library}:
         monkeypatch.setattr(install, f"_{other}_on_gpu", lambda: None)
     assert install.self_test()["cuda"] == "ok"
-
-
-MODULES = [
-    "robocache",
-    *(m.name for m in pkgutil.walk_packages(robocache.__path__, "robocache.") if "_core" not in m.name),
-]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_run(name):
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in robocache.__all__ if callable(getattr(robocache, n)) and n not in ("FormatError", "Aligned")]
-)
-def test_every_public_function_has_a_docstring_with_an_example(name):
-    thing = getattr(robocache, name)
-    assert inspect.getdoc(thing)
-    if inspect.isfunction(thing) or inspect.isclass(thing):
-        assert doctest.DocTestFinder().find(thing, name)[0].examples, f"{name} has no example"

@@ -1,7 +1,6 @@
 """Numbers and pictures in the documents come from committed results."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -88,15 +87,3 @@ def test_the_adapter_of_every_format_was_fuzzed_for_an_hour_without_a_finding():
         assert target["seconds"] >= 3600
         assert target["executions"] > 5_000
         assert len(target["commit"]) == 40
-
-
-def test_files_that_the_documents_name_exist():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    folders = "|".join({file.split("/")[0] for file in listed if "/" in file})
-    assert "tools" in folders
-    pages = [ROOT / file for file in listed if file.endswith(".md")]
-    assert len(pages) > 40
-    for page in pages:
-        # "not measured yet" names the result that a benchmark would write.
-        for name in re.findall(rf"`(?:python )?((?:{folders})/[\w./*-]+)(?=[` ])", page.read_text()):
-            assert any(ROOT.glob(name.rstrip("./"))) or f"there is no `{name}`" in page.read_text(), f"{page}: {name}"

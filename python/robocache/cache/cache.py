@@ -118,14 +118,17 @@ class Cache:
 
     @property
     def generation(self) -> int:
+        """The number of this version of the cache in its folder, from 1."""
         return self._reader.generation
 
     @property
     def size_bytes(self) -> int:
+        """Of all shards."""
         return self._reader.size_bytes
 
     @property
     def num_shards(self) -> int:
+        """Files of rows."""
         return self._reader.num_shards
 
     @property
@@ -135,6 +138,7 @@ class Cache:
 
     @property
     def metadata(self) -> dict[str, JSON]:
+        """JSON of the source, or the argument of ``CacheWriter.commit``."""
         if self._metadata is None:
             self._metadata = json.loads(self._reader.metadata)
         return self._metadata

@@ -103,6 +103,7 @@ class StreamSpec:
 
     @property
     def align_period(self) -> float:
+        """``period`` as ``align`` takes it: 2 pi where it is None."""
         return 2 * math.pi if self.period is None else self.period
 
     def __repr__(self) -> str:
@@ -347,6 +348,7 @@ class LeftOut:
         return f"{self.name}: {self.reason}" + (f"; pass {self.option} to read it" if self.option else "")
 
     def to_json(self) -> dict[str, JSON]:
+        """``{"name": ..., "reason": ..., "option": ...}``."""
         return {"name": self.name, "reason": self.reason, "option": self.option}
 
 
@@ -375,15 +377,30 @@ class Source(Protocol):
     """
 
     @property
-    def format(self) -> str: ...
+    def format(self) -> str:
+        """The name of the format, as in ``robocache formats``."""
+        ...
+
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The file or folder."""
+        ...
+
     @property
-    def metadata(self) -> dict[str, JSON]: ...
+    def metadata(self) -> dict[str, JSON]:
+        """What the source says of itself: JSON."""
+        ...
+
     @property
-    def specs(self) -> dict[str, StreamSpec]: ...
+    def specs(self) -> dict[str, StreamSpec]:
+        """``{name: StreamSpec}`` of all streams. An episode may lack some of them."""
+        ...
+
     def __len__(self) -> int: ...
-    def episode(self, index: int) -> Episode: ...
+    def episode(self, index: int) -> Episode:
+        """The streams of one episode; ``index`` is from 0 to ``len(source) - 1``."""
+        ...
+
     def __iter__(self) -> Iterator[Episode]: ...
     def fingerprint(self) -> str:
         """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""

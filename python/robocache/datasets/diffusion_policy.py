@@ -19,7 +19,17 @@ class SequenceSampler:
     to ``pad_after`` rows after it. ``replay_buffer``: a cache or its path. ``keys``: streams, all of one rate; None:
     all. ``key_first_k``: of these keys only the first k recorded rows of a window are read; where a window has more,
     they are NaN, or 0 in integers. ``episode_mask``: whether each episode is read. ``rate_hz``: of the rows; None: that
-    of the first stream. ``loader`` has the same samples in batches.
+    of the first stream. ``loader`` has the same samples in batches. An item is ``{key: (sequence_length, ...)}``.
+
+    >>> import numpy as np, robocache, tempfile
+    >>> from robocache.datasets.diffusion_policy import SequenceSampler
+    >>> action = robocache.StreamSpec("action", "float32", (2,), rate_hz=10)
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", {"action": action})
+    >>> rows = robocache.EpisodeStream(action, np.ones((5, 2), np.float32), np.arange(5) * 10**8)
+    >>> writer.add(robocache.Episode(0, {"action": rows}))
+    >>> sampler = SequenceSampler(writer.commit(), 3, pad_before=1, pad_after=1)
+    >>> len(sampler), sampler.sample_sequence(0)["action"].shape
+    (5, (3, 2))
     """
 
     def __init__(

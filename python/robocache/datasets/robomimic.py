@@ -20,7 +20,19 @@ class SequenceDataset:
     ``pad_frame_stack=False`` or ``pad_seq_length=False``, items that would need a repeated row at that end are left
     out. Action and dataset keys are float32. ``hdf5_cache_mode`` and ``hdf5_use_swmr`` have no effect: a cache needs
     neither. The other options of HDF5 files, goals and normalized actions are an error. ``episodes``: as in ``Loader``.
-    ``rate_hz``: of the rows; None: that of the first stream. ``loader`` has the same samples in batches.
+    ``rate_hz``: of the rows; None: that of the first stream. ``loader`` has the same samples in batches. An item has
+    ``obs`` ``{key: (T, ...)}``, ``actions (T, A)`` and ``{key: (T, ...)}`` of the other keys, with T = ``frame_stack +
+    seq_length - 1``.
+
+    >>> import numpy as np, robocache, tempfile
+    >>> from robocache.datasets.robomimic import SequenceDataset
+    >>> specs = {n: robocache.StreamSpec(n, "float32", (2,), rate_hz=10) for n in ("actions", "obs/arm")}
+    >>> writer = robocache.CacheWriter(tempfile.mkdtemp() + "/arm.cache", specs)
+    >>> rows, times = np.ones((5, 2), np.float32), np.arange(5) * 10**8
+    >>> writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(spec, rows, times) for n, spec in specs.items()}))
+    >>> dataset = SequenceDataset(writer.commit(), ["arm"], ["actions"], [], seq_length=3, load_next_obs=False)
+    >>> len(dataset), dataset[0]["obs"]["arm"].shape, dataset[0]["actions"].shape
+    (5, (3, 2), (3, 2))
     """
 
     def __init__(

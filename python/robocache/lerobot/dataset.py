@@ -170,10 +170,12 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     @property
     def fps(self) -> int:
+        """Frames per second."""
         return self.meta.fps
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
+        """``{key: {"dtype": ..., "shape": ..., "names": ...}}``."""
         return self.meta.features
 
     @property
@@ -381,9 +383,11 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
         self.image_transforms = self._image_transforms = image_transforms
 
     def clear_image_transforms(self) -> None:
+        """``set_image_transforms(None)``."""
         self.set_image_transforms(None)
 
     def select_columns(self, column_names: str | list[str]) -> FrameTable:
+        """``hf_dataset`` with these columns."""
         return self.hf_dataset.select_columns(column_names)
 
     def get_raw_item(self, idx: Any) -> Any:
@@ -391,18 +395,21 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
         return self.hf_dataset[idx]
 
     def has_pending_frames(self) -> bool:
+        """False: nothing is recorded."""
         return False
 
     def finalize(self) -> None:
         """Has no effect: nothing is recorded."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises RuntimeError: recording is for ``lerobot.datasets.LeRobotDataset``."""
         raise RuntimeError("LeRobotDataset: this class only reads; record with lerobot.datasets.LeRobotDataset")
 
     add_frame = save_episode = clear_episode_buffer = push_to_hub = _refuse
 
     @classmethod
     def create(cls, *_: Any, **__: Any) -> NoReturn:
+        """Raises RuntimeError: recording is for ``lerobot.datasets.LeRobotDataset``."""
         raise RuntimeError("LeRobotDataset.create: this class only reads; record with lerobot.datasets.LeRobotDataset")
 
     resume = create

@@ -100,8 +100,8 @@ class LeRobotDatasetMetadata:
     array}}`` or None.
 
     >>> from robocache.lerobot import LeRobotDatasetMetadata
-    >>> LeRobotDatasetMetadata.__name__
-    'LeRobotDatasetMetadata'
+    >>> LeRobotDatasetMetadata("lerobot/pusht").shapes["action"]  # doctest: +SKIP
+    (2,)
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class LeRobotDatasetMetadata:
         return list(self.task_index.values())
 
     def get_task_index(self, task: str) -> int | None:
+        """The number of a task; None if the dataset has no such task."""
         return next((number for number, text in self.task_index.items() if text == task), None)
 
     def ensure_readable(self) -> None:
@@ -212,6 +213,7 @@ class LeRobotDatasetMetadata:
             self.stats[key] = {s: v if s == "count" else v * factor for s, v in self.stats[key].items()}
 
     def depth_unit(self, key: str) -> str | None:
+        """``"mm"`` or ``"m"``; None if meta/info.json has none."""
         info = self.features[key].get("info")
         return info.get("depth_unit") if isinstance(info, dict) else None
 
@@ -230,22 +232,27 @@ class LeRobotDatasetMetadata:
 
     @property
     def data_path(self) -> str:
+        """The pattern of the data files, relative to ``root``."""
         return self.info.data_path
 
     @property
     def video_path(self) -> str | None:
+        """The pattern of the videos, relative to ``root``."""
         return self.info.video_path
 
     @property
     def robot_type(self) -> str | None:
+        """As recorded."""
         return self.info.robot_type
 
     @property
     def fps(self) -> int:
+        """Frames per second."""
         return self.info.fps
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
+        """``{key: {"dtype": ..., "shape": ..., "names": ...}}``."""
         return self.info.features
 
     def _of_dtype(self, *dtypes: str) -> list[str]:
@@ -253,10 +260,12 @@ class LeRobotDatasetMetadata:
 
     @property
     def image_keys(self) -> list[str]:
+        """Pictures in the data files."""
         return self._of_dtype("image")
 
     @property
     def video_keys(self) -> list[str]:
+        """Videos, depth included."""
         return self._of_dtype("video")
 
     @property
@@ -266,10 +275,12 @@ class LeRobotDatasetMetadata:
 
     @property
     def depth_keys(self) -> list[str]:
+        """Depth images and depth videos."""
         return [key for key, feature in self.features.items() if is_depth_map(feature)]
 
     @property
     def has_language_columns(self) -> bool:
+        """Whether a feature is a language column."""
         return any(name in self.features for name in LANGUAGE)
 
     @property
@@ -286,38 +297,47 @@ class LeRobotDatasetMetadata:
 
     @property
     def names(self) -> dict[str, Any]:
+        """``{key: names of its channels}``."""
         return {key: feature.get("names") for key, feature in self.features.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """``{key: shape of one frame}``."""
         return {key: tuple(feature["shape"]) for key, feature in self.features.items()}
 
     @property
     def total_episodes(self) -> int:
+        """Of the whole dataset."""
         return self.info.total_episodes
 
     @property
     def total_frames(self) -> int:
+        """Of the whole dataset."""
         return self.info.total_frames
 
     @property
     def total_tasks(self) -> int:
+        """Of the whole dataset."""
         return self.info.total_tasks
 
     @property
     def chunks_size(self) -> int:
+        """Files in one folder."""
         return self.info.chunks_size
 
     @property
     def data_files_size_in_mb(self) -> int:
+        """The size at which LeRobot begins another data file."""
         return self.info.data_files_size_in_mb
 
     @property
     def video_files_size_in_mb(self) -> int:
+        """The size at which LeRobot begins another video."""
         return self.info.video_files_size_in_mb
 
     @property
     def url_root(self) -> str:
+        """The dataset on the hub."""
         return f"hf://datasets/{self.repo_id}"
 
     def __repr__(self) -> str:

@@ -26,7 +26,12 @@ ABANDONED: list[Any] = []
 
 
 class FrameTimestampError(ValueError):
-    """A video has no frame within ``tolerance_s`` of a time that an item needs."""
+    """A video has no frame within ``tolerance_s`` of a time that an item needs.
+
+    >>> from robocache.lerobot import FrameTimestampError
+    >>> issubclass(FrameTimestampError, ValueError)
+    True
+    """
 
 
 def chosen_backend(asked: str | None) -> str:

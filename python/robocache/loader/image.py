@@ -88,7 +88,8 @@ class Image:
     ``crop``: ``CenterCrop(scale)`` or ``RandomCrop(scale)``. ``size``: ``(height, width)`` after the crop; None: no
     resize. ``flip``: the probability of mirroring left and right. ``color``: a ``ColorJitter``. ``normalize``: ``(mean,
     std)`` or ``"imagenet"``, with a floating ``dtype``; without it floats are from 0 to 1. ``layout``: ``"HWC"`` or
-    ``"CHW"``. ``filter``: ``"bilinear"`` (with antialias) or ``"area"``.
+    ``"CHW"``. ``filter``: ``"bilinear"`` (with antialias) or ``"area"``. In a batch:
+    ``(B, T, height, width, C)``, or ``(B, T, C, height, width)`` with ``"CHW"``.
 
     Random crops, flips and colors depend on seed, epoch, position of the sample and name of the stream alone; all
     moments of a sample share them.
@@ -135,6 +136,7 @@ class Image:
 
     @property
     def is_random(self) -> bool:
+        """Whether batches of different epochs differ: there is a random crop, flip or color."""
         return isinstance(self.crop, RandomCrop) or self.flip > 0 or self.color is not None
 
     def cropped(self, size: Box) -> Box:

@@ -140,22 +140,27 @@ class Loader:
 
     @property
     def seed(self) -> int:
+        """That of ``order``."""
         return self.order.seed
 
     @property
     def shuffle(self) -> bool:
+        """That of ``order``."""
         return self.order.shuffle
 
     @property
     def drop_last(self) -> bool:
+        """That of ``order``."""
         return self.order.drop_last
 
     @property
     def return_index(self) -> bool:
+        """That of ``what``."""
         return self.what.return_index
 
     @property
     def verify(self) -> str | None:
+        """That of ``where``."""
         return self.where.verify
 
     @property
@@ -220,6 +225,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
+        """The epoch that the next iteration reads."""
         return self._progress.next.epoch
 
     def set_epoch(self, epoch: int) -> None:

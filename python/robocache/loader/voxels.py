@@ -18,6 +18,7 @@ class Voxels:
 
     The columns ``x``, ``y`` and ``z`` of a point are those of these names, or the first three. For the modes ``sum``,
     ``mean``, ``min``, ``max`` and ``std``, ``features`` are columns by name or number; None is all the others.
+    In a batch of B samples of T moments: ``(B, T, X, Y, Z)``, or ``(B, T, X, Y, Z, F)`` for these modes.
 
     >>> import robocache
     >>> robocache.Voxels(grid_min=(-1, -1, 0), voxel_size=0.1, grid_size=(20, 20, 10)).mode

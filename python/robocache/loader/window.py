@@ -43,7 +43,7 @@ class Window:
     Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
     ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
     in seconds. ``voxels``: what becomes of point clouds. ``image``: what becomes of encoded pictures; None: pixels as
-    they are.
+    they are. In a batch the stream is ``(B, T, ...)``: B samples of T moments.
 
     ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
     the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.

@@ -80,15 +80,28 @@ class Query(NamedTuple):
 
 
 class Aligned(NamedTuple):
-    """What ``align`` returns. Each field has the structure of ``streams``: one array, a list or a dict."""
+    """What ``align`` returns. Each field has the structure of ``streams``: one array, a list or a dict of arrays.
+
+    With B rows of the query and T targets in each: ``values (B, T, ...)``, ``valid (B, T)`` bool, and ``index (B, T)``
+    int64 or None.
+
+    >>> import numpy as np, robocache
+    >>> stream = robocache.Stream(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]))
+    >>> aligned = robocache.align({"arm": stream}, np.array([0.5, 3.0]))
+    >>> aligned.values["arm"].shape, aligned.valid["arm"]
+    ((1, 2, 1), array([[ True, False]]))
+    """
 
     values: Any
+    """``(B, T, ...)``: the rows at the targets."""
     valid: Any
+    """``(B, T)`` bool: whether the result rests on recorded rows."""
     index: Any
+    """``(B, T)`` int64, with ``return_index=True``: the row left of each target."""
 
 
 class VoxelInfo(NamedTuple):
-    """What a dense grid leaves out. [B] where there is a batch.
+    """What a dense grid leaves out: ``counts ([B,] X, Y, Z)`` int32, ``dropped ([B])`` int64. [B] is there for a batch.
 
     >>> import numpy as np, robocache
     >>> points = np.array([[0.5, 0.5, 0.5], [0.6, 0.5, 0.5], [-9.0, 0.0, np.nan]], np.float32)

@@ -203,6 +203,7 @@ class Report:
         return page(self)
 
     def save_html(self, path: str | PathLike[str]) -> None:
+        """Writes ``html`` to a file."""
         Path(path).write_text(self.html(), "utf-8", "backslashreplace")
 
 

@@ -35,8 +35,8 @@ class Feature:
 
     ``streams``: a name, or several that are joined along the last axis. Moments: ``past`` and ``future`` seconds at
     ``rate_hz``; or ``steps`` (whole numbers, in units of 1 / ``rate_hz``); or ``deltas`` in seconds. Without any of
-    them the feature is read at the anchor and has no dimension of time. ``method``, ``latency``, ``max_gap``,
-    ``outside``, ``outside_valid``, ``tolerance``, ``image`` and ``voxels`` are those of ``Window``.
+    them the feature is read at the anchor and is ``(B, ...)`` instead of ``(B, T, ...)``. ``method``, ``latency``,
+    ``max_gap``, ``outside``, ``outside_valid``, ``tolerance``, ``image`` and ``voxels`` are those of ``Window``.
 
     ``relative_to``: ``"anchor"``, the value of the same streams at the anchor; or another feature or stream, at the
     anchor. Numbers are subtracted; angles too, the short way round; poses (a position and the quaternion after it) are

@@ -15,7 +15,9 @@ MAX_PIXELS = 100_000_000
 
 
 class PictureIndex:
-    """Headers, tables and entry points of encoded pictures. Made by ``index_pictures``; immutable.
+    """Headers, tables and entry points of N encoded pictures. Made by ``index_pictures``; immutable.
+
+    ``sizes (N, 2)``: height and width. ``to_bytes() (size_bytes,)`` uint8: the whole index.
 
     >>> import io, robocache
     >>> from PIL import Image
@@ -50,6 +52,7 @@ class PictureIndex:
 
     @property
     def native(self) -> _core.PictureIndex:
+        """The object of C++."""
         return self._native
 
     @property
@@ -60,10 +63,12 @@ class PictureIndex:
 
     @property
     def num_entry_points(self) -> int:
+        """Of all pictures together."""
         return self._native.num_entry_points
 
     @property
     def size_bytes(self) -> int:
+        """Of ``to_bytes``."""
         return len(self.to_bytes())
 
     def on_device(self, device: Any) -> Any:
