@@ -1,4 +1,4 @@
-# One word each: make demo | picture | test | release | test-gpu | bench | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
+# One word each: make demo | picture | test | release | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -32,7 +32,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -t
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
-.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint tidy format sanitize sanitize-python fuzz fuzz-adapters
+.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench soak lint tidy format sanitize sanitize-python fuzz fuzz-adapters
 .PHONY: sanitize-gpu cuda docs site clean wheel lock release picture FORCE
 .DEFAULT_GOAL := help
 
@@ -111,6 +111,12 @@ bench: build/.wheel
 	$(PYTHON) benchmarks/bench_ingest.py --out build/bench_ingest.json
 	$(PYTHON) benchmarks/bench_loader.py --out build/bench_loader.json
 	$(PYTHON) benchmarks/bench_training.py --out build/bench_training.json
+
+# Loads, decodes and ingests for HOURS, comparing bits and watching memory, descriptors and threads. Ends with an error at the
+# first wrong bit, or if something grew. On a GPU: benchmarks/pipeline/soak/run.py --device cuda.
+HOURS ?= 0.05
+soak: build/.wheel
+	$(PYTHON) benchmarks/pipeline/soak/run.py --hours $(HOURS) --json build/soak.json
 
 lint: tidy
 	clang-format --dry-run -Werror $(CXX_FILES)
