@@ -1,4 +1,4 @@
-# One word each: make demo | picture | test | release | test-gpu | bench | lint | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
+# One word each: make demo | picture | test | release | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -32,7 +32,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -t
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
-.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench lint format sanitize sanitize-python fuzz fuzz-adapters
+.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench soak lint tidy format sanitize sanitize-python fuzz fuzz-adapters
 .PHONY: sanitize-gpu cuda docs site clean wheel lock release picture FORCE
 .DEFAULT_GOAL := help
 
@@ -112,14 +112,27 @@ bench: build/.wheel
 	$(PYTHON) benchmarks/bench_loader.py --out build/bench_loader.json
 	$(PYTHON) benchmarks/bench_training.py --out build/bench_training.json
 
-lint: $(READY)
+# Loads, decodes and ingests for HOURS, comparing bits and watching memory, descriptors and threads. Ends with an error at the
+# first wrong bit, or if something grew. On a GPU: benchmarks/pipeline/soak/run.py --device cuda.
+HOURS ?= 0.05
+soak: build/.wheel
+	$(PYTHON) benchmarks/pipeline/soak/run.py --hours $(HOURS) --json build/soak.json
+
+lint: tidy
 	clang-format --dry-run -Werror $(CXX_FILES)
 	ruff check $(PYTHON_DIRS)
 	ruff format --check $(PYTHON_DIRS)
 	mypy
-	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/lint/check_layers.py
 	$(PYTHON) -m check_jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
+
+# clang-tidy on the C++ files of the library and the bindings (.clang-tidy). Files that have passed are read again only after a
+# change of them or of a header.
+tidy: $(READY)
+	@cmake --preset cpu -B build/tidy -DROBOCACHE_TESTS=OFF -DROBOCACHE_PYTHON=ON \
+	    -DPython_EXECUTABLE="$$($(PYTHON) -c 'import sys; print(sys.executable)')" --log-level=WARNING >/dev/null
+	$(PYTHON) tools/lint/tidy.py build/tidy
 
 format: $(READY)
 	clang-format -i $(CXX_FILES)

@@ -233,7 +233,7 @@ IndexPlan index_of(const BatchPlan& plan, const std::optional<BatchIndex>& index
 
 std::int64_t bucket_shift(const TablePlan& table) {
     const std::int64_t per_episode = std::max<std::int64_t>(table.num_anchors / table.num_episodes / 2, 1);
-    return std::bit_width(static_cast<std::uint64_t>(per_episode)) - 1;
+    return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(per_episode))) - 1;
 }
 
 PendingBatch BatchBackend::read_ahead(const BatchPlan& plan, const BatchCall&) const {

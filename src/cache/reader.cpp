@@ -96,6 +96,7 @@ CacheReader::Impl::SharedShard CacheReader::Impl::open(std::size_t i) const {
         try {
             now = read_manifest(folder_->descriptor(), folder).generation;
         } catch (const FormatError&) {
+            // ignored: the first error is the one to report
         }
         if (now == manifest.generation) throw;
         throw FormatError(

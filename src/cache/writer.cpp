@@ -43,6 +43,7 @@ std::string some_of(std::vector<std::string> names) {
 
 std::vector<std::string> files_of(const Manifest& version) {
     std::vector<std::string> names;
+    names.reserve(version.shards.size() + version.files.size());
     for (const ShardEntry& shard : version.shards) names.push_back(shard.name);
     for (const FileEntry& file : version.files) names.push_back(file.name);
     return names;
@@ -252,6 +253,7 @@ struct CacheWriter::Impl {
             if (is_changed) folder->sync();
             journal->remove();
         } catch (const FormatError&) {
+            // ignored: the new version is complete, and the next ingest finishes this
         }
     }
 

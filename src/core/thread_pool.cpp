@@ -88,7 +88,7 @@ public:
         try {
             for (int i = 0; i < num_helpers; ++i) threads_.emplace_back([this] { help(); });
         } catch (const std::exception&) {
-            // The system has no more threads to give: those that were made do the work.
+            // ignored: the system has no more threads to give; those that were made do the work.
         }
     }
 
@@ -263,7 +263,8 @@ detail::BackgroundJob::~BackgroundJob() {
         job_->drop();
         pool_->finish(*job_);
     } else {
-        new std::shared_ptr<ThreadPool>(std::move(pool_));  // leaked, see Note [Fork]
+        // Leaked, see Note [Fork]. Without memory for it the process ends: joining threads of the parent would hang.
+        new std::shared_ptr<ThreadPool>(std::move(pool_));  // NOLINT(bugprone-unhandled-exception-at-new)
     }
 }
 

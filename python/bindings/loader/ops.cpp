@@ -51,6 +51,7 @@ void gather(const nb::list& parts, nb::handle ranges, nb::handle out) {
     constexpr const char* op = "gather_bytes";
     TensorReader reader;
     std::vector<std::span<const std::uint8_t>> views;
+    views.reserve(nb::len(parts));
     for (std::size_t i = 0; i < nb::len(parts); ++i) {
         views.push_back(host_vector<std::uint8_t>(reader, parts[i], {op, {"parts", i, ""}}, DType::u8));
     }

@@ -70,7 +70,7 @@ private:
 }  // namespace
 
 void bind_voxelize_sparse(nb::module_& m) {
-    const auto define = [&](const char* name, auto function, auto... last) {
+    const auto define = [&](const char* name, auto function, const auto&... last) {
         m.def(name, function, nb::arg("points").none(), nb::arg("offsets").none(), nb::arg("features").none(),
               nb::arg("grid_min").none(), nb::arg("voxel_size").none(), nb::arg("grid_size").none(),
               nb::arg("mode").none(), nb::arg("dtype").none(), nb::arg("fill").none(), nb::arg("deterministic").none(),

@@ -66,7 +66,7 @@ constexpr const char* points_op = "voxelize_pointcloud";
 constexpr const char* depth_op = "voxelize_depth";
 
 void bind_points(nb::module_& m) {
-    const auto define = [&](const char* name, auto function, auto... last) {
+    const auto define = [&](const char* name, auto function, const auto&... last) {
         m.def(name, function, nb::arg("points").none(), nb::arg("offsets").none(), nb::arg("features").none(),
               nb::arg("grid_min").none(), nb::arg("voxel_size").none(), nb::arg("grid_size").none(),
               nb::arg("mode").none(), nb::arg("dtype").none(), nb::arg("fill").none(), nb::arg("deterministic").none(),
@@ -107,7 +107,7 @@ nb::list reductions() {
 }
 
 void bind_depth(nb::module_& m) {
-    const auto define = [&](const char* name, auto function, auto... last) {
+    const auto define = [&](const char* name, auto function, const auto&... last) {
         m.def(name, function, nb::arg("depth").none(), nb::arg("intrinsics").none(), nb::arg("pose").none(),
               nb::arg("features").none(), nb::arg("views").none(), nb::arg("depth_scale").none(),
               nb::arg("max_depth").none(), nb::arg("grid_min").none(), nb::arg("voxel_size").none(),

@@ -258,7 +258,7 @@ std::string write_manifest(const Manifest& manifest) {
     const auto list = [&](std::string_view key, const auto& items, const auto& write) {
         text += "," + json_text(key) + ":[";
         for (std::size_t i = 0; i < items.size(); ++i) text += (i > 0 ? ",{" : "{") + write(items[i]) + "}";
-        text += "]";
+        text += ']';
     };
     list("streams", manifest.streams, [](const CacheStream& stream) {
         std::string shape;

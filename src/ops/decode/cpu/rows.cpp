@@ -12,7 +12,7 @@ namespace {
 /// Sums of a row and the next one, or the row itself, for samples [begin - 1, end + 1); clamped to the component.
 void sum_of_rows(const CpuKernels& kernels, const Component& component, const Plane& plane, int row, int next_row,
                  int begin, int end, std::vector<std::int16_t>& sums) {
-    sums.resize(static_cast<std::size_t>(end - begin + 2));
+    sums.resize(static_cast<std::size_t>(end - begin) + 2);
     std::int16_t* out = sums.data() + 1;
     const std::uint8_t* nearer = plane.row(row) + (begin - plane.x0);
     const std::uint8_t* next = plane.row(next_row) + (begin - plane.x0);

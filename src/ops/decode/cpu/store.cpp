@@ -45,7 +45,7 @@ void RowStore::write_pixels(const PictureOutput& output, int y, const std::uint8
         T* to = out + (output.flip ? width - 1 - x : x) * pixel;
         if (!style_.has_factors) {
             for (int c = 0; c < channels; ++c) {
-                std::memcpy(to + c * plane, &values_[static_cast<std::size_t>(256 * c + row[c])], sizeof(T));
+                std::memcpy(to + c * plane, &values_[256 * static_cast<std::size_t>(c) + row[c]], sizeof(T));
             }
         } else {
             float values[channels];

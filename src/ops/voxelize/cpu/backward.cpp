@@ -110,6 +110,7 @@ void give_to_first(const BackwardPlan& plan, const KeySpace& space) {
     const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (channels + 1));
     const std::int64_t most_values = std::min(std::int64_t{1} << shift, plan.total_cells()) * channels;
     std::vector<Scratch<std::uint8_t>> taken;
+    taken.reserve(static_cast<std::size_t>(workers));
     for (std::int64_t w = 0; w < workers; ++w) taken.emplace_back(most_values);
     clear(plan);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {
@@ -158,6 +159,7 @@ void give_slopes(const BackwardPlan& plan, const KeySpace& space) {
     const std::int64_t workers = num_workers(buckets.size(), plan.num_points * (channels + 1));
     const std::int64_t most_cells = std::min(std::int64_t{1} << shift, plan.total_cells());
     std::vector<Accumulators<Word>> all;
+    all.reserve(static_cast<std::size_t>(workers));
     for (std::int64_t w = 0; w < workers; ++w) all.emplace_back(plan.reduction, false, channels, most_cells);
     clear(plan);
     each_item(buckets.size(), workers, [&](std::int64_t worker, std::int64_t bucket) {

@@ -341,6 +341,7 @@ void run(const SparsePlan& plan, const KeySpace& space) {
     const std::int64_t most_cells = shift < 62 ? std::min(most_items, std::int64_t{1} << shift) : most_items;
     const Reduction reduction = plan.out != nullptr ? plan.reduction : Reduction::count;
     std::vector<Worker<Word>> pool;
+    pool.reserve(static_cast<std::size_t>(workers));
     for (std::int64_t w = 0; w < workers; ++w) {
         pool.push_back({CellFinder<Word>(shift, most_items),
                         Accumulators<Word>(reduction, plan.deterministic, plan.features.num_channels, most_cells)});

@@ -99,6 +99,7 @@ void run(const DensePlan& plan, const KeySpace& space, int shift) {
     const std::int64_t channels = plan.has_features() ? plan.features.num_channels : 1;
     const std::int64_t workers = num_workers(buckets.size(), (plan.num_points + plan.total_cells()) * channels);
     std::vector<Accumulators<Word>> accumulators;
+    accumulators.reserve(static_cast<std::size_t>(workers));
     for (std::int64_t w = 0; w < workers; ++w) {
         accumulators.emplace_back(plan.reduction, plan.deterministic, plan.features.num_channels,
                                   std::min(std::int64_t{1} << shift, plan.total_cells()));

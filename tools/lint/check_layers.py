@@ -1,6 +1,6 @@
 """Checks the layers of the design: no file uses a layer above its own, and no folder has more than 15 entries.
 
-python tools/check_layers.py      prints what is wrong; part of make lint
+python tools/lint/check_layers.py      prints what is wrong; part of make lint
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MAX_ENTRIES = 15
 
 # Folders of src/, and the other ones that each may include. Public headers are open to all.
