@@ -105,6 +105,7 @@ NB_MODULE(_core, m) {
     m.def("local_ranks", &local_ranks);
     m.def("num_threads", &num_threads, NUM_THREADS_DOC);
     m.def("set_num_threads", &set_num_threads, nb::arg("count"), SET_NUM_THREADS_DOC);
+    python::bind_host_memory(m);
     python::bind_memory(m);
     python::bind_cache(m);
     python::bind_align(m);

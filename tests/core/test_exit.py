@@ -67,8 +67,8 @@ tables, rows = list(made.tables), []
 for part in made.store.parts:
     from robocache.loader.batches.reader import native_stream, stream_of
     rows += [robocache._core.BatchRows(native_stream(stream_of(part, c))) for c in made.columns]
-like = made.torch.empty(0)
-padding = like.new_empty(0, dtype=made.torch.bool)
+like = made.arrays.xp.empty(0)
+padding = like.new_empty(0, dtype=made.arrays.xp.bool)
 columns = [robocache._core.BatchColumn([0], "float32", False, like, padding)]
 reader = robocache._core.BatchReader(tables, made.store.part, made.store.local, columns, rows)
 assert len(reader.read(robocache._core.SampleOrder(0, 0, 4, False), 0, 2)) == 2
@@ -81,6 +81,19 @@ gc.collect()
 print(gone() is None)
 """
     assert run(code) == (0, "True\n", "")
+
+
+def test_jax_may_drop_arrays_on_its_own_threads_while_python_shuts_down(run):
+    """A deleter that takes the GIL is ended there by an unwinding of its stack, which std::terminate answers."""
+    pytest.importorskip("jax")
+    code = """
+import jax
+kept = [b for b in make(framework="jax")]
+for size in (10, 1000, 10_000_000):
+    kept += [jax.dlpack.from_dlpack(robocache._core.Exported(np.zeros(size, np.float32))) for _ in range(5)]
+print(len(kept) > 15, float(kept[-1].sum()))
+"""
+    assert run(code, warnings=False) == (0, "True 0.0\n", "")
 
 
 @pytest.mark.parametrize("warnings", [True, False], ids=["asked-for", "not"])

@@ -171,6 +171,7 @@ def test_the_trial_of_an_installed_wheel_passes_and_finds_a_wrong_align(tmp_path
     right = subprocess.run([sys.executable, program, tmp_path / "right"], capture_output=True, text=True)
     assert right.returncode == 0, right.stderr
     assert "a batch of 59 aligned rows are right" in right.stdout
+    assert "a batch of the loader (numpy) is right" in right.stdout
     planted = "import sys, runpy, robocache; align = robocache.align; "
     planted += (
         "robocache.align = lambda stream, times: align(stream, times - 1_000_000); runpy.run_path(sys.argv.pop(1))"

@@ -1,4 +1,4 @@
-// The few DLPack structs we read (DLPack 1.3, https://github.com/dmlc/dlpack), declared here because no package ships
+// The few DLPack structs we use (DLPack 1.3, https://github.com/dmlc/dlpack), declared here because no package ships
 // the header everywhere we build. Layout is ABI: field order and types must not change.
 #pragma once
 
@@ -25,6 +25,13 @@ struct Tensor {
     std::int64_t* shape;
     std::int64_t* strides;  // in elements; null: C-contiguous
     std::uint64_t byte_offset;
+};
+
+/// What a capsule called "dltensor" points at.
+struct ManagedTensor {
+    Tensor tensor;
+    void* manager;
+    void (*deleter)(ManagedTensor* self);
 };
 
 /// What `type(x).__dlpack_c_exchange_api__` points at: a C table that reads a tensor without Python calls.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "align/arguments.hpp"
+#include "arrays/outputs.hpp"
 #include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
@@ -113,6 +114,19 @@ void fail_memory(std::string_view op, std::string_view what, const TensorView& v
 
 void bind_memory(nb::module_& m) {
     m.def("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("gpu") = nb::none());
+    m.def(
+        "empty_like",
+        [](nb::handle like, const std::vector<std::int64_t>& shape) {
+            constexpr std::string_view op = "empty_like";
+            TensorReader reader;
+            TensorView view = reader.read(like, {op, "like"});
+            if (shape.size() > TensorView::max_rank) fail(op, "shape", "have at most 8 dimensions", "more");
+            view.rank = static_cast<int>(shape.size());
+            std::copy(shape.begin(), shape.end(), std::begin(view.shape));
+            require_memory(op, "an array", view);
+            return new_output(like, view.dtype, view, reader);
+        },
+        nb::arg("like"), nb::arg("shape"));
     m.def(
         "are_plain_tensors",
         [](nb::handle a, nb::handle b, nb::handle c, nb::handle d, nb::handle streams) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "arrays/host_memory.hpp"
 #include "arrays/memory.hpp"
 
 namespace nb = nanobind;
@@ -17,6 +18,34 @@ PyObject* torch_dtype(DType dtype) {
     PyObject*& found = known.at(static_cast<std::size_t>(dtype));
     if (found == nullptr) found = nb::object(nb::module_::import_("torch").attr(name(dtype))).release().ptr();
     return found;
+}
+
+/// numpy.dtype("float32") and the others, looked up once; but bfloat16, whose package may be missing.
+nb::object numpy_dtype(DType dtype) {
+    if (dtype == DType::bf16) return nb::module_::import_("robocache.ops.arrays").attr("numpy_dtype")(name(dtype));
+    static std::array<PyObject*, 16> known{};
+    PyObject*& found = known.at(static_cast<std::size_t>(dtype));
+    if (found == nullptr) {
+        found = nb::object(nb::module_::import_("numpy").attr("dtype")(name(dtype))).release().ptr();
+    }
+    return nb::borrow(found);
+}
+
+PyObject* ndarray_type() {
+    static PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+    return type;
+}
+
+/// numpy.ndarray(shape, dtype, memory)
+nb::object new_ndarray(const nb::object& shape, TensorView& view) {
+    const nb::object memory = new_host_memory(static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
+    view.data = nb::inst_ptr<HostMemory>(memory)->data();
+    view.device = {};
+    const nb::object dtype = numpy_dtype(view.dtype);
+    PyObject* const arguments[] = {shape.ptr(), dtype.ptr(), memory.ptr()};
+    PyObject* made = PyObject_Vectorcall(ndarray_type(), arguments, 3, nullptr);
+    if (made == nullptr) throw nb::python_error();
+    return nb::steal(made);
 }
 
 /// like.new_empty(shape), or with another dtype.
@@ -49,6 +78,11 @@ nb::object shape_of(const TensorView& view, int first) {
     return shape;
 }
 
+bool is_numpy(nb::handle like) {
+    static auto* const ndarray = reinterpret_cast<PyTypeObject*>(ndarray_type());
+    return PyType_IsSubtype(Py_TYPE(like.ptr()), ndarray) != 0;
+}
+
 void take_memory(TensorView& view, const TensorView& made) {
     const auto bytes = [](const TensorView& tensor) { return tensor.num_elements() * size_bytes(tensor.dtype); };
     if (bytes(made) != bytes(view)) {
@@ -59,17 +93,22 @@ void take_memory(TensorView& view, const TensorView& made) {
     view.device = made.device;
 }
 
-nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, TensorReader& reader, bool drop,
+nb::object new_output(nb::handle like, DType like_dtype, TensorView& view, TensorReader& reader, bool drop,
                       std::optional<int> fill) {
     make_contiguous(view);
     const nb::object shape = shape_of(view, drop ? 1 : 0);
     nb::object tensor;
+    if (is_numpy(like)) {
+        tensor = new_ndarray(shape, view);
+        if (fill) tensor.attr("fill")(*fill);
+        return tensor;
+    }
     if (fill) {
         tensor = like.attr("new_full")(shape, *fill, nb::arg("dtype") = nb::handle(torch_dtype(view.dtype)));
     } else {
         tensor = new_empty(like, shape, view.dtype == like_dtype ? nullptr : torch_dtype(view.dtype));
     }
-    const TensorView made = reader.read(tensor, {"new_tensor", "out"}, Access::write);
+    const TensorView made = reader.read(tensor, {"new_output", "out"}, Access::write);
     take_memory(view, made);
     if (made.device.type == DeviceType::cpu && !fill) {
         prefer_huge_pages(view.data, static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype)));
@@ -80,7 +119,7 @@ nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, Tenso
 nb::object Allocator::make(TensorView& view, const char* what, bool drop, std::optional<int> fill) const {
     require_memory(op_, what, view);
     try {
-        if (allocate_.is_none()) return new_tensor(like_, like_dtype_, view, reader_, drop, fill);
+        if (allocate_.is_none()) return new_output(like_, like_dtype_, view, reader_, drop, fill);
         make_contiguous(view);
         const nb::object filled = fill ? nb::object(nb::int_(*fill)) : nb::none();
         nb::object made = allocate_(what, shape_of(view, drop ? 1 : 0), name(view.dtype), filled);

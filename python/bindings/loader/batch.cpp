@@ -1,10 +1,11 @@
-// BatchReader for Python: made once, then batches as new torch tensors, or into given ones.
+// BatchReader for Python: made once, then batches as new torch tensors or NumPy arrays, or into given ones.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,7 +31,7 @@ struct GivenColumn {
     std::vector<std::int64_t> deltas;
     std::string dtype;
     bool scaled = false;
-    nb::object values_like, padding_like;  // empty tensors where outputs are made
+    nb::object values_like, padding_like;  // empty arrays that outputs are made like
 };
 
 struct GivenBatchRows {
@@ -40,7 +41,7 @@ struct GivenBatchRows {
 
 struct GivenEpisodes {
     nb::object source, episode;  // of each episode
-    nb::object index_like;       // an empty tensor where indices are made
+    nb::object index_like;       // an empty array that indices are made like
 };
 
 /// A batch that is being read. Its tensors are kept alive.
@@ -101,12 +102,17 @@ private:
     static constexpr std::int64_t max_batches = 16;
     static constexpr std::int64_t max_bytes = 1 << 20;  // kept alive by a caller who keeps one index
 
-    /// On the CPU: three allocations. `tensors_` is one of the right size, which the others are made like.
+    /// On the CPU: three allocations. `tensors_` is a tensor of the right size, which the others are made like.
     BatchIndex make(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
+        TensorView view(static_cast<const void*>(nullptr), DType::i64, {batch_size}, Device{});
+        if (is_numpy(like_)) {
+            std::array<TensorView, 3> views{view, view, view};
+            for (TensorView& one : views) made.append(new_output(like_, DType::i64, one, reader));
+            return {views[0], views[1], views[2]};
+        }
         static const nb::handle empty_like = nb::object(nb::module_::import_("torch").attr("empty_like")).release();
         if (batch_size != batch_size_) {
-            TensorView view(static_cast<const void*>(nullptr), DType::i64, {batch_size}, Device{});
-            tensors_ = new_tensor(like_, DType::i64, view, reader, false);
+            tensors_ = new_output(like_, DType::i64, view, reader, false);
             batch_size_ = batch_size;
         }
         const auto one = [&] {
@@ -122,7 +128,7 @@ private:
     void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
         num_batches_ = next_ = 0;
         all_ = TensorView(static_cast<const void*>(nullptr), DType::i64, {3 * num_batches, batch_size}, device);
-        tensors_ = new_tensor(like_, DType::i64, all_, reader, false).attr("unbind")(0);
+        tensors_ = new_output(like_, DType::i64, all_, reader, false).attr("unbind")(0);
         batch_size_ = batch_size;
         num_batches_ = num_batches;
         queue_ = reader.stream();
@@ -140,7 +146,7 @@ private:
         return {source, episode, row(first + 2)};
     }
 
-    nb::object like_;  // an empty tensor; invalid where batches have no index
+    nb::object like_;  // an empty array; invalid where batches have no index
     nb::object tensors_;
     TensorView all_;
     CudaQueue queue_;
@@ -261,11 +267,11 @@ private:
         Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
         for (std::size_t c = 0; c < likes_.size(); ++c) {
             TensorView& values = outputs.columns[c].values = reader_of().output(c, batch_size);
-            made.append(new_tensor(likes_[c].first, values.dtype, values, reader, false));
+            made.append(new_output(likes_[c].first, values.dtype, values, reader, false));
             TensorView& padding = outputs.columns[c].padding.emplace(values);
             padding.rank = 2;
             padding.dtype = DType::boolean;
-            made.append(new_tensor(likes_[c].second, DType::boolean, padding, reader, false));
+            made.append(new_output(likes_[c].second, DType::boolean, padding, reader, false));
         }
         if (index_.is_wanted()) {
             outputs.index = index_.take(reader, reader_of().device(), batch_size, single_index, made);

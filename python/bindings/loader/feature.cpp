@@ -59,7 +59,7 @@ struct GivenFeature {
     std::vector<std::int64_t> row;  // the shape of a row
     std::int64_t num_moments;
     nb::object offset, scale;              // (S, D) f64 on the device, or None
-    nb::object values_like, padding_like;  // empty tensors where outputs are made
+    nb::object values_like, padding_like;  // empty arrays that outputs are made like
 };
 
 /// `array` as (B, T, C), without gaps.
@@ -156,11 +156,11 @@ private:
         values.shape[0] = batch_size;
         values.shape[1] = given.num_moments;
         for (std::size_t d = 0; d < given.row.size(); ++d) values.shape[d + 2] = given.row[d];
-        made.append(new_tensor(given.values_like, values.dtype, values, reader));
+        made.append(new_output(given.values_like, values.dtype, values, reader));
         TensorView padding = values;
         padding.rank = 2;
         padding.dtype = DType::boolean;
-        made.append(new_tensor(given.padding_like, DType::boolean, padding, reader));
+        made.append(new_output(given.padding_like, DType::boolean, padding, reader));
         view.values = as_rows(values);
         view.padding = padding;
     }

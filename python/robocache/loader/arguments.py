@@ -26,24 +26,6 @@ def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
     return [cache_of(source, "Loader: source must be a Cache, its path, or a Mixture")]
 
 
-def import_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise ImportError("Loader: needs PyTorch, which is not installed: pip install 'robocache[torch]'") from None
-    return torch
-
-
-def device_of(torch: Any, device: Any) -> Any:
-    found = torch.device(device)
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"Loader: device {str(device)!r} needs a GPU that PyTorch sees (torch.cuda.is_available() is False); take "
-            "device='cpu', or see robocache.print_installation_info()"
-        )
-    return torch.device("cpu") if found.type == "cpu" else found  # there is one, whatever its number
-
-
 def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
     """The streams of the first cache; those of the others must be like them. ``names``: only these (None: all)."""
     specs = caches[0].specs

@@ -17,10 +17,10 @@ from .. import _core
 from .._core import MappingGuard, SampleOrder
 from ..cache.cache import Cache
 from ..text import did_you_mean
-from .arguments import device_of, import_torch, steps_of
+from .arguments import steps_of
+from .batches.arrays import arrays_of
 from .batches.framework import conversion
 from .batches.ring import Ring, one_ahead
-from .batches.store import as_tensor
 from .batches.video import Films
 from .features.inverse import Inverse
 from .mixture import Mixture
@@ -89,11 +89,12 @@ class Loader:
         given = dict(options) if windows is None else {"windows": windows, **options}
         self.what, self.order, self.where = grouped(what, order, where, given)
         guard = MappingGuard()  # until the rows are read
-        torch = import_torch()
+        self._arrays = arrays_of(self.where.framework, self.where.device)
         self.batch_size = whole("batch_size", batch_size, 1)
-        self._ranks = Ranks(torch, self.order.rank, self.order.world_size)
-        self.device = device_of(torch, self.where.device)
-        samples = Samples(source, self.what, self.order)
+        self._ranks = Ranks(self.order.rank, self.order.world_size)
+        self.device = self._arrays.device
+        """Of the batches: a ``torch.device``, or ``"cpu"`` with another framework."""
+        samples = Samples(source, self.what, self.order, self._arrays)
         self.caches = samples.caches
         self._source = source if isinstance(source, Mixture) else self.caches[0]
         self._kept = None if isinstance(source, Mixture) else samples.selections[0].kept.tolist()
@@ -109,18 +110,18 @@ class Loader:
         self._num_steps = self._steps_of(self._ranks.share.world_size * self.batch_size)
         self._length_told = False
 
-        self._reader = samples.open_reader(self.where, self.device, self._ranks.num_local())
+        self._reader = samples.open_reader(self.where, self._ranks.num_local())
         self.tier = self._reader.store.tier
         self.size_bytes = self._reader.store.size_bytes
         """Of the memory that holds the rows; 0 for ``mmap``."""
-        self._ragged = samples.open_ragged(self.tier, self.where, self.device)
+        self._ragged = samples.open_ragged(self.tier, self.where)
         self._numbers = samples.open_numbers(self.tier)
         self._given = conversion(self.where.framework)
-        self._form = samples.open_form(self.device, self._given)
+        self._form = samples.open_form(self._given)
         self._statistics = samples.statistics
         self._tasks = [
             table
-            for table in self._reader.tables_on("cpu", [*zip(samples.tables, samples.quotas, strict=True)])
+            for table in self._reader.tables_on(self._arrays.host, [*zip(samples.tables, samples.quotas, strict=True)])
             if any(entry.kind == "task" for entry in samples.layout.entries)
         ]
         """The anchors on the host, where batches have the task of their episode."""
@@ -131,7 +132,7 @@ class Loader:
         for pictures in self._ragged:
             for scales, own in zip(self._scales, getattr(pictures, "scales", ()), strict=False):
                 if own is not None:
-                    scales[samples.keys[pictures.place // 2].name] = tuple(x.numpy() for x in own)
+                    scales[samples.keys[pictures.place // 2].name] = own
         for cache in self.caches:
             cache._reader.require_readable()
         del guard
@@ -256,8 +257,7 @@ class Loader:
                 f"Loader.scale_of: stream must be one that is normalized, {known}, got {stream!r}"
                 f"{did_you_mean(str(stream), scales[source])}"
             )
-        torch = self._reader.torch
-        offset, scale = (torch.from_numpy(x.copy()) for x in scales[source][stream])
+        offset, scale = (self._arrays.of(x.copy()) for x in scales[source][stream])
         return (offset, scale) if self._given is None else (self._given(offset), self._given(scale))
 
     @property
@@ -339,8 +339,7 @@ class Loader:
 
     def _read_numbers(self, numbers: Any) -> Batch:
         """The samples of these numbers. Random edits are those of an epoch in ascending order."""
-        there = as_tensor(numbers)
-        order, on_host = self._order(0, there.to(self._reader.place)), self._order(0, there)
+        order, on_host = self._order(0, self._reader.there(numbers)), self._order(0, numbers)
         return self._read_positions(order, on_host, 0, (self.order.seed, self.epoch, numbers))
 
     def _read_positions(
@@ -356,12 +355,12 @@ class Loader:
                 ragged.fill(made, drawn, {} if found is None else {ragged.name: found})
         episodes = self._episodes_of(on_host, begin, count, made)
         if self._reader.place != self.device:
-            made = [x.to(self.device) for x in made]
+            made = [self._arrays.to(x, self.device) for x in made]
         return self._form.batch(made, episodes, numbers)
 
     def _numbers_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> dict[int, Any]:
         """Numbers of pictures and texts on the host, by column."""
-        if self._reader.place.type == "cpu":  # before they are sent to a device
+        if self._reader.place == self._arrays.host:  # before they are sent to a device
             return {e.place: made[2 * e.place] for e in self._form.layout.entries if e.kind == "text"}
         if self._numbers is None:
             return {}
@@ -373,20 +372,19 @@ class Loader:
         """The episode of each sample, counted through all caches, on the host, where batches have its task."""
         if not self._tasks or self._episodes is None:
             return None
-        if self._reader.place.type == "cpu":
-            source, episode = (x.numpy() for x in made[-3:-1])
+        if self._reader.place == self._arrays.host:
+            source, episode = (self._arrays.as_numpy(x) for x in made[-3:-1])
         else:  # drawn again: the host would otherwise wait for the device
-            torch = self._reader.torch
-            kept, anchor = torch.empty((2, count), dtype=torch.int64).unbind()
+            kept, anchor = np.empty((2, count), np.int64)
             _core.sample_anchors(self._tasks, order, begin, kept, anchor)
-            source, episode = (x[kept.numpy()] for x in self._episodes)
+            source, episode = (x[kept] for x in self._episodes)
         return episode if len(self.caches) == 1 else episode + self._first_episode[source]
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._is_read_by_host:
             batches = (self._read(step, epoch) for step in steps)
-            is_slow = bool(self._ragged) and self.device.type == "cuda"
-            yield from one_ahead(batches, self._reader.torch, self.device) if is_slow else batches
+            is_slow = bool(self._ragged) and self._arrays.on_gpu
+            yield from one_ahead(batches, self._arrays.xp, self.device) if is_slow else batches
             return
         if self._ring is None:
             self._ring = Ring(self._reader, self.device)
@@ -438,8 +436,15 @@ class Loader:
         return SampleDataset(self)
 
     def as_dataset(self) -> Any:
-        """An ``IterableDataset`` of whole batches, for code that needs a ``DataLoader(dataset, batch_size=None)``."""
-        from .dataset import LoaderDataset
+        """An ``IterableDataset`` of whole batches, for code that needs a ``DataLoader(dataset, batch_size=None)`` of
+        PyTorch. The batches have the arrays of ``framework``."""
+        try:
+            from .dataset import LoaderDataset
+        except ImportError:
+            raise ImportError(
+                "Loader.as_dataset: needs PyTorch, whose dataset it makes, and which is not installed: iterate over "
+                "the Loader itself, or pip install 'robocache[torch]'"
+            ) from None
 
         return LoaderDataset(self)
 

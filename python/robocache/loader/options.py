@@ -93,8 +93,8 @@ class Order:
     shuffle: whether samples come in a random order, a different one in each epoch.
     seed: of that order.
     drop_last: whether the samples that do not fill a batch of all ranks are left out.
-    rank, world_size: of this process; None: those of ``torch.distributed`` or the launcher, also if the process group
-        is initialized after the loader was constructed.
+    rank, world_size: of this process; None: those of ``torch.distributed``, also if the process group is initialized
+        after the loader was constructed, or else of the launcher's environment.
 
     >>> import robocache
     >>> robocache.Order(split=("train", 0.9), seed=3)
@@ -143,13 +143,14 @@ class Order:
 class Where:
     """Where rows are kept, and where batches are computed.
 
-    device: of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a ``torch.device``.
+    device: of the batches: ``"cpu"``, or with torch ``"cuda"``, ``"cuda:1"``, a ``torch.device``.
     tier: ``"gpu"``, ``"pinned"``, ``"memory"`` or ``"mmap"``; None: the fastest one that fits into ``budget_bytes``.
     budget_bytes: memory for the rows; None: 80 % of what is free, divided by the ranks of this machine.
     verify: ``"load"`` compares checksums when rows are copied, or for ``mmap`` before rows are read for the first time;
         ``"none"`` or None never does; ``"auto"`` is ``"load"`` for tiers that copy. Damage is a ``FormatError``.
-    framework: of the arrays in a batch: ``"torch"``; or ``"numpy"`` or ``"jax"``, for device ``"cpu"``. Without
-        ``jax_enable_x64``, entries of 64 bits stay NumPy arrays, since JAX would convert them to 32 bits.
+    framework: of the arrays in a batch: ``"torch"``; or ``"numpy"`` or ``"jax"``, for device ``"cpu"``, which need no
+        PyTorch. Without ``jax_enable_x64``, entries of 64 bits stay NumPy arrays, since JAX would convert them to 32
+        bits.
 
     >>> import robocache
     >>> robocache.Where(device="cuda", tier="pinned")

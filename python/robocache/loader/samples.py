@@ -20,6 +20,7 @@ from .arguments import (
     require_windows_fit,
     shared_specs,
 )
+from .batches.arrays import Arrays
 from .batches.clouds import Clouds, number_messages, points_bytes
 from .batches.pictures import Output, Pictures, pictures_bytes
 from .batches.reader import BatchReader, Column, columns_of
@@ -43,7 +44,8 @@ from .window import Key, Window, keys_of, usual_tolerance_ns
 class Samples:
     """Validates ``what`` and ``order`` against the caches and numbers the samples. ``open_reader`` then reads rows."""
 
-    def __init__(self, source: Any, what: What, order: Order) -> None:
+    def __init__(self, source: Any, what: What, order: Order, arrays: Arrays) -> None:
+        self.arrays = arrays
         mixture = source if isinstance(source, Mixture) else None
         self.caches: list[Cache] = caches_of(source, order.episodes)
         if len(self.caches) > 1 and not order.shuffle:
@@ -174,8 +176,8 @@ class Samples:
             for cache in self.caches
         ]
 
-    def open_form(self, device: Any, given: Callable[[Any], Any] | None) -> BatchForm:
-        """What makes batches of the columns, on a device. ``given``: converts tensors for the user; None: not."""
+    def open_form(self, given: Callable[[Any], Any] | None) -> BatchForm:
+        """What makes batches of the columns. ``given``: converts arrays for the user; None: not."""
         texts: dict[str, TextTable] = {}
         for entry in self.layout.entries:
             if entry.kind not in ("text", "task") or entry.feature is None:
@@ -187,18 +189,18 @@ class Samples:
                 found = messages(self.selections, stream)
             else:
                 found = tasks_by_number(self.selections, stream) or []
-            texts[entry.name] = TextTable(found, device, entry.feature.tokenizer, entry.name)
+            texts[entry.name] = TextTable(found, self.arrays, entry.feature.tokenizer, entry.name)
         has_index = self.episodes is not None
-        return BatchForm(self.layout, device, self.scales, texts, has_index, self.what.return_index, given)
+        return BatchForm(self.layout, self.arrays, self.scales, texts, has_index, self.what.return_index, given)
 
-    def open_reader(self, where: Where, device: Any, local_ranks: int) -> BatchReader:
+    def open_reader(self, where: Where, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""
         needed = resident_bytes(self.selections, self.names)
         keys = by_stream(self.keys)
         needed += points_bytes(keys, self.selections) + pictures_bytes(keys, self.selections)
-        tier = choose_tier(where.tier, device, needed, where.budget_bytes, local_ranks)
+        tier = choose_tier(where.tier, self.arrays, needed, where.budget_bytes, local_ranks)
         try:
-            return self._reader_of(tier, needed, where.verify, device)
+            return self._reader_of(tier, needed, where.verify)
         except NotImplementedError as error:  # a GPU reads pinned memory in one way only
             if tier != "pinned":
                 raise
@@ -206,43 +208,40 @@ class Samples:
                 raise NotImplementedError(
                     f"Loader: tier {tier!r} cannot read these windows, take 'gpu' or 'memory': {error}"
                 ) from error
-            return self._reader_of("memory", needed, where.verify, device)
+            return self._reader_of("memory", needed, where.verify)
 
-    def _reader_of(self, tier: str, needed: int, verify: str | None, device: Any) -> BatchReader:
+    def _reader_of(self, tier: str, needed: int, verify: str | None) -> BatchReader:
         check = is_checked(verify, tier)
-        store = open_store(self.selections, self.names, tier, needed, device, check)
+        store = open_store(self.selections, self.names, tier, needed, self.arrays, check)
         rows_of = self.anchors if self.has_rows_as_anchors else None
         mapped = MappedRows(self.selections, self.names, check) if tier == "mmap" else None
         anchors = [*zip(self.tables, self.quotas, strict=True)]
         scales = scales_of(self.scales, self.columns)
-        return BatchReader(store, scales, self.columns, anchors, rows_of, device, mapped, self.episodes)
+        return BatchReader(store, scales, self.columns, anchors, rows_of, self.arrays, mapped, self.episodes)
 
     def open_numbers(self, tier: str) -> BatchReader | None:
         """Reads the numbers of encoded pictures and texts on the host, where the tier has them on a device: the host
         decides what is decoded, and would otherwise wait for the device."""
-        import torch
-
         texts = {e.name for e in self.layout.entries if e.kind == "text" and e.feature and not e.feature.tokenizer}
         columns = [c for c in self.columns if c.key.name in self.outputs or c.key.name in texts]
         if not columns or tier in ("memory", "mmap"):
             return None
-        host = torch.device("cpu")
         names = [*dict.fromkeys(column.key.stream for column in columns)]
-        store = open_store(self.selections, names, "memory", 0, host, False)
+        store = open_store(self.selections, names, "memory", 0, self.arrays, False)
         anchors = [*zip(self.tables, self.quotas, strict=True)]
-        return BatchReader(store, [{} for _ in self.caches], columns, anchors, None, host, None, None)
+        return BatchReader(store, [{} for _ in self.caches], columns, anchors, None, self.arrays, None, None)
 
-    def open_ragged(self, tier: str, where: Where, device: Any) -> list[Clouds | Pictures]:
+    def open_ragged(self, tier: str, where: Where) -> list[Clouds | Pictures]:
         """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)
         made: list[Clouds | Pictures] = []
         for i, (key, named) in enumerate(zip(self.keys, by_stream(self.keys), strict=True)):
             if key.window.voxels:
-                made.append(Clouds(named, 2 * i, self.selections, tier, device, check))
+                made.append(Clouds(named, 2 * i, self.selections, tier, self.arrays, check))
             elif key.name in self.outputs:
                 is_video = self.caches[0].specs[named.name].codec in VIDEO_CODECS
                 reads = Films if is_video else Pictures
-                made.append(reads(named, 2 * i, self.selections, tier, device, self.outputs[key.name], check))
+                made.append(reads(named, 2 * i, self.selections, tier, self.arrays, self.outputs[key.name], check))
         return made
 
 

@@ -117,9 +117,10 @@ def empty(kind: Kind, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
 
 
 def allocator(like: Array) -> _core.Allocate | None:
-    """What ``_core`` calls to have an array made in the framework of ``like``. None: it makes torch tensors itself."""
+    """What ``_core`` calls to have an array made in the framework of ``like``. None: it makes torch tensors itself, and
+    NumPy arrays where ``like`` is one that it made."""
     kind = kind_of(like)
-    if kind == "torch":
+    if kind == "torch" or isinstance(getattr(like, "base", None), _core.HostMemory):
         return None
 
     def allocate(what: str, shape: tuple[int, ...], dtype: str, fill: int | None) -> Array:

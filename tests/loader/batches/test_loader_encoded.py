@@ -11,6 +11,7 @@ from picture_cases import CAMERAS, HEIGHT, WIDTH
 from PIL import Image as Pillow
 from robocache import CenterCrop, ColorJitter, Image, Loader, Order, RandomCrop, Window
 from robocache.loader.batches import video
+from robocache.loader.batches.arrays import arrays_of
 from robocache.loader.samples import Samples
 from video_cases import FILMS, FilmSource
 
@@ -205,7 +206,7 @@ def test_numbers_that_are_read_on_the_host_are_those_of_the_reader(caches):
     """The gpu and pinned tiers need them there, to decode without waiting for the device."""
     what, order = robocache.What(WINDOWS), Order(seed=3, episodes=[0, 2, 3])
     made = Loader(caches["keep"], 5, what=what, order=order, tier="memory")
-    host = Samples(caches["keep"], what, order).open_numbers("gpu")
+    host = Samples(caches["keep"], what, order, arrays_of("torch", "cpu")).open_numbers("gpu")
     at = made._order(2)
     read, numbers = made._reader.read(at, 4, 9), host.read(at, 4, 9)
     places = {pictures.name: pictures.place for pictures in made._ragged}

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,7 +100,7 @@ def loader(request, tmp_path):
 
 def ring_of(loader):
     reader = copy.copy(loader._reader)
-    reader.torch = LateTorch
+    reader.arrays = SimpleNamespace(xp=LateTorch)
     return Ring(reader, "late")
 
 

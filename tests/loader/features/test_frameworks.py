@@ -86,6 +86,17 @@ def test_numpy_batches_have_numpy_arrays_alone(cache):
     assert {type(x) for x in windows.scale_of("left")} == {np.ndarray}
 
 
+def test_jax_takes_the_memory_of_a_batch_without_a_copy(cache):
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("ml_dtypes")
+    batch = loader_of(cache, "numpy").batch(0)
+    copied = {"say", "task", "ids_mask"} | WIDE
+    assert copied < batch.keys()
+    for name in batch.keys() - copied:
+        taken = jax.dlpack.from_dlpack(robocache._core.Exported(batch[name]))
+        assert taken.unsafe_buffer_pointer() == batch[name].ctypes.data, name
+
+
 def test_without_x64_entries_of_64_bits_stay_numpy_and_keep_every_bit(cache):
     jax = pytest.importorskip("jax")
     loader = loader_of(cache, "jax")

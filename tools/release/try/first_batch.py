@@ -1,6 +1,6 @@
 """Ingests a small dataset, checks the cache and reads one batch: what an installed wheel must be able to do.
 
-python first_batch.py FOLDER      needs NumPy only; with PyTorch the batch also comes from the loader
+python first_batch.py FOLDER      needs NumPy only; with PyTorch the loader gives tensors too
 """
 
 import importlib.util
@@ -43,13 +43,10 @@ if not aligned.valid.all() or not np.allclose(aligned.values.reshape(expected.sh
     raise SystemExit("first_batch: the aligned batch differs from the mean of neighboring rows")
 print(f"first_batch: ingest, check and a batch of {len(middles_ns)} aligned rows are right")
 
-if importlib.util.find_spec("torch") is None:
-    print("first_batch: PyTorch is not installed, the loader was not tried")
-else:
-    loader = robocache.Loader(
-        cache, 8, {"robot_obs": robocache.Window(deltas=[0.0])}, anchors="robot_obs", shuffle=False
-    )
-    rows = next(iter(loader))["robot_obs"].cpu().numpy().reshape(8, -1)
+for framework in ("numpy",) if importlib.util.find_spec("torch") is None else ("numpy", "torch"):
+    windows = {"robot_obs": robocache.Window(deltas=[0.0])}
+    loader = robocache.Loader(cache, 8, windows, anchors="robot_obs", shuffle=False, framework=framework)
+    rows = np.asarray(next(iter(loader))["robot_obs"]).reshape(8, -1)
     if not np.allclose(rows, states[:8], rtol=0, atol=1e-6):
-        raise SystemExit("first_batch: the batch of the loader differs from the recorded rows")
-    print("first_batch: a batch of the loader is right")
+        raise SystemExit(f"first_batch: the batch of the loader ({framework}) differs from the recorded rows")
+    print(f"first_batch: a batch of the loader ({framework}) is right")

@@ -16,19 +16,17 @@ from ...ops.voxelize import voxelize_pointcloud
 from ..order.selection import Selection
 from ..voxels import columns_of
 from ..window import Key
-from .store import as_tensor
+from .arrays import Arrays
 
 
 class Clouds:
     """The clouds of one stream, where they are, and how they are voxelized."""
 
     def __init__(
-        self, key: Key, place: int, selections: list[Selection], tier: str, device: Any, check: bool = False
+        self, key: Key, place: int, selections: list[Selection], tier: str, arrays: Arrays, check: bool = False
     ) -> None:
         """``check``: compare the checksums of the points that are copied."""
-        import torch
-
-        self.torch, self.device = torch, device
+        self.arrays = arrays
         assert key.window.voxels is not None
         self.name, self.place, self.voxels = key.name, place, key.window.voxels
         specs = [selection.cache.specs[key.name] for selection in selections]
@@ -40,29 +38,29 @@ class Clouds:
                     f"Loader: points of {self.name!r} of sources[{i}] must have the columns of the first, "
                     f"{spec.names}, got {other.names}"
                 )
-        self.nothing = torch.zeros((0, *spec.shape), dtype=getattr(torch, spec.dtype))
+        self.nothing = arrays.of(np.zeros((0, *spec.shape), spec.dtype))
+        self.is_double = spec.dtype == "float64"
         self.parts: list[Any] = []
         tables = [np.zeros((1, 3), np.int64)]
         for selection in selections:
             for episode in selection.kept.tolist() if check and tier != "mmap" else ():
                 selection.cache._reader.check_rows(episode, list(selection.cache.specs).index(key.name))
             for shard in range(selection.cache.num_shards):
-                tables.append(self.add(selection, shard, spec, tier))
+                tables.append(self.add(selection, shard, tier))
         self.table = np.concatenate(tables)
         """For each number: its part, its first point there, and how many it has."""
         self.grids([0])  # what does not fit speaks here
 
-    def add(self, selection: Selection, shard: int, spec: StreamSpec, tier: str) -> Any:
+    def add(self, selection: Selection, shard: int, tier: str) -> Any:
         """The points of the kept episodes of a shard, run by run; the rows of the table for all its clouds."""
         points, splits = selection.ragged(self.name, shard)
         table = np.zeros((len(splits) - 1, 3), np.int64)
         for begin, end in selection.runs_of(self.name, shard):
             first, last = int(splits[begin]), int(splits[end])
-            part = as_tensor(points[first:last], spec.dtype)
+            kept = points[first:last]
+            part = self.arrays.of(kept if tier in ("gpu", "mmap") else kept.copy())
             if tier == "gpu":
-                part = part.to(self.device)
-            elif tier != "mmap":
-                part = part.clone()
+                part = self.arrays.to(part, self.arrays.device)
             table[begin:end, 0] = len(self.parts)
             table[begin:end, 1] = splits[begin:end] - first
             table[begin:end, 2] = np.diff(splits[begin : end + 1])
@@ -71,16 +69,15 @@ class Clouds:
 
     def grids(self, numbers: list[int]) -> Any:
         """The clouds of these numbers, ``(len(numbers), X, Y, Z[, F])`` on the device."""
-        torch = self.torch
         rows = self.table[numbers]
         found = [self.parts[part][begin : begin + count] for part, begin, count in rows.tolist() if count > 0]
-        points = torch.cat(found) if found else self.nothing
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(rows[:, 2])]))
-        points, offsets = points.to(self.device), offsets.to(self.device)
+        points = self.arrays.xp.concatenate(found) if found else self.nothing
+        offsets = self.arrays.of(np.concatenate([[0], np.cumsum(rows[:, 2])]))
+        points, offsets = (self.arrays.to(x, self.arrays.device) for x in (points, offsets))
         features = None
         if self.features is not None:
             features = points[:, self.features]
-            features = features.float() if features.dtype == torch.float64 else features
+            features = self.arrays.cast(features, "float32") if self.is_double else features
         v = self.voxels
         return voxelize_pointcloud(
             points[:, self.xyz], features, v.grid_min, v.voxel_size, v.grid_size, v.mode,
@@ -91,7 +88,7 @@ class Clouds:
         """Puts grids in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, X, Y, Z[, F])``."""
         found = made[self.place]
         grids = self.grids(found.flatten().tolist())
-        made[self.place] = grids.view(*found.shape, *grids.shape[1:])
+        made[self.place] = grids.reshape(*found.shape, *grids.shape[1:])
 
 
 def number_messages(

@@ -1,4 +1,4 @@
-"""The framework of a batch: its tensors as NumPy or JAX arrays over the same memory."""
+"""The framework of a batch: torch tensors, NumPy arrays, or JAX arrays over the memory of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ...ops.arrays import from_torch
+import numpy as np
+
+from ... import _core
 from ...text import did_you_mean
 
 FRAMEWORKS = ("torch", "numpy", "jax")
@@ -29,19 +31,17 @@ def check_framework(framework: Any, device: Any) -> str:
 
 
 def conversion(framework: str) -> Callable[[Any], Any] | None:
-    """From a tensor on the host to an array of the framework; None: tensors stay."""
-    if framework == "torch":
+    """From an array of ``Arrays`` to one of the framework; None: it is one."""
+    if framework != "jax":
         return None
-    if framework == "numpy":
-        return lambda tensor: from_torch("numpy", tensor)
     try:
         jax = importlib.import_module("jax")
     except ImportError:
         raise ImportError("Loader: framework 'jax' needs JAX, which is not installed: pip install jax") from None
 
-    def as_jax(tensor: Any) -> Any:
+    def as_jax(array: Any) -> Any:
         # JAX would convert 64 bits to 32 without a warning, and times in nanoseconds do not fit into 32.
-        is_narrowed = tensor.dtype.itemsize == 8 and not jax.config.jax_enable_x64
-        return from_torch("numpy" if is_narrowed else "jax", tensor)
+        is_narrowed = array.dtype.itemsize == 8 and not jax.config.jax_enable_x64
+        return array if is_narrowed else jax.dlpack.from_dlpack(_core.Exported(np.ascontiguousarray(array)))
 
     return as_jax

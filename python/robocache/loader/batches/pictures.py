@@ -20,8 +20,9 @@ from ..image import Image, RandomCrop
 from ..order.draws import draws
 from ..order.selection import Selection
 from ..window import Key
+from .arrays import Arrays
 from .scale import scale_of
-from .store import STAGED_BYTES, as_tensor
+from .store import STAGED_BYTES
 
 NUM_DRAWS = 6
 """Of a sample: top and left of the crop, flip, brightness, contrast, saturation."""
@@ -54,14 +55,12 @@ class Pictures:
         place: int,
         selections: list[Selection],
         tier: str,
-        device: Any,
+        arrays: Arrays,
         output: Output,
         check: bool = False,
     ) -> None:
         """``check``: compare the checksums of the pictures that are copied."""
-        import torch
-
-        self.torch, self.device, self.tier = torch, device, tier
+        self.arrays, self.device, self.tier = arrays, arrays.device, tier
         self.name, self.place, self.output = key.name, place, output
         self.spec = selections[0].cache.specs[key.name]
         self.image = key.window.image
@@ -69,10 +68,7 @@ class Pictures:
         self.is_native = self.spec.codec == "jpeg"
         """Decoded by the op, also on a GPU; else to pixels on the host first."""
         self.parts: list[Any] = []
-        self.scales = [
-            tuple(torch.from_numpy(x) for x in scale_of(s.cache, key.name, output.way)) if output.way else None
-            for s in selections
-        ]
+        self.scales = [scale_of(s.cache, key.name, output.way) if output.way else None for s in selections]
         rows: list[Any] = [np.full(1, -1)]
         ranges: list[Any] = []
         sources: list[Any] = []
@@ -108,7 +104,7 @@ class Pictures:
         for begin, end in selection.runs_of(self.name, shard):
             kept[begin:end] = True
         if kept.any():
-            self.parts.append(as_tensor(data))
+            self.parts.append(self.arrays.of(data))
         return np.stack([part, splits[:-1], splits[1:]], axis=1), kept
 
     def copy(self) -> None:
@@ -118,45 +114,51 @@ class Pictures:
         ends = np.cumsum(self.ranges[:, 2] - self.ranges[:, 1])
         splits = np.concatenate([np.zeros(1, np.int64), ends])
         if self.tier == "gpu" and self.is_native:
-            data = self.torch.empty(int(splits[-1]), dtype=self.torch.uint8, device=self.device)
+            data = self.arrays.empty((int(splits[-1]),), "uint8", self.device)
             for rows in np.split(everything, np.flatnonzero(np.diff(ends // STAGED_BYTES)) + 1):
                 if len(rows):
-                    data[splits[rows[0]] : splits[rows[-1] + 1]].copy_(self.gather(rows))
+                    self.arrays.copy(data[splits[rows[0]] : splits[rows[-1] + 1]], self.gather(rows))
         else:
             data = self.gather(everything, pinned=self.tier == "pinned")
         self.parts = [data]
         self.ranges = np.stack([np.zeros(len(ends), np.int64), splits[:-1], splits[1:]], axis=1)
-        self.splits = self.torch.from_numpy(splits).to(data.device)
+        self.splits = self.arrays.of(splits)
+        if not self.arrays.is_on_host(data):
+            self.splits = self.there(splits)
 
     def gather(self, rows: NDArray[np.int64], pinned: bool = False) -> Any:
         """The bytes of these pictures, in their order, on the host."""
         ranges = self.ranges[rows]
         used, part = np.unique(ranges[:, 0], return_inverse=True)
         size = int((ranges[:, 2] - ranges[:, 1]).sum())
-        data = self.torch.empty(size, dtype=self.torch.uint8, pin_memory=pinned and size > 0)
+        data = self.arrays.empty((size,), "uint8", self.arrays.host, pinned=pinned and size > 0)
         picked = np.ascontiguousarray(np.stack([part.reshape(-1), ranges[:, 1], ranges[:, 2]], axis=1), np.int64)
         _core.gather_bytes([self.parts[i] for i in used.tolist()], picked, data)
         return data
 
     def splits_of(self, rows: NDArray[np.int64]) -> Any:
         sizes = self.ranges[rows, 2] - self.ranges[rows, 1]
-        return self.torch.from_numpy(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]))
+        return self.arrays.of(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]))
+
+    def there(self, array: Any) -> Any:
+        """A NumPy array on the device of the loader."""
+        return self.arrays.to(self.arrays.of(array), self.device)
 
     def decoded(self, rows: NDArray[np.int64], edits: Edits) -> Any:
         """Pixels of these kept pictures, ``(n, ...)``, on the device of the loader."""
         if not self.is_native and (self.channels == 4 or self.spec.dtype != "uint8"):
-            picked = encoded.Pictures(self.gather(rows).numpy(), self.splits_of(rows).numpy())
-            return self.torch.from_numpy(picked.decoded(self.spec)).to(self.device)
-        on_gpu = self.device.type == "cuda"
+            picked = encoded.Pictures(*map(self.arrays.as_numpy, (self.gather(rows), self.splits_of(rows))))
+            return self.there(picked.decoded(self.spec))
+        on_gpu = self.arrays.on_gpu
         if self.index is not None and self.tier in (("gpu",) if on_gpu else ("memory",)):
             # The pictures are where they are decoded.
             return self.pixels((self.parts[0], self.splits), edits, index=self.index, rows=rows)
         data, splits = self.gather(rows, pinned=on_gpu), self.splits_of(rows)
         if self.index is not None and on_gpu:
             index = PictureIndex.join([self.index], rows)
-            data, splits = (x.to(self.device, non_blocking=True) for x in (data, splits))
+            data, splits = (self.arrays.to(x, self.device, wait=False) for x in (data, splits))
             return self.pixels((data, splits), edits, index=index)
-        return self.pixels((data, splits), edits).to(self.device)
+        return self.arrays.to(self.pixels((data, splits), edits), self.device)
 
     def pixels(self, pictures: Any, edits: Edits, **which: Any) -> Any:
         image = self.image or Image()
@@ -191,23 +193,21 @@ class Pictures:
 
     def black_picture(self) -> Any:
         """What a batch has where an episode has no picture: pixels of 0, normalized like all others."""
-        torch = self.torch
         if self.image is None:
-            return torch.zeros(self.spec.shape, dtype=getattr(torch, self.spec.dtype), device=self.device)
-        shape, dtype = self.image.shape(self.spec.shape), getattr(torch, self.image.dtype)
-        black = torch.zeros(shape, dtype=torch.float32, device=self.device)
+            return self.there(np.zeros(self.spec.shape, self.spec.dtype))
+        black = np.zeros(self.image.shape(self.spec.shape), np.float32)
         normalize = as_normalization(self.image.normalize)
         if normalize is not None:
-            offset = torch.tensor([-m / s for m, s in zip(*normalize, strict=True)][: self.channels])
-            black += offset.to(self.device).view((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
-        return black.to(dtype)
+            offset = np.array([-m / s for m, s in zip(*normalize, strict=True)][: self.channels], np.float32)
+            black += offset.reshape((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
+        return self.arrays.cast(self.there(black), self.image.dtype)
 
     def fill(self, made: list[Any], order: tuple[int, int, Any], numbers: Mapping[str, Any]) -> None:
         """Puts pixels in the place of the numbers that the reader found: ``(B, T)`` becomes ``(B, T, ...)``. ``order``:
         seed, epoch and positions. ``numbers``: those that were read on the host, by name."""
         found = numbers.get(self.name, made[self.place])
         count, moments = found.shape
-        rows = self.rows[found.cpu().numpy().reshape(-1)]
+        rows = self.rows[self.arrays.as_numpy(found).reshape(-1)]
         there = np.flatnonzero(rows >= 0)
         edits = self.edits(*order).take(there // max(1, moments))
         shape = tuple(self.black.shape)
@@ -218,43 +218,32 @@ class Pictures:
             except _core.FormatError as error:
                 raise _core.FormatError(f"Loader: stream {self.name!r}: {error}") from None
         if pixels is None or len(there) < len(rows):
-            whole = self.black.expand(len(rows), *shape).clone()
+            whole = self.arrays.repeated(self.black, len(rows))
             if pixels is not None:
-                self.put(whole, there, pixels)
+                self.arrays.put(whole, self.there(there), pixels)
             pixels = whole
         pixels = self.finished(pixels, self.sources[np.maximum(rows, 0)] if len(self.sources) else rows)
-        made[self.place] = pixels.view(count, moments, *shape)
-
-    def put(self, whole: Any, places: NDArray[np.int64], pixels: Any) -> None:
-        if whole.dtype == self.torch.uint16:  # which torch cannot index
-            whole, pixels = whole.view(self.torch.int16), pixels.view(self.torch.int16)
-        whole[self.torch.from_numpy(places).to(self.device)] = pixels
+        made[self.place] = pixels.reshape(count, moments, *shape)
 
     def finished(self, pixels: Any, sources: NDArray[np.int64]) -> Any:
         """Without an ``image``: normalized and converted as rows of pixels are."""
-        torch = self.torch
-        if self.image is not None or self.output.dtype is None:
+        dtype = self.output.dtype
+        if self.image is not None or dtype is None:
             return pixels
-        dtype = getattr(torch, self.output.dtype)
         if self.output.way is None:
-            return pixels.to(dtype)
-        out = torch.empty(pixels.shape, dtype=dtype, device=self.device)
+            return self.arrays.cast(pixels, dtype)
+        out = self.arrays.empty(pixels.shape, dtype, self.device)
         for source in np.unique(sources).tolist():
-            offset, scale = (x.to(self.device) for x in self.scales[source] or ())
-            rows = torch.from_numpy(np.flatnonzero(sources == source)).to(self.device)
+            offset, scale = (self.there(x) for x in self.scales[source] or ())
+            rows = self.there(np.flatnonzero(sources == source))
             everything = len(rows) == len(pixels)
-            part = pixels if everything else self.taken(pixels, rows)
-            into = out if everything else torch.empty(part.shape, dtype=dtype, device=self.device)
+            part = pixels if everything else self.arrays.take(pixels, rows)
+            into = out if everything else self.arrays.empty(part.shape, dtype, self.device)
             channels = len(offset)
-            _core.normalize(part.reshape(-1, channels), offset, scale, into.view(-1, channels))
+            _core.normalize(part.reshape(-1, channels), offset, scale, into.reshape(-1, channels))
             if not everything:
-                out[rows] = into
+                self.arrays.put(out, rows, into)
         return out
-
-    def taken(self, pixels: Any, rows: Any) -> Any:
-        if pixels.dtype == self.torch.uint16:
-            return pixels.view(self.torch.int16)[rows].view(self.torch.uint16)
-        return pixels[rows]
 
 
 def index_of(selection: Selection, stream: int, episode: int) -> PictureIndex:

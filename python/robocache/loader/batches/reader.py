@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ... import _core
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
@@ -13,7 +15,8 @@ from ...ops.align import native_stream
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
-from .store import Part, Store, as_tensor
+from .arrays import Arrays
+from .store import Part, Store
 from .verify import MappedRows
 
 NAMES = _core.AlignNames("Loader", "times")
@@ -61,32 +64,27 @@ class BatchReader:
         columns: list[Column],
         anchors: list[tuple[Anchors, int]],
         anchor_stream: str | None,
-        device: Any,
+        arrays: Arrays,
         mapped: MappedRows | None,
         episodes: tuple[Any, Any] | None,
     ) -> None:
         """``scales``: of each source, offset and scale of the columns with a ``way``. ``anchor_stream``: where each
         of its rows is an anchor. ``episodes``: source and number of each, through all sources, where batches have an
         index."""
-        import torch
-
-        self.torch = torch
+        self.arrays = arrays
         self.store = store
         self.columns = columns
-        self.device = device
         self.mapped = mapped
         """Where rows are read from mapped files."""
-        self.episodes = None if episodes is None else [torch.from_numpy(x) for x in episodes]
-        self.place = device if store.tier in ("gpu", "pinned") else torch.device("cpu")
+        self.episodes = episodes
+        self.place = arrays.device if store.tier in ("gpu", "pinned") else arrays.host
         """Where batches are computed."""
-        self.scales = [
-            {name: tuple(torch.from_numpy(x) for x in pair) for name, pair in found.items()} for found in scales
-        ]
+        self.scales = scales
         if anchor_stream is not None and store.tier != "mmap" and anchor_stream in store.parts[0].rows:
             # The rows are there already, in one part for each source: the same tensors, once.
             rows = [part.rows[anchor_stream] for part in store.parts]
             self.tables = [
-                _core.AnchorTable(offsets, times, a.count, 0.0, quota, slots_on(self.place, a))
+                _core.AnchorTable(offsets, times, a.count, 0.0, quota, self.there(a.slots))
                 for (_, times, offsets), (a, quota) in zip(rows, anchors, strict=True)
             ]
         else:
@@ -100,18 +98,25 @@ class BatchReader:
             self.steps = StepByStep(self, anchors)
 
     def tables_on(self, place: Any, anchors: list[tuple[Anchors, int]]) -> list[_core.AnchorTable]:
+        def there(array: Any) -> Any:
+            return self.there(array, place)
+
         return [
-            _core.AnchorTable(*arrays_on(place, a), a.count, a.period_ns, quota, slots_on(place, a))
+            _core.AnchorTable(there(a.prefix), there(a.times), a.count, a.period_ns, quota, there(a.slots))
             for a, quota in anchors
         ]
 
+    def there(self, array: Any, place: Any = None) -> Any:
+        """A NumPy array where batches are computed, or at another place. None stays None."""
+        if array is None:
+            return None
+        return self.arrays.to(self.arrays.of(array), self.place if place is None else place)
+
     def fused_reader(self) -> _core.BatchReader:
         """Reads batches in one go. NotImplementedError where only ``align`` and ``normalize`` can."""
-        torch = self.torch
         columns = []
         for c in self.columns:
-            like = torch.empty(0, dtype=getattr(torch, c.dtype), device=self.place)
-            padding_like = like.new_empty(0, dtype=torch.bool)
+            like, padding_like = (self.arrays.empty((0,), dtype, self.place) for dtype in (c.dtype, "bool"))
             deltas = [*c.key.window.deltas_ns]
             columns.append(_core.BatchColumn(deltas, c.dtype, c.way is not None, like, padding_like))
         rows = []
@@ -121,17 +126,14 @@ class BatchReader:
                 rows.append(_core.BatchRows(native_stream(stream_of(part, c)), *scales))
         episodes = None
         if self.episodes is not None:
-            source, episode = self.episodes
-            index_like = torch.empty(0, dtype=torch.int64, device=self.place)
-            episodes = _core.EpisodeNames(source, episode, index_like)
+            episodes = _core.EpisodeNames(*self.episodes, self.arrays.empty((0,), "int64", self.place))
         return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes)
 
     def anchors_at(
-        self, order: _core.SampleOrder, begin: int, count: int, tables: list[_core.AnchorTable] | None = None
+        self, order: _core.SampleOrder, begin: int, count: int, tables: list[_core.AnchorTable], place: Any
     ) -> tuple[Any, Any]:
-        """``(episode, anchor)`` of each sample."""
-        tables = self.tables if tables is None else tables
-        drawn = self.torch.empty((2, count), dtype=self.torch.int64, device=tables[0].prefix.device)
+        """``(episode, anchor)`` of each sample, at the place of the tables."""
+        drawn = self.arrays.empty((2, count), "int64", place)
         _core.sample_anchors(tables, order, begin, drawn[0], drawn[1])
         return drawn[0], drawn[1]
 
@@ -145,7 +147,7 @@ class BatchReader:
     def touch(self, order: _core.SampleOrder, begin: int, count: int) -> None:
         """Compares checksums of mapped rows before they are read for the first time, where that was asked for."""
         if count and self.mapped is not None and self.is_unchecked:
-            self.mapped.touch(self.anchors_at(order, begin, count)[0].cpu())
+            self.mapped.touch(self.anchors_at(order, begin, count, self.tables, self.place)[0])
 
     @property
     def is_unchecked(self) -> bool:
@@ -161,42 +163,38 @@ class StepByStep:
 
     def __init__(self, reader: BatchReader, anchors: list[tuple[Anchors, int]]) -> None:
         self.reader = reader
-        self.torch, self.store = reader.torch, reader.store
+        self.arrays, self.store, self.place = reader.arrays, reader.store, reader.place
         # Rows of several parts are sorted on the host.
-        self.tables = reader.tables if len(self.store.parts) == 1 else reader.tables_on("cpu", anchors)
+        self.is_sorted = len(self.store.parts) > 1
+        self.tables_place = self.arrays.host if self.is_sorted else self.place
+        self.tables = reader.tables_on(self.tables_place, anchors) if self.is_sorted else reader.tables
         by_deltas: dict[tuple[int, ...], list[Column]] = {}
         for column in reader.columns:
             by_deltas.setdefault(column.key.window.deltas_ns, []).append(column)
-        self.groups = [
-            Group(same, self.torch.tensor(deltas, dtype=self.torch.int64, device=reader.place))
-            for deltas, same in by_deltas.items()
-        ]
+        self.groups = [Group(same, reader.there(np.array(deltas, np.int64))) for deltas, same in by_deltas.items()]
         self.streams = [
             [[native_stream(stream_of(part, c)) for c in group.columns] for group in self.groups]
             for part in self.store.parts
         ]
+        self.dtypes = {column.key.name: column.dtype for column in reader.columns}
         self.names = None
         if reader.episodes is not None:
-            self.names = self.torch.stack(reader.episodes).to(self.tables[0].prefix.device)
+            self.names = [reader.there(np.ascontiguousarray(x, np.int64), self.tables_place) for x in reader.episodes]
         self.scales = [
-            {name: tuple(x.to(reader.place) for x in pair) for name, pair in scales.items()} for scales in reader.scales
+            {name: tuple(reader.there(x) for x in pair) for name, pair in scales.items()} for scales in reader.scales
         ]
 
     def read(self, order: _core.SampleOrder, begin: int, count: int) -> list[Any]:
-        episode, anchor = self.reader.anchors_at(order, begin, count, self.tables)
-        if count == 0:
-            episode, anchor = (x.to(self.reader.place) for x in (episode, anchor))
-        if len(self.store.parts) == 1 or count == 0:
-            # The one shard of a mapped cache may hold more episodes than were kept.
-            local = self.store.local[episode] if self.store.tier == "mmap" else episode
-            made = self.read_part(0, local, anchor)
+        episode, anchor = self.reader.anchors_at(order, begin, count, self.tables, self.tables_place)
+        names = [] if self.names is None else [*(x[episode] for x in self.names), anchor]
+        if self.is_sorted and count > 0:
+            made = self.read_parts(*(self.arrays.as_numpy(x) for x in (episode, anchor)))
         else:
-            made = self.read_parts(episode, anchor)
+            if self.store.tier == "mmap":  # its one shard may hold more episodes than were kept
+                episode = self.arrays.of(self.store.local[self.arrays.as_numpy(episode)])
+            made = self.read_part(0, *(self.arrays.to(x, self.place) for x in (episode, anchor)))
         found = [x for c in self.reader.columns for x in made[c.key.name]]
-        if self.names is not None:
-            named = self.names.index_select(1, episode.to(self.names.device))
-            found += [x.to(self.reader.place) for x in (*named.unbind(), anchor)]
-        return found
+        return found + [self.arrays.to(x, self.place) for x in names]
 
     def read_part(self, number: int, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         made: dict[str, tuple[Any, Any]] = {}
@@ -208,29 +206,24 @@ class StepByStep:
             for column, (values, valid, _) in zip(group.columns, results, strict=True):
                 if column.way is not None:
                     values = self.scaled(values, column, part.source)
-                made[column.key.name] = values, self.torch.logical_not(valid, out=valid)
+                made[column.key.name] = values, self.arrays.xp.logical_not(valid, out=valid)
         return made
 
     def scaled(self, values: Any, column: Column, source: int) -> Any:
         offset, scale = self.scales[source][column.key.name]
-        out = (
-            values
-            if column.dtype == column.written
-            else values.new_empty(values.shape, dtype=getattr(self.torch, column.dtype))
-        )
+        out = values
+        if column.dtype != column.written:
+            out = self.arrays.empty(values.shape, column.dtype, self.place)
         channels = len(offset)
-        _core.normalize(values.view(-1, channels), offset, scale, out.view(-1, channels))
+        _core.normalize(values.reshape(-1, channels), offset, scale, out.reshape(-1, channels))
         return out
 
     def read_parts(self, episode: Any, anchor: Any) -> dict[str, tuple[Any, Any]]:
         """Rows sorted by part, each part read by itself, every row put back to its place."""
-        torch, store = self.torch, self.store
-        place = self.reader.place
-        part = store.part[episode]
-        order = torch.argsort(part, stable=True)
-        local, anchor, part = store.local[episode][order].to(place), anchor[order].to(place), part[order]
-        used, counts = torch.unique_consecutive(part, return_counts=True)
-        order = order.to(place)
+        part = self.store.part[episode]
+        order = np.argsort(part, kind="stable")
+        used, counts = np.unique(part, return_counts=True)
+        local, anchor, order = map(self.reader.there, (self.store.local[episode][order], anchor[order], order))
         made: dict[str, tuple[Any, Any]] = {}
         begin = 0
         for number, count in zip(used.tolist(), counts.tolist(), strict=True):
@@ -238,20 +231,12 @@ class StepByStep:
             begin += count
             for name, found in self.read_part(number, local[rows], anchor[rows]).items():
                 if name not in made:
-                    made[name] = tuple(x.new_empty((len(order), *x.shape[1:])) for x in found)
+                    shapes = [(len(order), *x.shape[1:]) for x in found]
+                    values = self.arrays.empty(shapes[0], self.dtypes[name], self.place)
+                    made[name] = values, self.arrays.empty(shapes[1], "bool", self.place)
                 for whole, x in zip(made[name], found, strict=True):
-                    as_bytes = x.dtype in (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot index
-                    whole, x = (y.view(torch.uint8) if as_bytes else y for y in (whole, x))
-                    whole.index_copy_(0, order[rows], x)
+                    self.arrays.put(whole, order[rows], x)
         return made
-
-
-def arrays_on(place: Any, anchors: Anchors) -> tuple[Any, Any]:
-    return as_tensor(anchors.prefix).to(place), as_tensor(anchors.times).to(place)
-
-
-def slots_on(place: Any, anchors: Anchors) -> Any:
-    return None if anchors.slots is None else as_tensor(anchors.slots).to(place)
 
 
 def stream_of(part: Part, column: Column) -> Stream:

@@ -64,7 +64,8 @@ class Ring:
 
     def __init__(self, reader: BatchReader, device: Any) -> None:
         self.reader, self.device = reader, device
-        self.stream = reader.torch.cuda.Stream(device)
+        self.torch = reader.arrays.xp
+        self.stream = self.torch.cuda.Stream(device)
         self.shapes = [(x.shape[1:], x.dtype) for x in reader.read(SampleOrder(0, 0, 0, False), 0, 0)]
 
     def layout(self, count: int) -> tuple[list[tuple[int, int]], int]:
@@ -93,7 +94,7 @@ class Ring:
             view.copy_(x)
 
     def batches(self, jobs: Iterable[Job]) -> Iterator[list[Any]]:
-        torch = self.reader.torch
+        torch = self.torch
         left = iter(jobs)
         if (first := next(left, None)) is None:
             return
@@ -138,7 +139,7 @@ class Slot:
         """While it is read, perhaps from mapped files."""
         self.pending: Any = None
         """Its ``result()`` waits until it is read."""
-        self.copied = ring.reader.torch.cuda.Event(blocking=True)
+        self.copied = ring.torch.cuda.Event(blocking=True)
         """After its copy. At once where there was none."""
 
     def read(self, job: Job, executor: ThreadPoolExecutor) -> None:
@@ -146,7 +147,7 @@ class Slot:
         self.copied.synchronize()
         if count != self.count:
             _, num_bytes = self.ring.layout(count)
-            self.buffer = self.ring.reader.torch.empty(num_bytes, dtype=self.ring.reader.torch.uint8, pin_memory=True)
+            self.buffer = self.ring.torch.empty(num_bytes, dtype=self.ring.torch.uint8, pin_memory=True)
             self.views = self.ring.views(self.buffer, count)
             self.count = count
         fused = self.ring.reader.fused
@@ -163,7 +164,7 @@ class Slot:
         self.guard = None
         if self.ring.reader.mapped is not None:
             self.ring.reader.mapped.require_whole()
-        torch = self.ring.reader.torch
+        torch = self.ring.torch
         with torch.cuda.stream(self.ring.stream):
             buffer = torch.empty(len(self.buffer), dtype=torch.uint8, device=self.ring.device)
             buffer.copy_(self.buffer, non_blocking=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..._core import process_limits
 from ..order.selection import Selection, ShardStream
+from .arrays import Arrays
 
 TIERS = ("gpu", "pinned", "memory", "mmap")
 STAGED_BYTES = 64 << 20
@@ -18,7 +18,7 @@ SHARE = 0.8
 """Of the free memory: what a resident tier may take."""
 
 Rows = tuple[Any, Any, Any]
-"""values, times, offsets: tensors as ``align`` takes them."""
+"""values, times, offsets: as ``align`` takes them."""
 
 
 @dataclass
@@ -31,24 +31,13 @@ class Part:
 
 @dataclass
 class Store:
-    """Parts, and where each kept episode is: ``part (E,)`` and ``local (E,)``, through all sources."""
+    """Parts, and where each kept episode is: ``part (E,)`` and ``local (E,)`` on the host, through all sources."""
 
     tier: str
     size_bytes: int
     parts: list[Part]
     part: Any
     local: Any
-
-
-def as_tensor(array: Any, dtype: str | None = None) -> Any:
-    """The memory of a NumPy array, read-only or not. The loader never writes to it."""
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        # Not `ulonglong`, which is the same but unknown to PyTorch.
-        tensor = torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
-    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 def resident_bytes(selections: list[Selection], names: list[str]) -> int:
@@ -61,17 +50,17 @@ def resident_bytes(selections: list[Selection], names: list[str]) -> int:
     return total
 
 
-def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None, local_ranks: int) -> str:
+def choose_tier(asked: str | None, arrays: Arrays, needed: int, budget: int | None, local_ranks: int) -> str:
     """The tier asked for, if it fits; else the nearest one that does. ``local_ranks`` share the memory of the host."""
     if asked is not None and asked not in TIERS:
         raise ValueError(f"Loader: tier must be one of {', '.join(TIERS)}, got {asked!r}")
-    if asked in ("gpu", "pinned") and device.type != "cuda":
-        raise ValueError(f"Loader: tier {asked!r} needs device 'cuda', got {str(device)!r}")
+    if asked in ("gpu", "pinned") and not arrays.on_gpu:
+        raise ValueError(f"Loader: tier {asked!r} needs device 'cuda', got {str(arrays.device)!r}")
     if asked == "mmap":
         return asked
-    own = ("gpu", "pinned") if device.type == "cuda" else ("memory",)
+    own = ("gpu", "pinned") if arrays.on_gpu else ("memory",)
     for tier in own if asked is None else (asked,):
-        limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, device, local_ranks)
+        limit, what = (budget, "budget_bytes") if budget is not None else free_bytes(tier, arrays, local_ranks)
         if needed <= limit:
             return tier
         if asked is not None:
@@ -79,19 +68,18 @@ def choose_tier(asked: str | None, device: Any, needed: int, budget: int | None,
     return "mmap"
 
 
-def free_bytes(tier: str, device: Any, local_ranks: int) -> tuple[int, str]:
+def free_bytes(tier: str, arrays: Arrays, local_ranks: int) -> tuple[int, str]:
     """What a tier may take, and why. Memory of the host is what the cgroups of this process leave of it."""
     if tier == "gpu":
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0] * SHARE), f"{SHARE:.0%} of the free memory of {device}"
+        free = arrays.xp.cuda.mem_get_info(arrays.device)[0]
+        return int(free * SHARE), f"{SHARE:.0%} of the free memory of {arrays.device}"
     shared = f" for each of {local_ranks} ranks" if local_ranks > 1 else ""
     free = process_limits()["free_memory_bytes"] // local_ranks
     return int(free * SHARE), f"{SHARE:.0%} of the free memory{shared}"
 
 
 def open_store(
-    selections: list[Selection], names: list[str], tier: str, size_bytes: int, device: Any, check: bool
+    selections: list[Selection], names: list[str], tier: str, size_bytes: int, arrays: Arrays, check: bool
 ) -> Store:
     """``check``: compare checksums, of the rows that are copied and of all times."""
     parts: list[Part] = []
@@ -103,27 +91,23 @@ def open_store(
         if tier != "mmap":
             part.append(np.full(len(selection.kept), len(parts)))
             local.append(np.arange(len(selection.kept)))
-            rows = {name: resident(selection, name, tier, device, check) for name in names}
-            parts.append(Part(source, with_shared_times(rows)))
+            rows = {name: resident(selection, name, tier, arrays, check) for name in names}
+            parts.append(Part(source, with_shared_times(rows, arrays)))
             continue
         part.append(len(parts) + np.searchsorted(selection.shards, selection.shard_of))
         local.append(selection.local)
         for shard in selection.shards:
-            rows = {name: mapped(selection, name, selection.stream(name, int(shard))) for name in names}
-            parts.append(Part(source, with_shared_times(rows)))
-    import torch
-
-    part_of, local_of = (torch.from_numpy(np.concatenate(x).astype(np.int64)) for x in (part, local))
+            rows = {name: mapped(selection, name, selection.stream(name, int(shard)), arrays) for name in names}
+            parts.append(Part(source, with_shared_times(rows, arrays)))
+    part_of, local_of = (np.concatenate(x).astype(np.int64) for x in (part, local))
     return Store(tier, 0 if tier == "mmap" else size_bytes, parts, part_of, local_of)
 
 
-def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
+def with_shared_times(rows: dict[str, Rows], arrays: Arrays) -> dict[str, Rows]:
     """Streams with the same times have them once, so that ``align`` sees that one search is enough."""
-    import torch
-
     known: list[Rows] = []
     for name, (values, times, offsets) in rows.items():
-        same = (r for r in known if torch.equal(r[1], times) and torch.equal(r[2], offsets))
+        same = (r for r in known if arrays.equal(r[1], times) and arrays.equal(r[2], offsets))
         found = next(same, None)
         if found is None:
             known.append((values, times, offsets))
@@ -132,9 +116,9 @@ def with_shared_times(rows: dict[str, Rows]) -> dict[str, Rows]:
     return rows
 
 
-def mapped(selection: Selection, name: str, stream: ShardStream) -> Rows:
-    values = as_tensor(selection.values(name, stream), selection.spec(name).dtype)
-    return values, as_tensor(stream.times), as_tensor(stream.offsets)
+def mapped(selection: Selection, name: str, stream: ShardStream, arrays: Arrays) -> Rows:
+    values = arrays.of(selection.values(name, stream), selection.spec(name).dtype)
+    return values, arrays.of(stream.times), arrays.of(stream.offsets)
 
 
 def check_times(selection: Selection, names: list[str]) -> None:
@@ -144,47 +128,39 @@ def check_times(selection: Selection, names: list[str]) -> None:
 
 
 def copy_values(
-    selection: Selection, name: str, stream: ShardStream, begin: int, end: int, into: Any, check: bool
+    selection: Selection, name: str, stream: ShardStream, begin: int, end: int, into: Any, arrays: Arrays, check: bool
 ) -> None:
     """Rows of a stream, by read calls: a file that is cut short is an error. A GPU gets them piece by piece."""
-    import torch
-
     if (name, stream.shard) in selection._first_numbers:  # numbers, which are in no file
-        into.copy_(as_tensor(selection.values(name, stream)[begin:end]))
+        arrays.copy(into, arrays.of(selection.values(name, stream)[begin:end]))
         return
     reader, number = selection.cache._reader, list(selection.cache.specs).index(name)
-    if into.device.type == "cpu":
-        reader.copy_values(stream.shard, number, begin, end, into.data_ptr(), check)
+    if arrays.is_on_host(into):
+        reader.copy_values(stream.shard, number, begin, end, arrays.address(into), check)
         return
     step = max(1, STAGED_BYTES // max(1, selection.spec(name).row_bytes))
     for first in range(begin, end, step):
         last = min(end, first + step)
-        part = torch.empty((last - first, *into.shape[1:]), dtype=into.dtype)
-        reader.copy_values(stream.shard, number, first, last, part.data_ptr(), check)
-        into[first - begin : last - begin].copy_(part)
+        part = arrays.empty((last - first, *into.shape[1:]), selection.spec(name).dtype, arrays.host)
+        reader.copy_values(stream.shard, number, first, last, arrays.address(part), check)
+        arrays.copy(into[first - begin : last - begin], part)
 
 
-def resident(selection: Selection, name: str, tier: str, device: Any, check: bool) -> Rows:
+def resident(selection: Selection, name: str, tier: str, arrays: Arrays, check: bool) -> Rows:
     """The rows of all kept episodes, copied once, run by run: never twice in memory. Of the tier ``pinned``, values are
     in host memory that the GPU reads, and times on the GPU."""
-    import torch
-
     spec = selection.spec(name)
     counts = selection.counts(name)
     rows = int(counts.sum())
-    place = torch.device("cpu") if tier == "memory" else device
-    values = torch.empty(
-        (rows, *spec.shape),
-        dtype=getattr(torch, spec.dtype),
-        device=device if tier == "gpu" else "cpu",
-        pin_memory=tier == "pinned" and rows > 0,
-    )
-    times = torch.empty(rows, dtype=torch.int64, device=place)
+    place = arrays.host if tier == "memory" else arrays.device
+    home = arrays.device if tier == "gpu" else arrays.host
+    values = arrays.empty((rows, *spec.shape), spec.dtype, home, pinned=tier == "pinned" and rows > 0)
+    times = arrays.empty((rows,), "int64", place)
     done = 0
     for stream, begin, end in selection.runs(name):
         into = slice(done, done + end - begin)
-        copy_values(selection, name, stream, begin, end, values[into], check)
-        times[into].copy_(as_tensor(stream.times[begin:end]))
+        copy_values(selection, name, stream, begin, end, values[into], arrays, check)
+        arrays.copy(times[into], arrays.of(stream.times[begin:end]))
         done += end - begin
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)).to(place)
-    return values, times, offsets
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return values, times, arrays.to(arrays.of(offsets), place)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from ... import _core
 from ...cache.video import DECODED_BYTES, VideoIndex, chunks, decode_rows, stored_video
+from ...ops.arrays import dtype_name
 from ...ops.decode import nvdec
 from ...ops.decode.yuv import decode_frames
 from ..image import Image
 from ..order.selection import Selection
 from .pictures import Edits, Pictures
-from .store import as_tensor
 
 
 class Films(Pictures):
@@ -55,14 +55,14 @@ class Films(Pictures):
             self.labels.append(label)
         del guard
         if kept.any():
-            self.parts.append(as_tensor(data))
+            self.parts.append(self.arrays.of(data))
         return found, kept
 
     def copy(self) -> None:
         """All packets of the kept episodes one after the other, on the host: decoders read them there."""
         sizes = np.array([index.offsets[-1] for index in self.indexes], np.int64)
         everything = [(i, 0, int(size)) for i, size in enumerate(sizes)]
-        self.parts = [self.torch.from_numpy(self.read_all(everything))]
+        self.parts = [self.arrays.of(self.read_all(everything))]
         self.places = [(0, int(end - size)) for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
 
     def read_all(self, spans: list[tuple[int, int, int]]) -> NDArray[np.uint8]:
@@ -71,9 +71,9 @@ class Films(Pictures):
         picked = picked.reshape(-1, 3).astype(np.int64)
         used, part = np.unique(picked[:, 0], return_inverse=True)
         picked[:, 0] = part.reshape(-1)
-        data = self.torch.empty(int((picked[:, 2] - picked[:, 1]).sum()), dtype=self.torch.uint8)
+        data = np.empty(int((picked[:, 2] - picked[:, 1]).sum()), np.uint8)
         _core.gather_bytes([self.parts[i] for i in used.tolist()], picked, data)
-        return np.asarray(data.numpy())
+        return data
 
     def read(self, spans: list[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
         ends = np.cumsum([end - begin for _, begin, end in spans])
@@ -88,31 +88,32 @@ class Films(Pictures):
         if len(parts) == 1:
             return self.converted(frames, edits)
         # In parts, so that the memory for decoded frames is bounded.
-        out = self.torch.empty((len(rows), *self.black.shape), dtype=self.black.dtype, device=self.device)
+        dtype = dtype_name(self.black.dtype) or ""
+        out = self.arrays.empty((len(rows), *self.black.shape), dtype, self.device)
         for begin, end in parts:
             part = order[begin:end]
             pixels = self.converted(frames[part], edits.take(part)).reshape(len(part), *self.black.shape)
-            out[self.torch.from_numpy(part).to(self.device)] = pixels
+            self.arrays.put(out, self.there(part), pixels)
         return out
 
     def why_no_nvdec(self, videos: Iterable[int] | None = None) -> str:
         """Why these videos, by default all, are not decoded by the engines of the GPU; empty: they are."""
-        if self.device.type != "cuda":
-            return f"the device is {self.device.type}"
+        if not self.arrays.on_gpu:
+            return f"the device is {self.device}"
         chosen = range(len(self.indexes)) if videos is None else videos
         tracks = dict.fromkeys(self.indexes[i].track for i in chosen)
-        device = self.torch.cuda.current_device() if self.device.index is None else self.device.index
+        device = self.arrays.xp.cuda.current_device() if self.device.index is None else self.device.index
         return next(filter(None, (nvdec.why_not(track, device) for track in tracks)), "")
 
     def converted(self, frames: NDArray[np.int64], edits: Edits) -> Any:
-        on_gpu = self.device.type == "cuda"
+        on_gpu = self.arrays.on_gpu
 
         def empty(size: int) -> NDArray[np.uint8]:
-            made = self.torch.empty(size, dtype=self.torch.uint8, pin_memory=on_gpu and size > 0)
-            return np.asarray(made.numpy())
+            made = self.arrays.empty((size,), "uint8", self.arrays.host, pinned=on_gpu and size > 0)
+            return self.arrays.as_numpy(made)
 
         def empty_on_gpu(size: int) -> Any:
-            return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
+            return self.arrays.empty((size,), "uint8", self.device)
 
         by_nvdec = on_gpu and not self.why_no_nvdec(np.unique(frames[:, 0]).tolist())
         made = decode_rows(
@@ -120,7 +121,8 @@ class Films(Pictures):
             nvdec.decode_gops if by_nvdec else None,
         )  # fmt: skip
         image = self.image or Image()
+        device = None if self.arrays.xp is np else self.device  # None: NumPy arrays stay what they are
         return decode_frames(
-            *made, device=self.device, size=image.size, crop=edits.crop, flip=edits.flip, color=edits.color,
+            *made, device=device, size=image.size, crop=edits.crop, flip=edits.flip, color=edits.color,
             layout=image.layout, dtype=image.dtype, filter=image.filter, normalize=image.normalize,
         )  # fmt: skip

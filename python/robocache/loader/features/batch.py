@@ -8,36 +8,35 @@ from typing import Any
 import numpy as np
 
 from ... import _core
+from ..batches.arrays import Arrays
 from ..batches.reader import INDEX
 from .layout import Composed, Entry, Layout
 from .text import TextTable
 
 
 class BatchForm:
-    """Gives out batches as ``layout`` describes them, on ``device``. Everything that is the same for all is made once.
+    """Gives out batches as ``layout`` describes them, on a device. Everything that is the same for all is made once.
 
     ``scales``: for each source, ``(offset, scale)`` of composed features by name. ``texts``: of entries that are text,
     by name. ``has_index``: whether the reader appends source, episode and anchor; ``gives_index``: whether batches have
-    them. ``given``: converts tensors to arrays of another framework.
+    them. ``given``: converts arrays to those of another framework.
     """
 
     def __init__(
         self,
         layout: Layout,
-        device: Any,
+        arrays: Arrays,
         scales: list[dict[str, Any]],
         texts: dict[str, TextTable],
         has_index: bool,
         gives_index: bool,
         given: Callable[[Any], Any] | None = None,
     ) -> None:
-        import torch
-
-        self.layout, self.device, self.texts = layout, device, texts
+        self.layout, self.texts = layout, texts
         self.has_index, self.gives_index, self.given = has_index, gives_index, given
         self.composer = None
         if layout.composed:
-            rows = [feature_rows(torch, device, composed, scales) for composed in layout.composed]
+            rows = [feature_rows(arrays, arrays.device, composed, scales) for composed in layout.composed]
             self.composer = _core.Composer(rows)
         self.needs_source = len(scales) > 1 and any(c.name in scales[0] for c in layout.composed)
 
@@ -87,11 +86,12 @@ class BatchForm:
             batch[f"{name}_is_pad"] = padding if entry.timed else padding[:, 0]
 
 
-def feature_rows(torch: Any, device: Any, composed: Composed, scales: list[dict[str, Any]]) -> _core.FeatureRows:
+def feature_rows(arrays: Arrays, place: Any, composed: Composed, scales: list[dict[str, Any]]) -> _core.FeatureRows:
+    """``place``: where it is composed."""
     offset = scale = None
     if scales and composed.name in scales[0]:
         pairs = [found[composed.name] for found in scales]
-        offset, scale = (torch.from_numpy(np.stack([pair[k] for pair in pairs])).to(device) for k in (0, 1))
+        offset, scale = (arrays.to(arrays.of(np.stack([pair[k] for pair in pairs])), place) for k in (0, 1))
     parts = [
         _core.FeaturePart(
             part.math, part.num_channels, part.period, part.stored, part.form,
@@ -99,8 +99,7 @@ def feature_rows(torch: Any, device: Any, composed: Composed, scales: list[dict[
         )
         for part in composed.parts
     ]  # fmt: skip
-    like = torch.empty(0, dtype=getattr(torch, composed.dtype), device=device)
-    padding_like = like.new_empty(0, dtype=torch.bool)
+    like, padding_like = (arrays.empty((0,), dtype, place) for dtype in (composed.dtype, "bool"))
     return _core.FeatureRows(
         parts, [*composed.paddings], composed.dtype, [*composed.row], composed.num_moments, offset, scale, like,
         padding_like,

@@ -232,9 +232,8 @@ class StatisticsPass:
     """All samples of one source, read in order from the mapped files, whatever the tier of the loader is."""
 
     def __init__(self, samples: Samples, source: int, entries: list[Entry]) -> None:
-        import torch
-
-        self.torch, self.entries = torch, entries
+        arrays = samples.arrays
+        self.entries = entries
         self.selection, self.table = samples.selections[source], dataclasses.replace(samples.tables[source], slots=None)
         composed = [samples.layout.composed[e.place] for e in entries if e.kind == "composed"]
         used = sorted({c for x in composed for c in columns_of(x)} | {e.place for e in entries if e.kind == "column"})
@@ -242,12 +241,11 @@ class StatisticsPass:
         hidden = {c for x in composed for c in columns_of(x)}
         columns = [stored_column(samples.columns[c], c not in hidden) for c in used]
         names = [*dict.fromkeys(column.key.stream for column in columns)]
-        host = torch.device("cpu")
-        data = open_store([self.selection], names, "mmap", 0, host, False)
+        data = open_store([self.selection], names, "mmap", 0, arrays, False)
         mapped = MappedRows([self.selection], names, False)
-        self.reader = BatchReader(data, [{}], columns, [(self.table, 1)], None, host, mapped, None)
+        self.reader = BatchReader(data, [{}], columns, [(self.table, 1)], None, arrays, mapped, None)
         self.composed = [wide(remapped(x, self.place)) for x in composed]
-        rows = [feature_rows(torch, host, x, []) for x in self.composed]
+        rows = [feature_rows(arrays, arrays.host, x, []) for x in self.composed]
         self.composer = _core.Composer(rows) if rows else None
 
     def read(self, begin: int, count: int, shuffle: bool) -> list[tuple[Any, Any]]:
@@ -265,14 +263,14 @@ class StatisticsPass:
                 place = 2 * self.place[entry.place]
                 pair = made[place : place + 2]
             values, padding = pair
-            found.append((values.reshape(padding.numel(), -1), padding.reshape(-1)))
+            found.append((values.reshape(math.prod(padding.shape), -1), padding.reshape(-1)))
         return found
 
     def result(self) -> dict[str, Statistics]:
         first = self.read(0, 1, False)
-        sample_bytes = sum(values.numel() * values.element_size() for values, _ in first) or 1
+        sample_bytes = sum(values.nbytes for values, _ in first) or 1
         step = max(64, min(4096, STEP_BYTES // sample_bytes))
-        moments = [self.torch.zeros((6, values.shape[1]), dtype=self.torch.float64) for values, _ in first]
+        moments = [np.zeros((6, values.shape[1])) for values, _ in first]
         for table in moments:
             table[3], table[4] = math.inf, -math.inf
         for begin in range(0, self.table.count, step):
@@ -282,7 +280,7 @@ class StatisticsPass:
         made = {}
         quantiles = self.quantiles(sample_bytes)
         for entry, table, found in zip(self.entries, moments, quantiles, strict=True):
-            count, mean, squares, low, high, bad = table.numpy()
+            count, mean, squares, low, high, bad = table
             some = count > 0
             with np.errstate(invalid="ignore", divide="ignore"):
                 std = np.where(some, np.sqrt(squares / count), np.nan)
@@ -298,7 +296,7 @@ class StatisticsPass:
         count = min(self.table.count, SAMPLES, max(1024, SAMPLE_BYTES // sample_bytes))
         result = []
         for values, padding in self.read(0, count, True):
-            kept = values[~padding].to(self.torch.float64).numpy()
+            kept = np.asarray(values[~padding]).astype(np.float64)
             result.append(np.stack([channel_quantiles(channel) for channel in kept.T], 1))
         return result
 

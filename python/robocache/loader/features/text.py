@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...cache.episode import texts_of
 from ...convert.export import task_texts
+from ..batches.arrays import Arrays
 from ..order.selection import Selection
 
 
@@ -21,11 +22,9 @@ class TextTable:
     text, ids and mask are 0.
     """
 
-    def __init__(self, found: Sequence[str], device: Any, tokenizer: Callable[..., Any] | None, name: str) -> None:
+    def __init__(self, found: Sequence[str], arrays: Arrays, tokenizer: Callable[..., Any] | None, name: str) -> None:
         """``found[n]``: the text of number n; other numbers have none."""
-        import torch
-
-        self.device = device
+        self.arrays = arrays
         self.texts = [*dict.fromkeys(text for text in found if text), ""]
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
@@ -37,8 +36,11 @@ class TextTable:
         if tokenizer is not None:
             ids, mask = tokenized(tokenizer, self.texts[:-1], name)
             ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
-            self.ids, self.mask = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-            self.index_there = torch.from_numpy(self.index).to(device)
+            self.ids, self.mask, self.index_there = (self.there(x) for x in (ids, mask, self.index))
+
+    def there(self, array: Any) -> Any:
+        """A NumPy array on the device of the loader."""
+        return self.arrays.to(self.arrays.of(array), self.arrays.device)
 
     @property
     def is_read_on_host(self) -> bool:
@@ -51,12 +53,10 @@ class TextTable:
             batch[name] = self.strings.take(self.known(numbers)).tolist()
             return
         if there is None:
-            import torch
-
-            rows = torch.from_numpy(self.index.take(self.known(numbers))).to(self.device)
+            rows = self.there(self.index.take(self.known(numbers)))
         else:
             last = len(self.index) - 1
-            rows = self.index_there[there.where((there >= 0) & (there < last), last)]
+            rows = self.index_there[self.arrays.xp.where((there >= 0) & (there < last), there, last)]
         batch[name], batch[f"{name}_mask"] = self.ids[rows], self.mask[rows]
 
     def known(self, numbers: Any) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
 from typing import Any, NamedTuple
 
 from ..._core import local_ranks
@@ -22,9 +22,7 @@ class Ranks:
     found stays when the process group is destroyed.
     """
 
-    def __init__(self, torch: Any, rank: int | None, world_size: int | None) -> None:
-        self._num_gpus: Callable[[], int] = torch.cuda.device_count
-        self._distributed = torch.distributed if torch.distributed.is_available() else None
+    def __init__(self, rank: int | None, world_size: int | None) -> None:
         self.given = rank is not None and world_size is not None
         """False: they are looked up."""
         self.known = self.given
@@ -41,9 +39,11 @@ class Ranks:
         return self._of_group() or (None if self.known else launched())
 
     def _of_group(self) -> Share | None:
-        if self._distributed is None or not self._distributed.is_initialized():
+        distributed: Any = sys.modules.get("torch.distributed")  # what is not imported is not initialized
+        is_initialized = getattr(distributed, "is_initialized", None)  # a build without it has none
+        if is_initialized is None or not is_initialized():
             return None
-        return Share(self._distributed.get_rank(), self._distributed.get_world_size())
+        return Share(distributed.get_rank(), distributed.get_world_size())
 
     def changed(self, group_only: bool = False) -> Share | None:
         """The share of this process, where that is not the one in use. ``group_only``: for every batch, in 0.1 us."""
@@ -61,7 +61,7 @@ class Ranks:
         if os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1"):
             return group.world_size
         # Of several machines, which nobody tells the number of: usually a rank for each GPU.
-        return max(1, min(group.world_size, self._num_gpus()))
+        return max(1, min(group.world_size, int(sys.modules["torch"].cuda.device_count())))
 
     def take(self, share: Share) -> None:
         self.share, self.known = share, True

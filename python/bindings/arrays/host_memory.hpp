@@ -1,0 +1,31 @@
+// Memory of the host that NumPy arrays and arrays of other frameworks share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace robocache::python {
+
+/// Aligned to 64 bytes, as JAX needs it to take arrays without a copy; not initialized. It has the buffer protocol, so
+/// NumPy arrays can be made of it. Any thread may free it without the GIL: JAX drops arrays on threads of its own, also
+/// while Python shuts down.
+class HostMemory {
+public:
+    /// data() is null if there is not so much memory.
+    explicit HostMemory(std::size_t size_bytes);
+
+    [[nodiscard]] char* data() const { return data_.get(); }
+    [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
+    [[nodiscard]] const std::shared_ptr<char>& owner() const { return data_; }
+
+private:
+    std::shared_ptr<char> data_;
+    std::size_t size_bytes_;
+};
+
+/// A HostMemory of Python. Throws MemoryError.
+[[nodiscard]] nanobind::object new_host_memory(std::size_t size_bytes);
+
+}  // namespace robocache::python
