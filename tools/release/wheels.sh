@@ -54,8 +54,8 @@ if [ $arch = arm64 ]; then
 fi
 if [ "$variant" = cuda-arm64 ]; then
     take "$work/cudart-arm64" cuda_arm64.lock nvidia/cu13/lib --platform manylinux2014_aarch64
-    CUDAFLAGS+=" -L$work/cudart-arm64/lib"
-    options+=(cmake.define.CUDA_cudart_static_LIBRARY="$work/cudart-arm64/lib/libcudart_static.a")
+    "$here/compiler/cuda_arm64.sh" "$work/cudart-arm64/lib" "$work/cuda-arm64-toolkit"
+    export CUDACXX=$work/cuda-arm64-toolkit/bin/nvcc
 fi
 rm -rf "$work/$variant/raw"
 for version in "$@"; do
