@@ -14,10 +14,11 @@ image=$(container images --quiet --no-trunc | head -n 1)
 install -d -o 10001 -g 10001 "$work/cache"
 install -D -m 644 "$here/first_batch.py" "$work/program/first_batch.py"
 # The limits of files and processes are set because those of podman may be more than this machine grants. Podman repeats a health check
-# with systemd, which may not run here: it is started by hand below.
+# with systemd, which may not run here: it is started by hand below, and podman's messages about it are left out.
 container run --detach --name try --read-only --read-only-tmpfs=false --tmpfs /tmp:size=256m,mode=1777 --shm-size 64m --cap-drop all --network none \
     --security-opt no-new-privileges --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --cpus 1 --memory 1g --health-interval disable \
-    --volume "$work/cache:/cache" --volume "$work/program:/program:ro" --entrypoint sleep "$image" 600 >/dev/null
+    --volume "$work/cache:/cache" --volume "$work/program:/program:ro" --entrypoint sleep "$image" 600 \
+    2> >(grep -v 'systemd connection' >&2) >/dev/null
 inside() { container exec try "$@"; }
 inside python -c 'import os, sys; status = open("/proc/self/status").read()
 sys.exit((os.getuid(), os.getgid()) != (10001, 10001) and "container: must run as user 10001, got %d" % os.getuid()
