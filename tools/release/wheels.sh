@@ -2,7 +2,8 @@
 # Compiles the wheels of one variant from a clean copy of the commit: one per Python version, one build folder for all of them.
 #   tools/release/wheels.sh WORK cuda|cpu|cuda-arm64|cpu-arm64 VERSION ...      for example build/release cuda 3.12 3.11 3.10
 # WORK/<variant>/raw receives wheels with debug information and the tag linux_*; finish_wheel.py makes them ready.
-# The variants for arm64 are cross-compiled, against the headers of this machine's Python: they are the same for both.
+# The variants for arm64 are cross-compiled against the headers of this machine's Python: pyconfig.h of Debian's Python 3.11 differs
+# between amd64 and arm64 only in macros that extensions do not use (assembler of x86, wchar_t, the tier of support).
 # The bytes depend on the commit and the locked tools only: times come from the commit, and no path of WORK gets into a file.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
