@@ -1,4 +1,4 @@
-# One word each: make demo | picture | test | release | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
+# One word each: make demo | picture | test | release | container | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -33,7 +33,7 @@ CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examp
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
 .PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench soak lint tidy format sanitize sanitize-python fuzz fuzz-adapters
-.PHONY: sanitize-gpu cuda docs site clean wheel lock release picture FORCE
+.PHONY: sanitize-gpu cuda docs site clean wheel lock release container picture FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -204,9 +204,15 @@ site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 
 # Wheels for all supported Pythons and GPUs, source distribution, signatures: dist/release (docs/guides/release.md). CUDA=0: without
-# CUDA code, dist/release-cpu.
+# CUDA code, dist/release-cpu. ARCH=arm64: cross-compiled for aarch64, dist/release-arm64 and dist/release-cpu-arm64.
+VARIANT := $(if $(filter 0,$(CUDA)),cpu,cuda)$(if $(ARCH),-$(ARCH))
+RELEASE := dist/release$(if $(filter 0,$(CUDA)),-cpu)
 release:
-	nice -n 10 tools/release/release.sh $(if $(filter 0,$(CUDA)),cpu dist/release-cpu,cuda dist/release) $(PYTHONS)
+	nice -n 10 tools/release/release.sh $(VARIANT) $(RELEASE)$(if $(ARCH),-$(ARCH)) $(PYTHONS)
+
+# The container image of a wheel that `make release` has made: dist/container (docs/guides/container.md). CUDA=0: without CUDA code.
+container:
+	nice -n 10 tools/release/container/image.sh $(VARIANT) $(RELEASE) dist/container
 
 # Updates tools/requirements.lock from tools/requirements.txt: the newest versions, with the hashes of their files.
 lock: $(READY)

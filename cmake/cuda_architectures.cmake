@@ -1,7 +1,12 @@
 # GPU architectures to compile for: ROBOCACHE_ALL_ARCHITECTURES for a release, and those of this machine.
 # `-real` is machine code only; the last entry includes PTX, which the driver compiles for newer GPUs at load time.
 cmake_policy(SET CMP0057 NEW)  # IN_LIST; set here because a test runs this file alone
-set(ROBOCACHE_ALL_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    # Jetson Orin (87) and Thor (110), which run no code of other architectures, and the GPUs of ARM servers.
+    set(ROBOCACHE_ALL_ARCHITECTURES 87-real 90-real 100-real 110-real 120)
+else()
+    set(ROBOCACHE_ALL_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+endif()
 set(ROBOCACHE_OLDEST_ARCHITECTURE 80)
 
 # The architectures that nvcc can compile for, as numbers; empty where it cannot be run.

@@ -30,10 +30,10 @@ echo "verify: signatures, hashes and provenance are right ($(cat RELEASE_KEY))"
 [ "${ROBOCACHE_VERIFY:-all}" = all ] || exit 0
 
 for file in *.whl; do
-    run "$file: the bill of materials" "$python" "$here/release/check_bill.py" "$file.cdx.json" "$file"
-    run "$file: hardening" "$python" "$here/release/check_native.py" "$file"
+    run "$file: the bill of materials" "$python" "$here/release/check/bill.py" "$file.cdx.json" "$file"
+    run "$file: hardening" "$python" "$here/release/check/native.py" "$file"
     case $file in
-        *x86_64.whl)
+        *_x86_64.whl | *_aarch64.whl)
             shown=$("$python" -m auditwheel show "$file" 2>&1)
             grep -qE 'consistent with the following platform tag: *"?manylinux_2_([0-9]|1[0-9]|2[0-8])_' <<<"$(tr '\n' ' ' <<<"$shown")" ||
                 { echo "$shown" >&2; fail "$file: auditwheel does not find manylinux_2_28 or older"; } ;;

@@ -86,6 +86,7 @@ def test_the_build_files_need_no_newer_cmake_than_the_documents_say():
 def test_a_release_is_for_every_supported_gpu():
     text = (ROOT / "cmake" / "cuda_architectures.cmake").read_text()
     assert "set(ROBOCACHE_ALL_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)" in text
+    assert "set(ROBOCACHE_ALL_ARCHITECTURES 87-real 90-real 100-real 110-real 120)" in text
 
 
 def cuda_code(*words, env=None):

@@ -22,8 +22,9 @@ LINUX = "robocache-0.1.0-cp312-abi3-linux_x86_64.whl"
 @pytest.fixture
 def tools(monkeypatch):
     monkeypatch.syspath_prepend(str(RELEASE))
-    import check_native
+    monkeypatch.syspath_prepend(str(RELEASE / "check"))
     import finish_wheel
+    import native
     import parts
     import prebuilt
     import provenance
@@ -35,7 +36,7 @@ def tools(monkeypatch):
     class Tools:
         pass
 
-    for module in (check_native, finish_wheel, parts, prebuilt, provenance):
+    for module in (finish_wheel, native, parts, prebuilt, provenance):
         setattr(Tools, module.__name__, module)
     return Tools
 
@@ -59,7 +60,7 @@ def raw_wheel(folder, order=1):
 def finished(tools, folder, order=1):
     raw, out = raw_wheel(folder, order), folder / "dist"
     out.mkdir()
-    return tools.finish_wheel.finish(raw, out, "manylinux_2_28_x86_64", True, None, 1_700_000_000)
+    return tools.finish_wheel.finish(raw, out, "manylinux_2_28_x86_64", True, 1_700_000_000)
 
 
 def test_a_finished_wheel_has_the_same_bytes_from_the_same_files(tools, tmp_path):
@@ -97,7 +98,7 @@ def test_a_module_without_hardening_is_found(tools, tmp_path):
     (tmp_path / "x.c").write_text("int foreign(void); int entry(void) { return foreign(); }\n")
     flags = ["-shared", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-z,norelro,-z,lazy,-z,execstack"]
     subprocess.run(["gcc", *flags, "-Wl,-rpath,/x", tmp_path / "x.c", "-lm", "-o", tmp_path / "x.so"], check=True)
-    found = " ".join(tools.check_native.faults_of_module(tmp_path / "x.so"))
+    found = " ".join(tools.native.faults_of_module(tmp_path / "x.so"))
     for fault in ("writable", "executable", "stack protector", "FORTIFY", "search path", "symbol foreign"):
         assert fault in found, (fault, found)
 
@@ -109,7 +110,7 @@ def test_provenance_names_the_commit_the_locks_and_its_level(tools):
     assert stated["runDetails"]["builder"]["id"].endswith("self-signed:slsa-build-level-1")
 
 
-@pytest.mark.parametrize("name", ["build", "check", "jax_headers"])
+@pytest.mark.parametrize("name", ["build", "check", "container", "cuda_arm64", "jax_headers"])
 def test_a_lock_of_a_release_has_a_hash_for_every_package(name):
     text = (RELEASE / "locks" / f"{name}.lock").read_text()
     entries = [line for line in text.splitlines() if line and not line.startswith(("#", " "))]

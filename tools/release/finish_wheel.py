@@ -1,9 +1,9 @@
 """Makes a compiled wheel ready for release: debug information split off, tag, bill of materials, fixed order and times.
 
-SOURCE_DATE_EPOCH=... python tools/release/finish_wheel.py RAW.whl OUT [--tag TAG] [--cuda] [--native FILE]
+SOURCE_DATE_EPOCH=... python tools/release/finish_wheel.py RAW.whl OUT [--tag TAG] [--cuda]
 
-OUT/debug receives the debug information of the native module. --native replaces the module, for example by a
-cross-compiled one. The same input gives the same bytes: entries are sorted, and have the time SOURCE_DATE_EPOCH.
+OUT/debug receives the debug information of the native module. The same input gives the same bytes: entries are sorted,
+and have the time SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -50,14 +50,11 @@ def write_zip(path: Path, files: dict[str, bytes], epoch: int) -> None:
             archive.writestr(entry, files[name])
 
 
-def finish(raw: Path, out: Path, tag: str, cuda: bool, native: Path | None, epoch: int) -> Path:
+def finish(raw: Path, out: Path, tag: str, cuda: bool, epoch: int) -> Path:
     with zipfile.ZipFile(raw) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
     (module,) = [name for name in files if re.fullmatch(r"robocache/_core\..*so", name)]
-    data = files.pop(module) if native is None else native.read_bytes()
-    if native is not None:
-        files.pop(module)
-        module = "robocache/_core.abi3.so"
+    data = files.pop(module)
     package, version, python, abi, _ = raw.stem.split("-")
     name = f"{package}-{version}-{python}-{abi}-{tag}.whl"
     prefix = "aarch64-linux-gnu-" if tag.endswith("aarch64") else ""
@@ -82,10 +79,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--tag", default="manylinux_2_28_x86_64")
     parser.add_argument("--cuda", action="store_true", help="the module has CUDA code")
-    parser.add_argument("--native", type=Path, help="the module to put in instead")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    done = finish(args.raw, args.out, args.tag, args.cuda, args.native, int(os.environ["SOURCE_DATE_EPOCH"]))
+    done = finish(args.raw, args.out, args.tag, args.cuda, int(os.environ["SOURCE_DATE_EPOCH"]))
     print(f"{done}: {done.stat().st_size / 1e6:.1f} MB")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from parts import gcc_version, toolkit_version
 
 HERE = Path(__file__).resolve().parent
-LOCKS = ("build.lock", "check.lock", "jax_headers.lock", "packages.lock")
+LOCKS = ("build.lock", "check.lock", "cuda_arm64.lock", "jax_headers.lock", "packages.lock")
 
 
 def predicate(commit: str, variant: str, epoch: int) -> dict[str, object]:
@@ -31,7 +31,7 @@ def predicate(commit: str, variant: str, epoch: int) -> dict[str, object]:
         }
         for name in LOCKS
     ]
-    compilers = {"gcc": gcc_version()} | ({"nvcc": toolkit_version()} if variant == "cuda" else {})
+    compilers = {"gcc": gcc_version()} | ({"nvcc": toolkit_version()} if variant.startswith("cuda") else {})
     return {
         "buildDefinition": {
             "buildType": "urn:robocache:make-release:1",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a release from the commit: wheels, source distribution, bills of materials, provenance, signatures; then verifies it.
-#   tools/release/release.sh cuda|cpu DIST [VERSION ...]     Python versions, default: 3.12 (abi3) 3.11 3.10
+#   tools/release/release.sh cuda|cpu|cuda-arm64|cpu-arm64 DIST [VERSION ...]     Python versions, default: 3.12 (abi3) 3.11 3.10
 # Work files, kept for the next run: build/release. `make release` runs this. docs/guides/release.md describes the result.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,8 +21,11 @@ mkdir -p "$work"
 
 tools/release/wheels.sh "$work" "$variant" "${versions[@]}"
 rm -rf "$dist" && mkdir -p "$dist"
+finish=()
+[[ $variant != cuda* ]] || finish+=(--cuda)
+[[ $variant != *-arm64 ]] || finish+=(--tag manylinux_2_28_aarch64)
 for raw in "$work/$variant"/raw/*.whl; do
-    python3 tools/release/finish_wheel.py "$raw" "$dist" $([ "$variant" = cuda ] && echo --cuda)
+    python3 tools/release/finish_wheel.py "$raw" "$dist" "${finish[@]}"
 done
 PATH=$PWD/$work/venv-${versions[0]}/bin:$PATH tools/release/sdist.sh "$work" "$dist"
 

@@ -72,7 +72,7 @@ public:
             managed->deleter(managed);
         }));
         if (!capsule.is_valid()) throw nb::python_error();
-        shared.release();
+        (void)shared.release();
         return capsule;
     }
 
@@ -102,7 +102,7 @@ nb::object new_host_memory(std::size_t size_bytes) {
 }
 
 void bind_host_memory(nb::module_& m) {
-    nb::class_<HostMemory>(m, "HostMemory", nb::type_slots(buffer_slots));
+    const nb::class_<HostMemory> memory(m, "HostMemory", nb::type_slots(buffer_slots));
     nb::class_<Exported>(m, "Exported")
         .def(nb::init<nb::handle>(), nb::arg("array"))
         .def("__dlpack__", &Exported::dlpack, nb::arg("options"))

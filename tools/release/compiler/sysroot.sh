@@ -21,14 +21,22 @@ if [ ! -e "$folder/root/.complete" ]; then
     done
 fi
 
-# GCC looks for the headers of libstdc++ inside a sysroot, which has none: they are named. Cross compilers keep them elsewhere.
+# GCC looks for the headers of libstdc++ inside a sysroot, which has none: they are named. Cross compilers keep them elsewhere, and
+# with --sysroot still read the C library's headers of this machine (/usr/aarch64-linux-gnu/include): all folders are named for them.
 # GCC also looks for libraries beside itself before it looks into the sysroot: -B and -L put the sysroot first.
 headers=/usr/include/c++/12
-[ "$arch" = amd64 ] && target=/usr/include/$triple/c++/12 || { headers=/usr/$triple/include/c++/12; target=$headers/$triple; }
+c_headers=
+if [ "$arch" = amd64 ]; then
+    target=/usr/include/$triple/c++/12
+else
+    headers=/usr/$triple/include/c++/12
+    target=$headers/$triple
+    c_headers="-nostdinc -isystem $("$gcc" -print-file-name=include) -isystem $folder/root/usr/include/$triple -isystem $folder/root/usr/include"
+fi
 mkdir -p "$folder/bin"
 cat >"$folder/bin/c++" <<END
 #!/bin/sh
-exec $gcc --sysroot=$folder/root -B$folder/root/usr/lib/$triple/ -L$folder/root/usr/lib/$triple -L$folder/root/lib/$triple -nostdinc++ -isystem $headers -isystem $target -isystem $headers/backward -static-libstdc++ "\$@" -L$folder/lib -Wl,-u,__libc_single_threaded -Wl,-u,arc4random -lnewer_libc
+exec $gcc --sysroot=$folder/root -B$folder/root/usr/lib/$triple/ -L$folder/root/usr/lib/$triple -L$folder/root/lib/$triple -nostdinc++ -isystem $headers -isystem $target -isystem $headers/backward $c_headers -static-libstdc++ "\$@" -L$folder/lib -Wl,-u,__libc_single_threaded -Wl,-u,arc4random -lnewer_libc
 END
 chmod +x "$folder/bin/c++"
 mkdir -p "$folder/lib"

@@ -4,6 +4,8 @@
 #   tools/release/try/wheel.sh ROOT DIST [PYTHON]     for example /srv/bookworm dist/release-cpu; PYTHON: its path inside ROOT
 # A root: debootstrap --variant=minbase --include=python3,python3-venv bookworm ROOT. Debian 11 has Python 3.9, which is too old
 # for RoboCache: build a newer one under ROOT/opt and name it. EXTRA="torch": more packages to install.
+# A root for arm64 runs under qemu: apt-get install mmdebstrap qemu-user-static binfmt-support (binfmt_misc must be mounted), then
+# mmdebstrap --arch=arm64 --variant=minbase --include=python3,python3-venv trixie ROOT.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$1" && pwd)
@@ -17,19 +19,20 @@ for compiler in cc gcc g++ c++ clang; do
 done
 version=$(chroot "$root" "$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 case $version in 3.10 | 3.11) tag=cp${version/./}-cp ;; *) tag=cp312-abi3 ;; esac
+machine=$(chroot "$root" "$python" -c 'import platform; print(platform.machine())')
 home=$(mktemp -d "$root/tmp/try_wheel.XXXXXX")
 trap 'rm -rf "$home"' EXIT
 mkdir "$home/wheels"
-cp "$dist"/robocache-*-"$tag"*x86_64.whl "$home/wheels"
+cp "$dist"/robocache-*-"$tag"*"_$machine.whl" "$home/wheels"
 python3 -m pip download --quiet --only-binary=:all: --python-version "$version" --implementation cp --abi "cp${version/./}" --abi abi3 --abi none \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 --platform any \
+    --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux2014_$machine" --platform any \
     -d "$home/wheels" "numpy>=1.23" ${EXTRA:-}
 cp "$here/first_batch.py" "$home"
 chmod 755 "$home" && chown -R 65534:65534 "$home"
 inside=${home#"$root"}
 env -i PATH=/usr/bin:/bin HOME="$inside" "$(command -v chroot)" --userspec=65534:65534 "$root" /bin/sh -ec "
     cd $inside
-    . /etc/os-release && echo \"\$PRETTY_NAME, \$($python --version), user \$(id -u), no compiler\"
+    . /etc/os-release && echo \"\$PRETTY_NAME, \$($python --version), $machine, user \$(id -u), no compiler\"
     $python -m venv venv
     venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links wheels robocache ${EXTRA:-}
     venv/bin/robocache self-test

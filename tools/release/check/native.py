@@ -1,6 +1,6 @@
 """Checks the native module of wheels: hardening, needed libraries, and symbols that no manylinux system lacks.
 
-python tools/release/check_native.py WHEEL ...      exit code 1 and one line per fault
+python tools/release/check/native.py WHEEL ...      exit code 1 and one line per fault
 """
 
 from __future__ import annotations
