@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "arrays/blocks.hpp"
 #include "arrays/memory.hpp"
 
 namespace nb = nanobind;
@@ -27,6 +28,23 @@ nb::object new_empty(nb::handle like, const nb::object& shape, PyObject* dtype) 
     PyObject* made = PyObject_VectorcallMethod(method, arguments, 2, dtype == nullptr ? nullptr : keywords);
     if (made == nullptr) throw nb::python_error();
     return nb::steal(made);
+}
+
+/// In a block; nothing where that is not worth it, or `like` is not a tensor
+/// of torch on the host. Its storage cannot be resized.
+nb::object new_in_block(nb::handle like, const TensorView& view, int first) {
+    const auto bytes = static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype));
+    const bool has_dlpack = view.dtype != DType::u16 && view.dtype != DType::u32 && view.dtype != DType::u64;
+    if (bytes < least_block_bytes || !has_dlpack || !is_plain_tensor(like)) return {};
+    if (!nb::cast<bool>(like.attr("is_cpu"))) return {};
+    Block* block = take_block(bytes);
+    if (block == nullptr) return {};
+    const nb::capsule owner(block, give_block);
+    std::array<std::size_t, TensorView::max_rank> shape{};
+    for (int d = first; d < view.rank; ++d)
+        shape.at(static_cast<std::size_t>(d - first)) = static_cast<std::size_t>(view.shape[d]);
+    return nb::cast(nb::ndarray<nb::pytorch>(block->data, static_cast<std::size_t>(view.rank - first), shape.data(),
+                                             owner, nullptr, dlpack_dtype(view.dtype)));
 }
 
 }  // namespace
@@ -64,6 +82,11 @@ nb::object new_tensor(nb::handle like, DType like_dtype, TensorView& view, Tenso
     make_contiguous(view);
     const nb::object shape = shape_of(view, drop ? 1 : 0);
     nb::object tensor;
+    if (!fill) tensor = new_in_block(like, view, drop ? 1 : 0);
+    if (tensor.is_valid()) {
+        take_memory(view, reader.read(tensor, {"new_tensor", "out"}, Access::write));
+        return tensor;
+    }
     if (fill) {
         tensor = like.attr("new_full")(shape, *fill, nb::arg("dtype") = nb::handle(torch_dtype(view.dtype)));
     } else {
