@@ -1,12 +1,14 @@
 // Memory of the host for NumPy arrays, and its export to other frameworks.
 #include "arrays/host_memory.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "arrays/blocks.hpp"
 #include "arrays/dlpack.hpp"
 #include "arrays/memory.hpp"
 #include "arrays/tensor_reader.hpp"
@@ -57,24 +59,7 @@ public:
         memory_ = copy.owner();
     }
 
-    [[nodiscard]] nb::object dlpack(const nb::kwargs&) const {
-        auto shared = std::make_unique<Shared>();
-        shared->shape = view_.shape;
-        shared->memory = memory_;
-        const nb::dlpack::dtype dtype = dlpack_dtype(view_.dtype);
-        shared->managed.tensor = {view_.data,           {1, 0},  view_.rank, {dtype.code, dtype.bits, dtype.lanes},
-                                  shared->shape.data(), nullptr, 0};
-        shared->managed.manager = shared.get();
-        shared->managed.deleter = [](dlpack::ManagedTensor* self) { delete static_cast<Shared*>(self->manager); };
-        nb::object capsule = nb::steal(PyCapsule_New(&shared->managed, capsule_name, [](PyObject* unused) {
-            if (PyCapsule_IsValid(unused, capsule_name) == 0) return;  // its consumer calls the deleter
-            auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(unused, capsule_name));
-            managed->deleter(managed);
-        }));
-        if (!capsule.is_valid()) throw nb::python_error();
-        (void)shared.release();
-        return capsule;
-    }
+    [[nodiscard]] nb::object dlpack(const nb::kwargs&) const { return dlpack_capsule(view_, 0, memory_); }
 
 private:
     TensorView view_;
@@ -86,10 +71,33 @@ private:
 HostMemory::HostMemory(std::size_t size_bytes) : size_bytes_(size_bytes) {
     constexpr std::size_t alignment = 64;
     if (size_bytes > SIZE_MAX / 2) return;
+    if (size_bytes >= least_block_bytes) {
+        if (Block* block = take_block(size_bytes); block != nullptr) {
+            data_.reset(static_cast<char*>(block->data), [block](char*) { give_block(block); });
+        }
+        return;
+    }
     auto* data = static_cast<char*>(std::aligned_alloc(alignment, (size_bytes / alignment + 1) * alignment));
-    if (data == nullptr) return;
-    prefer_huge_pages(data, size_bytes);
-    data_.reset(data, [](char* unused) { std::free(unused); });
+    if (data != nullptr) data_.reset(data, [](char* unused) { std::free(unused); });
+}
+
+nb::object dlpack_capsule(const TensorView& view, int first, std::shared_ptr<char> memory) {
+    auto shared = std::make_unique<Shared>();
+    std::copy(view.shape.begin() + first, view.shape.begin() + view.rank, shared->shape.begin());
+    shared->memory = std::move(memory);
+    dlpack::ManagedTensor& managed = shared->managed;
+    const nb::dlpack::dtype dtype = dlpack_dtype(view.dtype);
+    managed.tensor = {view.data, {1, 0}, view.rank - first, {dtype.code, dtype.bits, dtype.lanes}, shared->shape.data(),
+                      nullptr,   0};
+    managed.deleter = [](dlpack::ManagedTensor* self) { delete static_cast<Shared*>(self->manager); };
+    nb::object capsule = nb::steal(PyCapsule_New(&managed, capsule_name, [](PyObject* unused) {
+        if (PyCapsule_IsValid(unused, capsule_name) == 0) return;  // its consumer calls the deleter
+        auto* left = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(unused, capsule_name));
+        left->deleter(left);
+    }));
+    if (!capsule.is_valid()) throw nb::python_error();
+    managed.manager = shared.release();
+    return capsule;
 }
 
 nb::object new_host_memory(std::size_t size_bytes) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "arrays/blocks.hpp"
 #include "arrays/host_memory.hpp"
 #include "arrays/memory.hpp"
 
@@ -58,6 +59,22 @@ nb::object new_empty(nb::handle like, const nb::object& shape, PyObject* dtype) 
     return nb::steal(made);
 }
 
+/// A tensor from dimension `first` on, in a block of HostMemory; nothing if that is not worth it, or `like` is not a
+/// tensor of torch on the host. Its storage cannot be resized.
+nb::object new_in_block(nb::handle like, TensorView& view, int first) {
+    const auto bytes = static_cast<std::size_t>(view.num_elements() * size_bytes(view.dtype));
+    const bool has_dlpack = view.dtype != DType::u16 && view.dtype != DType::u32 && view.dtype != DType::u64;
+    if (bytes < least_block_bytes || !has_dlpack || !is_plain_tensor(like)) return {};
+    if (!nb::cast<bool>(like.attr("is_cpu"))) return {};
+    static PyObject* const from_dlpack =
+        nb::object(nb::module_::import_("torch.utils.dlpack").attr("from_dlpack")).release().ptr();
+    const HostMemory memory(bytes);
+    if (memory.data() == nullptr) return {};
+    view.data = memory.data();
+    view.device = {};
+    return nb::handle(from_dlpack)(dlpack_capsule(view, first, memory.owner()));
+}
+
 }  // namespace
 
 void make_contiguous(TensorView& view) {
@@ -103,6 +120,8 @@ nb::object new_output(nb::handle like, DType like_dtype, TensorView& view, Tenso
         if (fill) tensor.attr("fill")(*fill);
         return tensor;
     }
+    if (!fill) tensor = new_in_block(like, view, drop ? 1 : 0);
+    if (tensor.is_valid()) return tensor;
     if (fill) {
         tensor = like.attr("new_full")(shape, *fill, nb::arg("dtype") = nb::handle(torch_dtype(view.dtype)));
     } else {

@@ -19,13 +19,14 @@ constexpr std::int64_t streamed_ahead = 32;         // the same past the caches,
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
 constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
 
-/// Asks for some bytes, into the second level of the caches: the first has room for fewer on the way. The hardware
-/// finds the rest of a longer run by itself.
+/// Asks for every line of some bytes, into the second level of the caches: the first has room for fewer on the way. The
+/// hardware finds the rest of a longer run by itself.
 void fetch(const void* begin, std::int64_t bytes) {
     constexpr std::int64_t line = 64;
     constexpr std::int64_t most = 32 * line;
     const auto* from = static_cast<const char*>(begin);
-    for (std::int64_t at = 0; at < std::min(bytes, most); at += line) __builtin_prefetch(from + at, 0, 2);
+    const auto odd = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) % line);
+    for (std::int64_t at = -odd; at < std::min(bytes, most); at += line) __builtin_prefetch(from + at, 0, 2);
     asm volatile("");  // GCC drops calls of a function that has no effect but to fetch
 }
 

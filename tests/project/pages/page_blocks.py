@@ -38,8 +38,8 @@ def blocks(page, language=None):
 
 
 def prose(page):
-    """A page without its fenced blocks."""
-    return FENCE.sub("", (ROOT / page).read_text())
+    """A page without its fenced blocks, with commands of several lines on one."""
+    return re.sub(r"\\\n +", "", FENCE.sub("", (ROOT / page).read_text()))
 
 
 def indented(page):

@@ -20,6 +20,10 @@ NOT_RUN = {
     "kubectl wait --for=condition=complete job/robocache-ingest -n robocache --timeout=24h": "needs a cluster",
     "unzip -q build/jaxlib/jaxlib-0.5.0-*.whl 'jaxlib/include/*' -d build/jaxlib": "needs a download",
     "build/examples/control_loop": "tests/cpp/install_test.cmake runs it",
+    "apt-get install buildah mmdebstrap": "changes the machine",
+    "docker load --input dist/container/robocache-0.1.0-cpu.tar": "needs docker; tools/release/try/container.sh does it",
+    'docker run --rm --read-only --tmpfs /tmp --volume "$PWD/cache:/cache" --volume "$PWD/logs:/logs:ro" robocache:0.1.0 '
+    "ingest /logs /cache/runs.cache": "needs docker; tools/release/try/container.sh runs an ingest in the image",
 }
 """``{command: reason}``. Their options are still checked."""
 PROGRAMS = {
