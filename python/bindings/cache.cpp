@@ -17,9 +17,11 @@
 #include "arrays/memory.hpp"
 #include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
+#include "cache/byte_counts.hpp"
 #include "cache/files/mapped_file.hpp"
 #include "cache/format/crc32c.hpp"
 #include "cache/reader.hpp"
+#include "core/contract.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;
@@ -28,6 +30,16 @@ namespace robocache::python {
 namespace {
 
 using Array = nb::ndarray<nb::numpy, nb::ro>;
+
+void count_bytes(const nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& rows,
+                 const nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& counts) {
+    if (counts.shape(0) != rows.shape(1) || counts.shape(1) != 256) {
+        fail("count_bytes", "counts", "have 256 numbers for each channel of the rows", "another shape");
+    }
+    const Unlocked unlocked;
+    cache_detail::count_bytes({rows.data(), rows.size()}, static_cast<std::int64_t>(rows.shape(1)),
+                              {counts.data(), counts.size()});
+}
 
 /// The rows of one stream as Python gives them.
 struct GivenCacheRows {
@@ -196,6 +208,8 @@ void bind_cache(nb::module_& m) {
     m.def(
         "crc32c", [](const nb::bytes& data) { return cache_detail::crc32c({data.c_str(), data.size()}); },
         nb::arg("data"), "CRC32C (Castagnoli) of bytes.");
+    m.def("count_bytes", &count_bytes, nb::arg("rows"), nb::arg("counts"),
+          "Adds to counts (channels, 256) for rows (n, channels).");
     nb::class_<CacheWriter>(m, "CacheWriter")
         .def(
             "__init__",

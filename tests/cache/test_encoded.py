@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, decoded, encoded, pictures_of, scene
+from robocache import _core
 from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
 from robocache.cache.pictures import PictureBuffer, Pictures, PictureStatistics
 from robocache.cli import main
@@ -225,3 +226,19 @@ def test_check_and_info_read_encoded_pictures(tmp_path, capsys):
     assert "uint8 jpeg" in capsys.readouterr().out
     assert main.main(["info", str(tmp_path / "cache"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["streams"]["depth"]["codec"] == "png"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 5001])
+@pytest.mark.parametrize("channels", [1, 3, 40])
+def test_bytes_are_counted_as_numpy_counts_them(rows, channels):
+    data = np.random.default_rng(0).integers(0, 256, (rows, channels)).astype(np.uint8)
+    data[: rows // 2] = 7  # a value that follows itself
+    counts = np.full((channels, 256), 5)
+    _core.count_bytes(data, counts)
+    expected = [5 + np.bincount(channel, minlength=256) for channel in data.T]
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_counts_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match="count_bytes: counts must have 256 numbers for each channel"):
+        _core.count_bytes(np.zeros((5, 3), np.uint8), np.zeros((2, 256), np.int64))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
 from .._core import FormatError, picture_kinds
 from ..ops.decode import PictureIndex, decode_images, index_pictures
 from ..ops.decode.index import MAX_PIXELS
@@ -287,8 +288,10 @@ class PictureStatistics:
         if self.spec.dtype != "uint8":
             flat = picture.reshape(-1)
             return np.array(flat[:: -(-len(flat) // self.PIXELS)])
-        channels = picture.reshape(-1, picture.shape[2] if picture.ndim == 3 else 1)
-        return np.array([np.bincount(channel, minlength=256) for channel in channels.T], np.uint32)
+        rows = np.ascontiguousarray(picture).reshape(-1, picture.shape[2] if picture.ndim == 3 else 1)
+        counts = np.zeros((rows.shape[1], 256), np.int64)
+        _core.count_bytes(rows, counts)
+        return counts.astype(np.uint32)
 
     def result(self) -> dict[str, Any]:
         """As ``Statistics.result``, and ``sampled``: how many pictures of how many."""

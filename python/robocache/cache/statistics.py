@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _core
 from .episode import JSON, StreamSpec
 
 QUANTILES = {"q01": 0.01, "q99": 0.99}
@@ -145,8 +146,7 @@ class Statistics:
     def add_small(self, rows: NDArray[Any]) -> None:
         assert self.histogram is not None
         shifted = rows.view(np.uint8) ^ np.uint8(0x80 if self.spec.dtype == "int8" else 0)
-        for channel in range(self.channels):
-            self.histogram[channel] += np.bincount(shifted[:, channel], minlength=256)
+        _core.count_bytes(np.ascontiguousarray(shifted), self.histogram)
 
     def add_columns(self, columns: NDArray[Any]) -> None:
         """``(channels, rows)``."""

@@ -20,6 +20,10 @@ suite=trixie python=3.13 max_bytes=500000000  # max_bytes: of the CPU image, unp
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 wheel=$(compgen -G "$wheels/robocache-*-cp312-abi3-manylinux*_x86_64.whl") ||
     { echo "image: no release wheel for CPython $python in $wheels: run make release$([ "$variant" = cuda ] || echo ' CUDA=0')" >&2; exit 1; }
+has=$(python3 -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1])
+bills = [wheel.read(name) for name in wheel.namelist() if name.endswith("/robocache.cdx.json")]
+print("cuda" if any(b"CUDA runtime" in bill for bill in bills) else "cpu")' "$wheel")
+[ "$has" = "$variant" ] || { echo "image: the wheel must be for $variant, got one for $has: $wheel" >&2; exit 1; }
 version=$(basename "$wheel" | cut -d- -f2)
 commit=$(git -C "$source" rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git -C "$source" log -1 --format=%ct "$commit")
@@ -83,6 +87,6 @@ buildah "${storage[@]}" build --quiet --format docker --target "$variant" --time
     --build-arg REVISION="$commit" --tag "robocache:$tag" --file "$here/Containerfile" "$work/context" >"$work/id"
 name=robocache-$version-$variant
 rm -f "$out/$name".*
-buildah "${storage[@]}" push --quiet "robocache:$tag" "docker-archive:$out/$name.tar:robocache:$tag"
+buildah "${storage[@]}" push --quiet "$(cat "$work/id")" "docker-archive:$out/$name.tar:robocache:$tag"
 cp "$work/bill.json" "$out/$name.cdx.json"
 echo "robocache:$tag $(cat "$work/id"): $((bytes / 1000000)) MB unpacked, $out/$name.tar"
