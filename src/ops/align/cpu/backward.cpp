@@ -99,12 +99,33 @@ void add_scaled(Sum* __restrict to, std::int64_t to_stride, const Grad* __restri
     }
 }
 
+/// The same, of a gradient of any dtype. Chosen here, once for each row, and not by the code around it, which would be
+/// compiled four times as often.
+template <class Sum>
+void add_scaled_from(Sum* to, std::int64_t to_stride, const char* from, DType dtype, std::int64_t from_stride,
+                     std::int64_t count, Sum weight) {
+    const auto add = [&]<class Grad>(const Grad* grads) {
+        add_scaled(to, to_stride, grads, from_stride, count, weight);
+    };
+    switch (dtype) {
+        case DType::f16: return add(reinterpret_cast<const Half*>(from));
+        case DType::bf16: return add(reinterpret_cast<const BFloat16*>(from));
+        case DType::f64: return add(reinterpret_cast<const double*>(from));
+        default: return add(reinterpret_cast<const float*>(from));
+    }
+}
+
 /// Takes the gradient of one stream back, for channels [begin, end) of its inner dimension, one query row at a time.
-template <class Time, class Sum, class Grad>
+template <class Time, class Sum>
 class RowAdder {
 public:
     RowAdder(const CallPlan& plan, const StreamPlan& stream, std::int64_t begin, std::int64_t end)
-        : plan_(plan), stream_(stream), begin_(begin), end_(end), rules_(rules_of(stream)) {}
+        : plan_(plan),
+          stream_(stream),
+          begin_(begin),
+          end_(end),
+          out_bytes_(size_bytes(stream.out_dtype)),
+          rules_(rules_of(stream)) {}
 
     void add(std::int64_t b) {
         const std::int64_t e = episode_of(plan_, stream_, b);
@@ -134,11 +155,11 @@ public:
     }
 
 private:
-    const Grad* gradient(std::int64_t b, std::int64_t j) const {
-        return reinterpret_cast<const Grad*>(stream_.out + b * stream_.out_row_stride + j * stream_.out_target_stride);
+    const char* gradient(std::int64_t b, std::int64_t j) const {
+        return stream_.out + b * stream_.out_row_stride + j * stream_.out_target_stride;
     }
 
-    void spread(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, char* values, const Grad* from,
+    void spread(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, char* values, const char* from,
                 std::int64_t begin, std::int64_t end) const {
         if (!shares.window) {
             for (std::int32_t i = 0; i < shares.count; ++i) {
@@ -153,22 +174,22 @@ private:
 
     /// The same, channel by channel, for a window whose gradient depends on the values.
     void spread_window(const Shares<Sum>& shares, const EpisodeTimes<Time>& times, Method method, char* values,
-                       const char* inputs, const Grad* from, std::int64_t begin, std::int64_t end,
+                       const char* inputs, const char* from, std::int64_t begin, std::int64_t end,
                        std::size_t depth) const {
         const std::int64_t input_bytes = size_bytes(stream_.inputs_dtype);
         if (depth < stream_.outer.size()) {
             const ChannelDim& dim = stream_.outer[depth];
             for (std::int64_t i = 0; i < dim.size; ++i) {
                 spread_window(shares, times, method, values + i * dim.value_stride * std::int64_t{sizeof(Sum)},
-                              inputs + i * dim.input_stride * input_bytes, from + i * dim.out_stride, begin, end,
-                              depth + 1);
+                              inputs + i * dim.input_stride * input_bytes, from + i * dim.out_stride * out_bytes_,
+                              begin, end, depth + 1);
             }
             return;
         }
         const ChannelDim& inner = stream_.inner;
         for (std::int64_t c = begin; c < end; ++c) {
             const char* input = inputs + c * inner.input_stride * input_bytes;
-            const auto grad = static_cast<Sum>(widen(from[c * inner.out_stride]));
+            const auto grad = static_cast<Sum>(wide_value(from + c * inner.out_stride * out_bytes_, stream_.out_dtype));
             each_window_weight(
                 times, shares.rows[0], shares.rows[1], method,
                 [&](std::int64_t row) {
@@ -181,20 +202,21 @@ private:
         }
     }
 
-    void add_row(char* values, std::int64_t row, const Grad* from, Sum weight, std::int64_t begin,
+    void add_row(char* values, std::int64_t row, const char* from, Sum weight, std::int64_t begin,
                  std::int64_t end) const {
         Sum* to = reinterpret_cast<Sum*>(values + row * stream_.value_row_stride);
-        add_channels(to + begin * stream_.inner.value_stride, from + begin * stream_.inner.out_stride, weight,
-                     end - begin, 0);
+        add_channels(to + begin * stream_.inner.value_stride, from + begin * stream_.inner.out_stride * out_bytes_,
+                     weight, end - begin, 0);
     }
 
-    void add_channels(Sum* to, const Grad* from, Sum weight, std::int64_t count, std::size_t depth) const {
+    void add_channels(Sum* to, const char* from, Sum weight, std::int64_t count, std::size_t depth) const {
         if (depth == stream_.outer.size()) {
-            return add_scaled(to, stream_.inner.value_stride, from, stream_.inner.out_stride, count, weight);
+            return add_scaled_from(to, stream_.inner.value_stride, from, stream_.out_dtype, stream_.inner.out_stride,
+                                   count, weight);
         }
         const ChannelDim& dim = stream_.outer[depth];
         for (std::int64_t i = 0; i < dim.size; ++i) {
-            add_channels(to + i * dim.value_stride, from + i * dim.out_stride, weight, count, depth + 1);
+            add_channels(to + i * dim.value_stride, from + i * dim.out_stride * out_bytes_, weight, count, depth + 1);
         }
     }
 
@@ -202,6 +224,7 @@ private:
     const StreamPlan& stream_;
     std::int64_t begin_;
     std::int64_t end_;
+    std::int64_t out_bytes_;
     Rules rules_;
 };
 
@@ -246,7 +269,7 @@ RowGroups group_rows(const CallPlan& plan, const StreamPlan& stream) {
 
 /// Every element of the gradient is summed by one thread in the order (b, j), whatever the number of threads: a thread
 /// takes a group of query rows, and a part of the channels where there are too few groups.
-template <class Time, class Sum, class Grad>
+template <class Time, class Sum>
 void add_stream(const CallPlan& plan, const StreamPlan& stream) {
     const RowGroups groups = group_rows(plan, stream);
     const std::int64_t width = stream.inner.size;
@@ -263,23 +286,13 @@ void add_stream(const CallPlan& plan, const StreamPlan& stream) {
         for (std::int64_t item = begin; item < end; ++item) {
             const std::int64_t part = item % parts;
             const auto group = static_cast<std::size_t>(item / parts);
-            RowAdder<Time, Sum, Grad> adder(plan, stream, width * part / parts, width * (part + 1) / parts);
+            RowAdder<Time, Sum> adder(plan, stream, width * part / parts, width * (part + 1) / parts);
             for (std::int64_t i = groups.begins[group]; i < groups.begins[group + 1]; ++i) {
                 adder.add(groups.rows[static_cast<std::size_t>(i)]);
                 detail::poll_interrupt();
             }
         }
     });
-}
-
-template <class Time, class Sum>
-void add_stream_of(const CallPlan& plan, const StreamPlan& stream) {
-    switch (stream.out_dtype) {
-        case DType::f16: return add_stream<Time, Sum, Half>(plan, stream);
-        case DType::bf16: return add_stream<Time, Sum, BFloat16>(plan, stream);
-        case DType::f64: return add_stream<Time, Sum, double>(plan, stream);
-        default: return add_stream<Time, Sum, float>(plan, stream);
-    }
 }
 
 }  // namespace
@@ -300,9 +313,9 @@ void align_backward_cpu(const CallPlan& plan) {
     with_time_type(plan, [&]<class Time>() {
         for (const StreamPlan& stream : plan.streams) {
             if (stream.values_dtype == DType::f64) {
-                add_stream_of<Time, double>(plan, stream);
+                add_stream<Time, double>(plan, stream);
             } else {
-                add_stream_of<Time, float>(plan, stream);
+                add_stream<Time, float>(plan, stream);
             }
         }
     });
