@@ -6,6 +6,7 @@
 
 #include "arrays/blocks.hpp"
 #include "arrays/host_memory.hpp"
+#include "arrays/known.hpp"
 #include "arrays/memory.hpp"
 
 namespace nb = nanobind;
@@ -13,28 +14,30 @@ namespace nb = nanobind;
 namespace robocache::python {
 namespace {
 
-/// torch.float32 and the others, looked up once.
-PyObject* torch_dtype(DType dtype) {
-    static std::array<PyObject*, 16> known{};
-    PyObject*& found = known.at(static_cast<std::size_t>(dtype));
-    if (found == nullptr) found = nb::object(nb::module_::import_("torch").attr(name(dtype))).release().ptr();
-    return found;
+/// One for each dtype.
+using KnownDTypes = std::array<Known, 16>;
+
+Known& of(KnownDTypes& known, DType dtype) {
+    return known.at(static_cast<std::size_t>(dtype));
 }
 
-/// numpy.dtype("float32") and the others, looked up once; but bfloat16, whose package may be missing.
+/// torch.float32 and the others.
+PyObject* torch_dtype(DType dtype) {
+    static constinit KnownDTypes known;
+    return of(known, dtype).attribute("torch", name(dtype));
+}
+
+/// numpy.dtype("float32") and the others; bfloat16 every time anew, since its package may be missing.
 nb::object numpy_dtype(DType dtype) {
     if (dtype == DType::bf16) return nb::module_::import_("robocache.ops.arrays").attr("numpy_dtype")(name(dtype));
-    static std::array<PyObject*, 16> known{};
-    PyObject*& found = known.at(static_cast<std::size_t>(dtype));
-    if (found == nullptr) {
-        found = nb::object(nb::module_::import_("numpy").attr("dtype")(name(dtype))).release().ptr();
-    }
-    return nb::borrow(found);
+    static constinit KnownDTypes known;
+    const auto look_up = [&] { return nb::object(nb::module_::import_("numpy").attr("dtype")(name(dtype))); };
+    return nb::borrow(of(known, dtype).get(look_up));
 }
 
 PyObject* ndarray_type() {
-    static PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
-    return type;
+    static constinit Known type;
+    return type.attribute("numpy", "ndarray");
 }
 
 /// numpy.ndarray(shape, dtype, memory)
@@ -51,10 +54,12 @@ nb::object new_ndarray(const nb::object& shape, TensorView& view) {
 
 /// like.new_empty(shape), or with another dtype.
 nb::object new_empty(nb::handle like, const nb::object& shape, PyObject* dtype) {
-    static PyObject* const method = PyUnicode_InternFromString("new_empty");
-    static PyObject* const keywords = nb::make_tuple("dtype").release().ptr();
+    static constinit Known method;
+    static constinit Known keywords;
+    PyObject* const names =
+        dtype == nullptr ? nullptr : keywords.get([] { return nb::object(nb::make_tuple("dtype")); });
     PyObject* const arguments[] = {like.ptr(), shape.ptr(), dtype};
-    PyObject* made = PyObject_VectorcallMethod(method, arguments, 2, dtype == nullptr ? nullptr : keywords);
+    PyObject* made = PyObject_VectorcallMethod(method.interned("new_empty"), arguments, 2, names);
     if (made == nullptr) throw nb::python_error();
     return nb::steal(made);
 }
@@ -66,13 +71,13 @@ nb::object new_in_block(nb::handle like, TensorView& view, int first) {
     const bool has_dlpack = view.dtype != DType::u16 && view.dtype != DType::u32 && view.dtype != DType::u64;
     if (bytes < least_block_bytes || !has_dlpack || !is_plain_tensor(like)) return {};
     if (!nb::cast<bool>(like.attr("is_cpu"))) return {};
-    static PyObject* const from_dlpack =
-        nb::object(nb::module_::import_("torch.utils.dlpack").attr("from_dlpack")).release().ptr();
+    static constinit Known from_dlpack;
     const HostMemory memory(bytes);
     if (memory.data() == nullptr) return {};
     view.data = memory.data();
     view.device = {};
-    return nb::handle(from_dlpack)(dlpack_capsule(view, first, memory.owner()));
+    return nb::handle(from_dlpack.attribute("torch.utils.dlpack", "from_dlpack"))(
+        dlpack_capsule(view, first, memory.owner()));
 }
 
 }  // namespace
@@ -96,8 +101,7 @@ nb::object shape_of(const TensorView& view, int first) {
 }
 
 bool is_numpy(nb::handle like) {
-    static auto* const ndarray = reinterpret_cast<PyTypeObject*>(ndarray_type());
-    return PyType_IsSubtype(Py_TYPE(like.ptr()), ndarray) != 0;
+    return PyType_IsSubtype(Py_TYPE(like.ptr()), reinterpret_cast<PyTypeObject*>(ndarray_type())) != 0;
 }
 
 void take_memory(TensorView& view, const TensorView& made) {

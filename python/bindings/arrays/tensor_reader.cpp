@@ -3,8 +3,11 @@
 
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <string>
 #include <unordered_map>
+
+#include "arrays/known.hpp"
 
 namespace nb = nanobind;
 
@@ -56,10 +59,14 @@ void set_shape(TensorView& view, int rank, const std::int64_t* shape, const std:
 
 /// The exchange table of the object's type, or null. Looked up once per type.
 const dlpack::ExchangeApi* exchange_api(nb::handle object) {
-    static auto& known = *new std::unordered_map<PyObject*, const dlpack::ExchangeApi*>;
+    static auto& apis = *new std::unordered_map<PyObject*, const dlpack::ExchangeApi*>;
+    static nb::ft_mutex mutex;  // without a GIL; nothing otherwise
     PyObject* type = object.type().ptr();
-    const auto found = known.find(type);
-    if (found != known.end()) return found->second;
+    {
+        const nb::ft_lock_guard lock(mutex);
+        const auto found = apis.find(type);
+        if (found != apis.end()) return found->second;
+    }
     const dlpack::ExchangeApi* api = nullptr;
     if (PyObject* capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__"); capsule != nullptr) {
         api = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
@@ -68,8 +75,8 @@ const dlpack::ExchangeApi* exchange_api(nb::handle object) {
     PyErr_Clear();
     while (api != nullptr && api->version_major != 1) api = api->older;
     if (api != nullptr && api->tensor_from_py_object == nullptr) api = nullptr;
-    Py_INCREF(type);  // the key must not be reused for another type
-    known.emplace(type, api);
+    const nb::ft_lock_guard lock(mutex);
+    if (apis.emplace(type, api).second) Py_INCREF(type);  // the key must not be reused for another type
     return api;
 }
 
@@ -123,8 +130,8 @@ TensorView read_through_table(const dlpack::ExchangeApi& api, nb::handle object,
 }
 
 void refuse_mask(nb::handle object, const Argument& argument) {
-    static const nb::handle masked = nb::object(nb::module_::import_("numpy.ma").attr("MaskedArray")).release();
-    if (!nb::isinstance(object, masked)) return;
+    static constinit Known masked;
+    if (!nb::isinstance(object, masked.attribute("numpy.ma", "MaskedArray"))) return;
     fail(argument.op, argument.name, "be an array without a mask, which nothing would read: x.filled(...) or x.data",
          text_of(object.type()));
 }
@@ -228,18 +235,18 @@ nb::object TensorReader::ready_on_stream(nb::handle object) const {
 }
 
 bool is_plain_tensor(nb::handle object) {
-    static PyObject* tensor_type = nullptr;  // of torch, once somebody has imported it
-    static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
-    static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+    static constinit std::atomic<PyObject*> tensor_type = nullptr;  // of torch, once somebody has imported it
+    static constinit Known requires_grad;
+    static constinit Known is_neg;
     PyObject* type = object.type().ptr();
-    if (type != tensor_type) {
-        if (tensor_type != nullptr || exchange_api(object) == nullptr) return false;
+    if (PyObject* known = tensor_type.load(std::memory_order_relaxed); type != known) {
+        if (known != nullptr || exchange_api(object) == nullptr) return false;
         if (text_of(object.type()) != "<class 'torch.Tensor'>") return false;
-        tensor_type = nb::borrow(type).release().ptr();
+        tensor_type.store(type, std::memory_order_relaxed);  // exchange_api keeps it alive
     }
-    const nb::object grad = nb::steal(PyObject_GetAttr(object.ptr(), requires_grad));
+    const nb::object grad = nb::steal(PyObject_GetAttr(object.ptr(), requires_grad.interned("requires_grad")));
     PyObject* const self = object.ptr();
-    const nb::object negative = nb::steal(PyObject_VectorcallMethod(is_neg, &self, 1, nullptr));
+    const nb::object negative = nb::steal(PyObject_VectorcallMethod(is_neg.interned("is_neg"), &self, 1, nullptr));
     if (!grad.is_valid() || !negative.is_valid()) throw nb::python_error();
     if (grad.ptr() != Py_False || negative.ptr() != Py_False) return false;
     dlpack::Tensor tensor{};

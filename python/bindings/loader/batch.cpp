@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "align/arguments.hpp"
+#include "arrays/known.hpp"
 #include "arrays/outputs.hpp"
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
@@ -74,85 +75,98 @@ public:
     BatchIndex take(TensorReader& reader, Device device, std::int64_t batch_size, bool single, nb::list& made) {
         if (device.type != DeviceType::cuda) return make(reader, batch_size, made);
         if (single || is_capturing(device, reader.stream())) {
-            IndexTensors own(like_);
-            own.allocate(reader, device, batch_size, 1);
-            return own.next(made);
+            return allocate(reader, device, batch_size, 1).next().append_to(made);
         }
-        const bool fits = batch_size == batch_size_ && reader.stream().handle == queue_.handle;
-        if (!fits || next_ == num_batches_) {
+        // Another thread may take an index whenever this one runs code of Python: the rows are taken first, and what is
+        // replaced is freed last.
+        Block block;
+        if (!block_.has_room(batch_size, reader.stream())) {
             const std::int64_t bytes = 3 * batch_size * static_cast<std::int64_t>(sizeof(std::int64_t));
-            allocate(reader, device, batch_size,
-                     std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
+            block = allocate(reader, device, batch_size,
+                             std::clamp<std::int64_t>(max_bytes / std::max(bytes, std::int64_t{1}), 1, max_batches));
+            std::swap(block, block_);
         }
-        return next(made);
+        return block_.next().append_to(made);
     }
 
     int traverse(visitproc visit, void* arg) const {
         Py_VISIT(like_.ptr());
-        Py_VISIT(tensors_.ptr());
+        Py_VISIT(block_.tensors.ptr());
         return 0;
     }
     void clear() {
         like_.reset();
-        tensors_.reset();
-        num_batches_ = next_ = 0;
+        block_ = {};
     }
 
 private:
     static constexpr std::int64_t max_batches = 16;
     static constexpr std::int64_t max_bytes = 1 << 20;  // kept alive by a caller who keeps one index
 
-    /// On the CPU: three allocations. `tensors_` is a tensor of the right size, which the others are made like.
-    BatchIndex make(TensorReader& reader, std::int64_t batch_size, nb::list& made) {
-        TensorView view(static_cast<const void*>(nullptr), DType::i64, {batch_size}, Device{});
+    /// Three tensors of a block, and their memory.
+    struct Rows {
+        nb::object tensors;
+        TensorView all;
+        std::int64_t first;
+
+        [[nodiscard]] BatchIndex append_to(nb::list& made) const {
+            const auto row = [&](std::int64_t i) {
+                made.append(tensors[static_cast<std::size_t>(i)]);
+                const std::int64_t size = all.shape[1];
+                return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all.data) + i * size),
+                                  DType::i64, {size}, all.device);
+            };
+            const TensorView source = row(first);
+            const TensorView episode = row(first + 1);
+            return {source, episode, row(first + 2)};
+        }
+    };
+
+    /// One allocation on a GPU, given out in rows from the first on.
+    struct Block {
+        nb::object tensors;
+        TensorView all;
+        CudaQueue queue;
+        std::int64_t num_batches = 0;
+        std::int64_t num_taken = 0;
+
+        [[nodiscard]] bool has_room(std::int64_t batch_size, CudaQueue now) const {
+            return num_taken < num_batches && all.shape[1] == batch_size && queue.handle == now.handle;
+        }
+        [[nodiscard]] Rows next() { return {tensors, all, 3 * num_taken++}; }
+    };
+
+    [[nodiscard]] Block allocate(TensorReader& reader, Device device, std::int64_t batch_size,
+                                 std::int64_t num_batches) const {
+        Block block;
+        block.all = TensorView(static_cast<const void*>(nullptr), DType::i64, {3 * num_batches, batch_size}, device);
+        block.tensors = new_output(like_, DType::i64, block.all, reader, false).attr("unbind")(0);
+        block.queue = reader.stream();
+        block.num_batches = num_batches;
+        return block;
+    }
+
+    /// On the CPU: three allocations. torch.empty_like makes a tensor faster than new_empty, which takes a shape.
+    [[nodiscard]] BatchIndex make(TensorReader& reader, std::int64_t batch_size, nb::list& made) const {
+        const TensorView view(static_cast<const void*>(nullptr), DType::i64, {batch_size}, Device{});
+        std::array<TensorView, 3> views{view, view, view};
+        made.append(new_output(like_, DType::i64, views[0], reader, false));
         if (is_numpy(like_)) {
-            std::array<TensorView, 3> views{view, view, view};
-            for (TensorView& one : views) made.append(new_output(like_, DType::i64, one, reader));
+            for (std::size_t i = 1; i < views.size(); ++i) made.append(new_output(like_, DType::i64, views[i], reader));
             return {views[0], views[1], views[2]};
         }
-        static const nb::handle empty_like = nb::object(nb::module_::import_("torch").attr("empty_like")).release();
-        if (batch_size != batch_size_) {
-            tensors_ = new_output(like_, DType::i64, view, reader, false);
-            batch_size_ = batch_size;
-        }
-        const auto one = [&] {
-            const nb::object tensor = empty_like(tensors_);
+        static constinit Known empty_like;
+        const nb::object first = made[nb::len(made) - 1];
+        for (std::size_t i = 1; i < views.size(); ++i) {
+            const nb::object tensor = nb::handle(empty_like.attribute("torch", "empty_like"))(first);
             made.append(tensor);
-            return reader.read(tensor, {op, "index"}, Access::write);
-        };
-        const TensorView source = one();
-        const TensorView episode = one();
-        return {source, episode, one()};
-    }
-
-    void allocate(TensorReader& reader, Device device, std::int64_t batch_size, std::int64_t num_batches) {
-        num_batches_ = next_ = 0;
-        all_ = TensorView(static_cast<const void*>(nullptr), DType::i64, {3 * num_batches, batch_size}, device);
-        tensors_ = new_output(like_, DType::i64, all_, reader, false).attr("unbind")(0);
-        batch_size_ = batch_size;
-        num_batches_ = num_batches;
-        queue_ = reader.stream();
-    }
-
-    BatchIndex next(nb::list& made) {
-        const auto row = [&](std::int64_t i) {
-            made.append(tensors_[static_cast<std::size_t>(i)]);
-            return TensorView(static_cast<const void*>(static_cast<const std::int64_t*>(all_.data) + i * batch_size_),
-                              DType::i64, {batch_size_}, all_.device);
-        };
-        const std::int64_t first = 3 * next_++;
-        const TensorView source = row(first);
-        const TensorView episode = row(first + 1);
-        return {source, episode, row(first + 2)};
+            views[i] = reader.read(tensor, {op, "index"}, Access::write);
+        }
+        return {views[0], views[1], views[2]};
     }
 
     nb::object like_;  // an empty array; invalid where batches have no index
-    nb::object tensors_;
-    TensorView all_;
-    CudaQueue queue_;
-    std::int64_t batch_size_ = -1;
-    std::int64_t num_batches_ = 0;
-    std::int64_t next_ = 0;
+    Block block_;
 };
 
 /// What a batch is written into.
@@ -350,10 +364,11 @@ void bind_batch(nb::module_& m) {
         .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
              nb::arg("tables"), nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"),
              nb::arg("episodes") = nb::none())
-        .def("read", &Batches::read, nb::arg("order"), nb::arg("first_position"), nb::arg("batch_size"))
+        .def("read", &Batches::read, nb::lock_self(), nb::arg("order"), nb::arg("first_position"),
+             nb::arg("batch_size"))
         .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),
              nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
-        .def("read_step", &Batches::read_step, nb::arg("order"), nb::arg("step"), nb::arg("num_steps"),
+        .def("read_step", &Batches::read_step, nb::lock_self(), nb::arg("order"), nb::arg("step"), nb::arg("num_steps"),
              nb::arg("stride"), nb::arg("first"), nb::arg("batch_size"));
 }
 

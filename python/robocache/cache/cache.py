@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import threading
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping
@@ -305,6 +306,7 @@ class CacheWriter:
             name: statistics_of(spec, _decode_video) for name, spec in self.specs.items()
         }
         self._table = EpisodeTable(list(self.specs))
+        self._lock = threading.Lock()
         self.last_position = -1
         """Position of the last added episode in the source; -1 if there is none."""
         try:
@@ -321,7 +323,7 @@ class CacheWriter:
         return self._writer.num_episodes
 
     def add(self, episode: Episode, position: int | None = None) -> None:
-        """Appends an episode. Missing streams get no rows; unknown streams raise ValueError."""
+        """Appends an episode. Missing streams get no rows; unknown streams raise ValueError. Threads take turns."""
         unknown = [name for name in episode.streams if name not in self.specs]
         if unknown:
             raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
@@ -329,11 +331,12 @@ class CacheWriter:
         for name, spec in self.specs.items():
             stream = episode.streams.get(name)
             rows.append(None if stream is None else self._rows(spec, stream))
-        position = len(self) if position is None else position
-        info = to_json({"task": episode.task, "position": position, "meta": episode.meta})
-        self._writer.add(episode.index, rows, info)
-        self.last_position = position
-        self._count(episode)
+        with self._lock:
+            position = len(self) if position is None else position
+            info = to_json({"task": episode.task, "position": position, "meta": episode.meta})
+            self._writer.add(episode.index, rows, info)
+            self.last_position = position
+            self._count(episode)
 
     def _release(self) -> None:
         """Unlocks the folder now, because the traceback of an error may keep the writer alive."""
@@ -362,14 +365,15 @@ class CacheWriter:
 
     def commit(self, metadata: Mapping[str, JSON] | None = None) -> Cache:
         """Publishes all episodes atomically as the new version of the cache, and opens it."""
-        for i, (name, spec) in enumerate(self.specs.items()):
-            self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
-        table = self._table.parquet()
-        if table is not None:
-            self._writer.attach("episodes", "parquet", table)
-        self._writer.commit(to_json(dict(metadata or {})))
-        self._warn()
-        return Cache(self.path, _reader=self._writer.finished())
+        with self._lock:
+            for i, (name, spec) in enumerate(self.specs.items()):
+                self._writer.set_details(i, details_of(spec, self._statistics[name].result()))
+            table = self._table.parquet()
+            if table is not None:
+                self._writer.attach("episodes", "parquet", table)
+            self._writer.commit(to_json(dict(metadata or {})))
+            self._warn()
+            return Cache(self.path, _reader=self._writer.finished())
 
     def _warn(self) -> None:
         notes = self._writer.notes

@@ -41,12 +41,14 @@ class MappedRows:
     def touch(self, episodes: Any) -> None:
         """Compares the checksums of the rows of these kept episodes, of each once."""
         found = np.unique(np.asarray(episodes))
-        for number in found[self.unchecked[found]].tolist():
+        found = found[self.unchecked[found]]
+        for number in found.tolist():
             source, episode = self.places[number]
             for stream in self.numbers[source]:
                 self.readers[source].check_rows(episode, stream)
             self.unchecked[number] = False
-            self.num_unchecked -= 1
+        if len(found):  # counted, not decremented: another thread may have checked the same episodes
+            self.num_unchecked = int(np.count_nonzero(self.unchecked))
 
     @contextmanager
     def watched(self) -> Iterator[None]:

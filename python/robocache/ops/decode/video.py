@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -191,14 +191,15 @@ class Pool:
         self.give(decoder)
         return formats
 
-    def executor(self, count: int) -> ThreadPoolExecutor:
-        with self.lock:
+    def begin(self, gops: Sequence[Gop], count: int) -> list[Future[dict[int, int]]]:
+        """Decodes GOPs on ``count`` threads, in this order."""
+        with self.lock:  # until all are begun: another thread may ask for another number of threads
             if self.threads is None or self.num_threads != count:
                 if self.threads is not None:
                     self.threads.shutdown(wait=False)  # after what it has been given
                 self.threads = ThreadPoolExecutor(count, thread_name_prefix="robocache-video")
                 self.num_threads = count
-            return self.threads
+            return [self.threads.submit(self.decode, gop) for gop in gops]
 
 
 POOL = Pool()
@@ -215,8 +216,7 @@ def decode_gops(gops: Sequence[Gop]) -> list[dict[int, int]]:
         return [POOL.decode(gop) for gop in gops]
     # Long ones first, so that no thread ends alone with one of them.
     order = sorted(range(len(gops)), key=lambda i: -max(gops[i].wanted))
-    threads = POOL.executor(count)
-    futures = {i: threads.submit(POOL.decode, gops[i]) for i in order}
+    futures = dict(zip(order, POOL.begin([gops[i] for i in order], count), strict=True))
     error: BaseException | None = None
     results: list[dict[int, int]] = []
     for i in range(len(gops)):  # all of them: their outputs must outlive the threads that write them
