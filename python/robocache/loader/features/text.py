@@ -35,8 +35,11 @@ class TextTable:
         self.ids = self.mask = None
         if tokenizer is not None:
             ids, mask = tokenized(tokenizer, self.texts[:-1], name)
-            ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
-            self.ids, self.mask, self.index_there = (self.there(x) for x in (ids, mask, self.index))
+            tables = [np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask)]
+            if arrays.on_gpu:
+                self.ids, self.mask, self.index_there = (self.there(x) for x in (*tables, self.index))
+            else:
+                self.ids, self.mask = tables
 
     def there(self, array: Any) -> Any:
         """A NumPy array on the device of the loader."""
@@ -51,6 +54,10 @@ class TextTable:
         device, or None."""
         if self.ids is None or self.mask is None:
             batch[name] = self.strings.take(self.known(numbers)).tolist()
+            return
+        if not self.arrays.on_gpu:  # by NumPy: PyTorch would start threads of its own for it
+            rows = self.index.take(self.known(numbers))
+            batch[name], batch[f"{name}_mask"] = (self.arrays.of(x.take(rows, axis=0)) for x in (self.ids, self.mask))
             return
         if there is None:
             rows = self.there(self.index.take(self.known(numbers)))

@@ -19,6 +19,16 @@ const FeatureKernels& best_feature_kernels() {
     return feature_kernels_baseline();
 }
 
+/// Roughly how long a moment of a part takes, in picoseconds.
+std::int64_t moment_ps(const FeatureUnit& unit) {
+    const bool turns = unit.math == FeatureMath::rotation || unit.math == FeatureMath::pose;
+    const bool copies = !turns && !unit.from_values.is_there() && unit.offset == nullptr;
+    const std::int64_t channels_ps = unit.num_channels * (copies ? 100 : 500);
+    if (!turns) return channels_ps;
+    const bool has_angles = unit.form == RotationForm::rotvec || unit.form == RotationForm::euler;
+    return channels_ps + (has_angles ? 30'000 : 4'000);
+}
+
 void write_padding(const FeaturesPlan& plan, const PaddingUnit& unit, std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
         bool* out = unit.out + b * unit.num_moments;
@@ -56,12 +66,10 @@ void merge(const double* part, std::int64_t num_channels, double* all) {
 }  // namespace
 
 void compose_cpu(const FeaturesPlan& plan) {
-    std::int64_t sample_bytes = 1;
-    for (const FeatureUnit& unit : plan.units) {
-        sample_bytes += unit.num_moments * (unit.num_channels + form_size(unit.form)) * 8;
-    }
-    constexpr std::int64_t part_bytes = 256 << 10;  // some 50 microseconds of work
-    const std::int64_t grain = std::clamp<std::int64_t>(part_bytes / sample_bytes, 1, plan.num_samples);
+    std::int64_t sample_ps = 1;
+    for (const FeatureUnit& unit : plan.units) sample_ps += unit.num_moments * moment_ps(unit);
+    constexpr std::int64_t part_ps = 60'000'000;  // waking a thread takes a quarter of this
+    const std::int64_t grain = std::clamp<std::int64_t>(part_ps / sample_ps, 1, plan.num_samples);
     const FeatureKernels& kernels = best_feature_kernels();
     parallel_for(plan.num_samples, grain, [&](std::int64_t begin, std::int64_t end) {
         for (const FeatureUnit& unit : plan.units) kernels.compose(unit, begin, end);
