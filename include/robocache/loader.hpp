@@ -166,12 +166,12 @@ public:
     /// writing anything. Queue-ordered on a device; allocates nothing and never synchronizes there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
               CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;
-    /// The same on the CPU while the caller goes on; batches are read in the order of these calls. Outputs are written
-    /// past the caches, for who copies them to a device. They and the reader must stay until the batch is there.
+    /// The same on the CPU, in the background; batches are read in the order of these calls. Outputs are written with
+    /// non-temporal stores, because they are usually copied to a device. Outputs and reader must outlive the batch.
     [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
                                           std::span<const BatchOutput> outputs,
                                           const std::optional<BatchIndex>& index = {}) const;
-    /// The same where the device tells the step; `order.epoch` is not looked at.
+    /// The same for a step that the device reads from memory; `order.epoch` is ignored.
     void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
               CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;
 

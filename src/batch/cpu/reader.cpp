@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::int64_t samples_at_once = 64;        // of one thread: found one after the other, then written
 constexpr std::int64_t samples_ahead = 16;          // their rows are on the way while one is written
-constexpr std::int64_t streamed_ahead = 32;         // the same past the caches, where writing takes less of them
+constexpr std::int64_t streamed_ahead = 32;         // the same with non-temporal stores, which leave more of the caches
 constexpr std::int64_t parallel_bytes = 512 << 10;  // less output than this is not worth waking a thread for
-constexpr std::int64_t stream_bytes = 16 << 20;     // an output larger than this goes past the caches
+constexpr std::int64_t stream_bytes = 16 << 20;     // larger outputs are written with non-temporal stores
 
 /// Asks for every line of some bytes, into the second level of the caches: the first has room for fewer on the way. The
 /// hardware finds the rest of a longer run by itself.
@@ -33,8 +33,8 @@ void fetch(const void* begin, std::int64_t bytes) {
 /// Reads some samples of a call on one thread.
 class SampleReader {
 public:
-    SampleReader(const HostBatch& host, const BatchPlan& plan, const BatchCall& call, bool past_caches)
-        : past_caches_(past_caches),
+    SampleReader(const HostBatch& host, const BatchPlan& plan, const BatchCall& call, bool non_temporal)
+        : non_temporal_(non_temporal),
           host_(host),
           plan_(plan),
           kernels_(align_detail::best_kernels()),
@@ -62,13 +62,13 @@ public:
         for (Sample& sample : samples) find(sample);
         for (Sample& sample : samples) locate(sample);
         const std::int64_t count = end - begin;
-        const std::int64_t ahead = past_caches_ ? streamed_ahead : samples_ahead;
+        const std::int64_t ahead = non_temporal_ ? streamed_ahead : samples_ahead;
         for (std::int64_t i = 0; i < std::min(ahead, count); ++i) fetch_rows(samples_[i]);
         for (std::int64_t i = 0; i < count; ++i) {
             if (i + ahead < count) fetch_rows(samples_[i + ahead]);
             write(begin + i, samples_[i]);
         }
-        if (past_caches_) align_detail::stream_fence();
+        if (non_temporal_) align_detail::stream_fence();
     }
 
 private:
@@ -188,7 +188,7 @@ private:
         const auto copy = [&](const char* from, std::int64_t to, std::int64_t count) {
             if (lane.of_rows != nullptr) {
                 lane.of_rows->apply(from, out + to * bytes, count * plan_.columns[c].num_channels);
-            } else if (past_caches_) {
+            } else if (non_temporal_) {
                 stream_out_(from, count * bytes, out + to * bytes);
             } else {
                 std::memcpy(out + to * bytes, from, static_cast<std::size_t>(count * bytes));
@@ -244,7 +244,7 @@ private:
         for (std::int64_t k = tile_.begin; k < tile_.begin + tile_.count; ++k) valid[k] = !valid[k];
     }
 
-    bool past_caches_;
+    bool non_temporal_;
     const HostBatch& host_;
     const BatchPlan& plan_;
     const align_detail::CpuKernels& kernels_;
@@ -262,10 +262,10 @@ struct PartReader {
     const HostBatch& host;
     const BatchPlan& plan;
     BatchCall call;
-    bool past_caches;
+    bool non_temporal;
 
     void operator()(std::int64_t begin, std::int64_t end) const {
-        SampleReader reader(host, plan, call, past_caches);
+        SampleReader reader(host, plan, call, non_temporal);
         for (std::int64_t b = begin; b < end; b += samples_at_once) {
             reader.read(call, b, std::min(b + samples_at_once, end));
         }

@@ -1,4 +1,4 @@
-// Copies past the caches in stores of a whole line, where the CPU has AVX-512.
+// Copies with non-temporal stores of a whole line, where the CPU has AVX-512.
 #pragma once
 
 #include <cstdint>

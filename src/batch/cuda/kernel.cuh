@@ -112,7 +112,7 @@ __device__ __forceinline__ void move_others(const DeviceColumn& column, const Te
     const bool pads = column.padding != nullptr && task.first_item == 0;
     const auto write_padding = [&](const PlacedTarget& p) { column.padding[first_row + p.row] = !p.valid(); };
     const Walk walk(column, task.first_item, task.num_items, team);
-    // A thread's next target: of this of the other samples, and which of its targets.
+    // Next target of this thread: index into `others`, and target within that sample.
     std::uint32_t s = 0;
     std::uint32_t j = team.rank;
     std::uint32_t step_s = 0;
@@ -168,7 +168,7 @@ __global__ __launch_bounds__(batch_threads,
     __shared__ TeamSamples all_samples[team_warps];
     __shared__ PlacedTarget all_placed[batch_threads * thread_targets];
     allow_next_kernel();
-    // A step is somebody's earlier work; everything else that is read here was there before the reader.
+    // Earlier work in the stream may write the step. Everything else read here existed before the reader was made.
     if (table.is_told_earlier) wait_for_earlier_work();
     if (write_index(table)) return;
     const DeviceColumn& column = column_of_block(table);

@@ -80,8 +80,7 @@ void cut_into_tasks(DeviceColumn& column, std::int64_t num_samples, std::int64_t
     };
     const std::int64_t warp_samples = samples_for(std::min(all_items / resident_warps, most_items));
     column.by_warps = warp_samples >= many_samples;
-    const std::int64_t block_items =
-        std::clamp(all_items / (blocks_per_sm * num_multiprocessors()), least_items, most_items);
+    const std::int64_t block_items = std::clamp(all_items / (blocks_per_sm * num_sms()), least_items, most_items);
     const std::int64_t samples = column.by_warps ? warp_samples : samples_for(block_items);
     std::int64_t targets = column.num_targets;
     std::int64_t items = column.num_items;
@@ -175,7 +174,7 @@ void CudaBatch::read_columns(const BatchPlan& plan, const BatchCall& call, std::
     if (windows && is_f32) return read_windows(kernels.windows_f32, kernels.window_bytes, table, queue);
     if (windows && is_bf16) return read_windows(kernels.windows_bf16, kernels.window_bytes, table, queue);
     const std::int64_t resident_warps =
-        num_multiprocessors() * team_warps * (is_f32 || is_bf16 ? blocks_of_one_type : blocks_of_any_type);
+        num_sms() * team_warps * (is_f32 || is_bf16 ? blocks_of_one_type : blocks_of_any_type);
     std::int64_t blocks = 0;
     for (DeviceColumn& column : std::span(table.columns, end - begin)) {
         cut_into_tasks(column, call.count, items, resident_warps);

@@ -1,4 +1,4 @@
-// Moving on the GPU: who moves what, and rows that are copied as they are.
+// Which thread moves which rows on the GPU, and the copy of rows that need no change.
 #pragma once
 
 #include "batch/cuda/find.cuh"

@@ -138,7 +138,7 @@ __global__ __launch_bounds__(window_threads,
     extern __shared__ __align__(128) char shared[];
     __shared__ std::uint64_t barrier;
     allow_next_kernel();
-    // A step is somebody's earlier work; everything else that is read here was there before the reader.
+    // Earlier work in the stream may write the step. Everything else read here existed before the reader was made.
     if (table.is_told_earlier) wait_for_earlier_work();
     if (write_index(table)) return;
     const std::uint32_t lane = threadIdx.x;

@@ -33,7 +33,7 @@ __device__ __forceinline__ void init_barrier(std::uint32_t barrier, std::uint32_
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/// By who has made barriers, before copies are asked for.
+/// Makes initialized barriers visible to bulk copies. Called by the thread that initialized them.
 __device__ __forceinline__ void publish_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

@@ -45,7 +45,7 @@ inline int compute_capability() {
     return of_device<ask_compute_capability>();
 }
 
-inline std::int64_t num_multiprocessors() {
+inline std::int64_t num_sms() {
     return of_device<ask_device<cudaDevAttrMultiProcessorCount>>();
 }
 

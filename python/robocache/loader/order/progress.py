@@ -62,7 +62,7 @@ class Progress:
         return self.next.step == num_steps and self.next.resumed_from is None
 
     def _position(self, num_steps: int) -> Position:
-        """Where a worker begins that is a copy of this loader."""
+        """Where a worker that is a copy of this loader begins."""
         following = self.next
         if self._is_finished(num_steps):
             return Position(following.version, following.epoch + 1, 0)

@@ -60,7 +60,7 @@ class Ranks:
             return told
         if os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1"):
             return group.world_size
-        # Of several machines, which nobody tells the number of: usually a rank for each GPU.
+        # Several machines, and the ranks of each are not known: usually one rank for each GPU.
         return max(1, min(group.world_size, int(sys.modules["torch"].cuda.device_count())))
 
     def take(self, share: Share) -> None:

@@ -20,7 +20,8 @@ from ..reading.repair import Repairer
 from .video import CONTAINERS, EARLY_S, checked_video
 
 BEFORE_S = (EARLY_S, 30.0, None)
-"""How far before the first row packets are read, until one of them is an entry point for it. None: from the start."""
+"""Seconds before the first row at which reading of packets starts; the next one is tried until a keyframe is found.
+None: the start of the file."""
 
 
 @dataclass

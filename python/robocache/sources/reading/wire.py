@@ -1,7 +1,7 @@
 """Messages between a process and its reader process: JSON, arrays by shared memory.
 
     message: uint64 length of the JSON, JSON                        a length of 0: the reader is alive
-    arrays:  those under LARGE bytes are one block after the JSON that lists them; of each other one a byte, with the
+    arrays:  those under LARGE bytes follow the JSON that lists them, as one block; for each larger one a byte with the
              descriptor of an anonymous file that holds it
 
 Nothing is unpickled, because a malicious file may control the reader process.

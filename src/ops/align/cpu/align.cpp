@@ -13,10 +13,10 @@ namespace {
 constexpr std::int64_t parallel_bytes = 1 << 20;  // less output than this is not worth waking a thread for
 constexpr std::int64_t least_stretch_bytes = 64 << 10;
 constexpr std::int64_t stretch_bytes = 2 << 20;
-constexpr std::int64_t stream_bytes = 32 << 20;  // an output larger than this goes past the caches
+constexpr std::int64_t stream_bytes = 32 << 20;  // larger outputs are written with non-temporal stores
 
 /// Whether the output is large and each tile of it is one block of memory.
-bool goes_past_caches(const CallPlan& plan, const StreamPlan& s) {
+bool is_non_temporal(const CallPlan& plan, const StreamPlan& s) {
     const std::int64_t row_bytes = s.inner.size * size_bytes(s.out_dtype);
     return s.ranges.size() == 1 && s.outer.empty() && s.inner.out_stride == 1 && s.out_target_stride == row_bytes &&
            row_bytes > 0 && row_bytes <= scratch_bytes && plan.num_rows * plan.num_targets >= stream_bytes / row_bytes;
@@ -36,7 +36,7 @@ std::int64_t output_bytes_per_target(const CallPlan& plan) {
 std::int64_t widest_fetched(const CallPlan& plan) {
     std::int64_t widest = 1;
     for (const StreamPlan& stream : plan.streams) {
-        if (goes_past_caches(plan, stream) && goes_direct(stream)) continue;
+        if (is_non_temporal(plan, stream) && goes_direct(stream)) continue;
         widest = std::max(widest, stream.inner.size * size_bytes(stream.values_dtype));
     }
     return widest;
@@ -48,7 +48,7 @@ Plane plane_of(const Plane& plane, std::int64_t b, std::int64_t element_bytes) {
 }
 
 template <class Time>
-QueryRow<Time> row_of(const CallPlan& plan, const StreamPlan& stream, std::int64_t b, bool past_caches) {
+QueryRow<Time> row_of(const CallPlan& plan, const StreamPlan& stream, std::int64_t b, bool non_temporal) {
     return {reinterpret_cast<const Time*>(plan.times) + b * plan.time_row_stride,
             plan.time_target_stride,
             reinterpret_cast<const Time*>(plan.deltas),
@@ -58,7 +58,7 @@ QueryRow<Time> row_of(const CallPlan& plan, const StreamPlan& stream, std::int64
             stream.out + b * stream.out_row_stride,
             plane_of(stream.valid, b, sizeof(bool)),
             plane_of(stream.index, b, sizeof(std::int64_t)),
-            past_caches};
+            non_temporal};
 }
 
 }  // namespace
@@ -75,15 +75,15 @@ void align_cpu(const CallPlan& plan) {
         std::clamp(num_tiles * tile_bytes / (16 * num_threads()), least_stretch_bytes, stretch_bytes);
     const bool alone = num_tiles * tile_bytes < parallel_bytes;
     struct Way {
-        bool past_caches;
+        bool non_temporal;
         bool placed;  // by the stream before
     };
     std::vector<Way> ways;
     for (const StreamPlan& stream : plan.streams) {
         const StreamPlan* before = ways.empty() ? nullptr : &stream - 1;
         ways.push_back(
-            {goes_past_caches(plan, stream), before != nullptr && search_alike(*before, stream) &&
-                                                 (before->valid.data == nullptr) == (stream.valid.data == nullptr)});
+            {is_non_temporal(plan, stream), before != nullptr && search_alike(*before, stream) &&
+                                                (before->valid.data == nullptr) == (stream.valid.data == nullptr)});
     }
     // Between two looks for an interrupt. A window may be a whole episode.
     const bool has_windows = std::ranges::any_of(plan.streams, [](const StreamPlan& stream) {
@@ -99,7 +99,7 @@ void align_cpu(const CallPlan& plan) {
                 tile.count = std::min(tile_targets, plan.num_targets - tile.begin);
                 for (std::size_t s = 0; s < ways.size(); ++s) {
                     const StreamPlan& stream = plan.streams[s];
-                    const QueryRow<Time> row = row_of<Time>(plan, stream, i / tiles_per_row, ways[s].past_caches);
+                    const QueryRow<Time> row = row_of<Time>(plan, stream, i / tiles_per_row, ways[s].non_temporal);
                     TileWriter<Time>(stream, row).write(tile, kernels, ways[s].placed);
                 }
                 if (i % tiles_at_once == 0) detail::poll_interrupt();

@@ -58,7 +58,7 @@ ROBOCACHE_HD void place_each(const PlaceJob<Time>& job, const EpisodeTimes<Time>
     }
 }
 
-/// Both steps at once for float32 rows that go past the caches: target k is searched, and its
+/// Both steps at once for float32 rows that are written with non-temporal stores: target k is searched, and its
 /// rows asked for, while an earlier one is written, so that the memory never waits for the search.
 template <class Time>
 void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbors* near, Sample* samples) {
@@ -78,9 +78,9 @@ void place_and_write(const PlaceJob<Time>& job, const RowJob& rows, Neighbors* n
         const Sample& sample = samples[k - ahead];
         char* out = rows.out + (k - ahead) * rows.out_target_stride;
         if (sample.kind == Kind::blend) {
-            lerp_past_caches(reinterpret_cast<const float*>(rows.values + sample.rows[0] * rows.value_row_stride),
-                             reinterpret_cast<const float*>(rows.values + sample.rows[1] * rows.value_row_stride),
-                             sample.weight, rows.width, reinterpret_cast<float*>(out));
+            lerp_non_temporal(reinterpret_cast<const float*>(rows.values + sample.rows[0] * rows.value_row_stride),
+                              reinterpret_cast<const float*>(rows.values + sample.rows[1] * rows.value_row_stride),
+                              sample.weight, rows.width, reinterpret_cast<float*>(out));
         } else {
             write_sample<float>(rows, k - ahead, out);
         }
@@ -100,8 +100,8 @@ void place_all(const PlaceJob<Time>& job, Neighbors* near, Sample* samples) {
     place_each(job, {job.times.data, 1, job.times.count}, Method::linear, near, samples);
 }
 
-/// Copies past the caches: a large output does not push the input out of them, and is not read before it is written.
-/// stream_fence() comes after the last of them.
+/// Copies with non-temporal stores: a large output does not push the input out of them, and is not read before it is
+/// written. stream_fence() comes after the last of them.
 void stream_out(const char* __restrict from, std::int64_t count, char* __restrict to) {
     std::int64_t done = 0;
 #ifdef __AVX2__

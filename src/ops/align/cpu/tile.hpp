@@ -13,7 +13,7 @@
 
 namespace robocache::align_detail {
 
-/// What CpuKernels::stream_out has written is seen by other threads that this one tells of it afterwards.
+/// Orders the non-temporal stores of CpuKernels::stream_out before later stores, for other threads.
 inline void stream_fence() {
 #ifdef __SSE2__
     _mm_sfence();
@@ -57,7 +57,7 @@ struct QueryRow {
     char* out;
     Plane valid;  // of this row
     Plane index;
-    bool past_caches = false;
+    bool non_temporal = false;
     std::int64_t hint = no_hint;  // for the search of the first target
     std::int64_t first_out = 0;   // the target that `out` is for
 };
@@ -74,7 +74,7 @@ public:
             write_range(tile, stream_.ranges[0], kernels);
             return write_planes(tile);
         }
-        if (row_.past_caches && goes_direct(stream_) && episode_.times.count > 0 && episode_.times.stride == 1) {
+        if (row_.non_temporal && goes_direct(stream_) && episode_.times.count > 0 && episode_.times.stride == 1) {
             read_targets(tile);
             std::fill_n(tile.valid, tile.count, true);
             kernels.place_and_write<Time>()(place_job(tile, Method::linear), row_job(tile, stream_.ranges[0]),
@@ -192,7 +192,7 @@ private:
         const StreamPlan& s = stream_;
         RowJob job = row_job(tile, range);
         if (!s.outer.empty()) return write_outer(job, 0, kernels);
-        if (!row_.past_caches) return kernels.write_rows(job);
+        if (!row_.non_temporal) return kernels.write_rows(job);
         const std::int64_t row_bytes = s.out_target_stride;
         char* out = job.out;
         const std::int64_t batch = scratch_bytes / row_bytes;

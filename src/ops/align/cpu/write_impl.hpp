@@ -261,9 +261,9 @@ void lerp_in_place(const T* __restrict a, const T* __restrict b, double weight, 
 }
 
 #ifdef __AVX2__
-/// The same past the caches: for rows of whole vectors of a large output, aligned to half a vector at least (NumPy's
-/// memory is to no more).
-ROBOCACHE_HD void lerp_past_caches(const float* a, const float* b, double weight, std::int64_t width, float* out) {
+/// The same with non-temporal stores: for rows of whole vectors of a large output, aligned to half a vector at least
+/// (NumPy's memory is to no more).
+ROBOCACHE_HD void lerp_non_temporal(const float* a, const float* b, double weight, std::int64_t width, float* out) {
     const __m256 w = _mm256_set1_ps(static_cast<float>(weight));
     const bool whole = reinterpret_cast<std::uintptr_t>(out) % 32 == 0;
     for (std::int64_t i = 0; i < width; i += 8) {

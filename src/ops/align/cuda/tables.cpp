@@ -12,7 +12,7 @@ constexpr std::int64_t max_grid = (std::int64_t{1} << 31) - 1;
 constexpr const char* too_many_tiles = "align: the output has more tiles than CUDA can number";
 
 RowsTuning tuning() {
-    return rows_tuning(num_multiprocessors());
+    return rows_tuning(num_sms());
 }
 
 bool is_simple_method(Method method) {
@@ -238,7 +238,7 @@ Launch make_table(const CallPlan& plan, const StreamPlan& s, BackwardTable& tabl
     std::int64_t tile = std::clamp<std::int64_t>(BackwardTuning::block_work / table.part_width, 1, block_threads);
     const auto blocks = [&] { return (table.num_all + tile - 1) / tile * table.parts; };
     while (tile > 1 && tile * table.part_width > BackwardTuning::least_work &&
-           blocks() < BackwardTuning::blocks_per_sm * num_multiprocessors()) {
+           blocks() < BackwardTuning::blocks_per_sm * num_sms()) {
         tile = (tile + 1) / 2;
     }
     table.tile = static_cast<std::int32_t>(tile);

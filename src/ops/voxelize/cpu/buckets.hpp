@@ -283,8 +283,8 @@ public:
     /// `total_cells` are in the whole output.
     void finish(void* out, DType out_dtype, float fill, std::int64_t total_cells) const {
         constexpr std::int64_t cache_bytes = 1 << 24;
-        const bool past_caches = total_cells * channels_ * size_bytes(out_dtype) > cache_bytes;
-        const FinishJob<Word> job{reduction_, counts_.get(), num_cells_, channels_, fill, out, out_dtype, past_caches};
+        const bool non_temporal = total_cells * channels_ * size_bytes(out_dtype) > cache_bytes;
+        const FinishJob<Word> job{reduction_, counts_.get(), num_cells_, channels_, fill, out, out_dtype, non_temporal};
         rounds_.finish(job, planes_);
     }
 

@@ -82,7 +82,7 @@ struct FinishJob {
     float fill;
     void* out;
     DType out_dtype;
-    bool past_caches;  // the whole output is too large for them
+    bool non_temporal;  // the whole output is too large for them
 };
 
 /// The words and sums of Rounds, each in an array of its own: one number for each channel of each cell.

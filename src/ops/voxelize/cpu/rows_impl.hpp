@@ -128,13 +128,13 @@ void add_fixed(const RowJob<Word>& job, const Word* counts, const Planes& planes
 
 constexpr std::int64_t block_values = 2048;  // made in the first-level cache before they go to the output
 
-/// Copies; past the caches where that was asked for and is possible.
+/// Copies; with non-temporal stores if that is requested and possible.
 template <class Out>
-void put_block(const Out* __restrict from, std::int64_t count, Out* __restrict to, [[maybe_unused]] bool past_caches) {
+void put_block(const Out* __restrict from, std::int64_t count, Out* __restrict to, [[maybe_unused]] bool non_temporal) {
     std::int64_t done = 0;
 #ifdef __AVX2__
     constexpr std::int64_t width = 32 / std::int64_t{sizeof(Out)};
-    if (past_caches) {
+    if (non_temporal) {
         const auto at = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(Out));
         for (; done < count && (at + done) % width != 0; ++done) to[done] = from[done];
         for (; done + width <= count; done += width) {
@@ -157,10 +157,10 @@ ROBOCACHE_HD void write_values(const FinishJob<Word>& job, const Prepare& prepar
         prepare(begin, count);
 #pragma GCC ivdep
         for (std::int64_t k = 0; k < count; ++k) block[k] = narrow<Out>(value(begin + k, k));
-        put_block(block, count, out + begin, job.past_caches);
+        put_block(block, count, out + begin, job.non_temporal);
     }
 #ifdef __AVX2__
-    if (job.past_caches) _mm_sfence();
+    if (job.non_temporal) _mm_sfence();
 #endif
 }
 

@@ -14,7 +14,7 @@ bool has_slots(const DensePlan& plan) {
     const std::int64_t bin_cells = std::min<std::int64_t>(most_slot_cells, most_shared() / 4 / 32 * 32);
     return !plan.has_features() && !plan.from_depth && plan.points.dtype == DType::f32 && plan.num_clouds == 1 &&
            plan.num_points <= most_slot_points && slot_bytes_of_two <= most_shared() &&
-           plan.grid.num_cells <= num_slot_bins(num_multiprocessors()) * bin_cells && has_quick_cells(plan.grid);
+           plan.grid.num_cells <= num_slot_bins(num_sms()) * bin_cells && has_quick_cells(plan.grid);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ SlotTiles cut_slots(const DensePlan& plan, Cutter& cutter) {
     tiles.parts = static_cast<std::int32_t>(
         std::clamp<std::int64_t>((parts + one_wave - 1) / one_wave, slot_threads / 32, most_slot_parts));
     tiles.num_tiles = static_cast<std::int32_t>((parts + tiles.parts - 1) / tiles.parts);
-    const std::int64_t num_bins = num_slot_bins(num_multiprocessors());
+    const std::int64_t num_bins = num_slot_bins(num_sms());
     const std::int64_t lots = (plan.grid.num_cells + 31) / 32;  // of 32 cells
     const std::int64_t lots_of_bin = std::max<std::int64_t>(2, (lots + num_bins - 1) / num_bins);
     tiles.num_bins = static_cast<std::int32_t>((lots + lots_of_bin - 1) / lots_of_bin);

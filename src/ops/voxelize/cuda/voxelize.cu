@@ -25,7 +25,7 @@ void launch_sort(SortJob job, cudaStream_t stream) {
         constexpr std::int64_t ring_bytes = sort_threads / warp_threads * ring_parts * part_bytes;
         if (bytes + ring_bytes > most_shared()) job.stream = {};
         if (job.stream.num_tiles > 0) bytes += ring_bytes;
-        blocks = std::min(blocks, sort_blocks_per_sm * num_multiprocessors());
+        blocks = std::min(blocks, sort_blocks_per_sm * num_sms());
     }
     launch_overlapped(sort_tiles<is_f32, per_thread, Stored>, {blocks, sort_threads, bytes}, stream, job,
                       "voxelize: launching sort_tiles");
@@ -107,7 +107,7 @@ void by_slots(const DensePlan& plan, cudaStream_t stream) {
 
 void by_own_bits(const DensePlan& plan, cudaStream_t stream) {
     const std::int64_t all_words = (plan.grid.num_cells + 31) / 32;
-    const std::int64_t parts = std::clamp<std::int64_t>(num_multiprocessors() / plan.num_clouds, 1, most_own_parts);
+    const std::int64_t parts = std::clamp<std::int64_t>(num_sms() / plan.num_clouds, 1, most_own_parts);
     const std::int64_t words = ((all_words + parts - 1) / parts + 3) / 4 * 4;
     const OwnJob job{Places(plan),
                      static_cast<std::int32_t>((all_words + words - 1) / words),
