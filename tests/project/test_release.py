@@ -15,7 +15,6 @@ import robocache
 from paths import ROOT
 
 RELEASE = ROOT / "tools" / "release"
-COSIGN = shutil.which("cosign") or next(iter(map(str, ROOT.glob("build/release/cosign/usr/bin/cosign"))), None)
 LINUX = "robocache-0.1.0-cp312-abi3-linux_x86_64.whl"
 
 
@@ -133,15 +132,60 @@ def test_the_demo_takes_a_release_wheel_of_this_version_and_no_other(tools, tmp_
     assert tools.prebuilt.prebuilt(tmp_path) == right
 
 
-@pytest.mark.skipif(COSIGN is None, reason="cosign is not here: tools/release/packages.sh cosign build/release/cosign")
+def found_cosign():
+    """The program. Without it the test is skipped, or fails with ROBOCACHE_REQUIRE_COSIGN=1."""
+    found = shutil.which("cosign") or next(iter(map(str, ROOT.glob("build/release/cosign/usr/bin/cosign"))), None)
+    if found is None:
+        end = pytest.fail if os.environ.get("ROBOCACHE_REQUIRE_COSIGN") == "1" else pytest.skip
+        end("cosign is not here: tools/release/packages.sh cosign build/release/cosign")
+    return found
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_missing_cosign_is_a_failure_where_it_is_required(required, outcome, monkeypatch, tmp_path):
+    monkeypatch.setenv("ROBOCACHE_REQUIRE_COSIGN", required)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    with pytest.raises(outcome, match="cosign is not here"):
+        found_cosign()
+
+
+@pytest.mark.parametrize(
+    ("mirror", "message"), [("", "apt knows no mirror"), ("x://y/debian/", "x://y/debian/ lacks pool/main/c/cosign")]
+)
+def test_packages_that_cannot_be_fetched_are_named(mirror, message, tmp_path):
+    for name, code in (("apt-get", f"echo {mirror}"), ("curl", "exit 22")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {key: value for key, value in os.environ.items() if key != "DEBIAN_MIRROR"}
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = subprocess.run(
+        [RELEASE / "packages.sh", "cosign", tmp_path / "out"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not (tmp_path / "out/.complete").exists()
+
+
+def test_ci_fetches_cosign_before_the_tests_and_goes_on_without_it():
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    (fetch,) = [
+        i
+        for i, line in enumerate(lines)
+        if line.startswith("tools/release/packages.sh cosign build/release/cosign || ")
+    ]
+    assert fetch < next(i for i, line in enumerate(lines) if line.startswith("make test-python"))
+
+
 @pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key"])
 def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
+    cosign = found_cosign()
     wheel = finished(tools, tmp_path / "a")
     dist, predicate = wheel.parent, tmp_path / "predicate.json"
     predicate.write_text(json.dumps(tools.provenance.predicate("c" * 40, "cpu", 1_700_000_000)))
     env = {key: value for key, value in os.environ.items() if key != "ROBOCACHE_RELEASE_KEY"}
-    env |= {"COSIGN": COSIGN, "ROBOCACHE_VERIFY": "signatures", "COSIGN_PASSWORD": ""}
-    subprocess.run([RELEASE / "sign.sh", dist, predicate, COSIGN], check=True, env=env, capture_output=True)
+    env |= {"COSIGN": cosign, "ROBOCACHE_VERIFY": "signatures", "COSIGN_PASSWORD": ""}
+    subprocess.run([RELEASE / "sign.sh", dist, predicate, cosign], check=True, env=env, capture_output=True)
     if change.startswith("wheel"):
         data = bytearray(wheel.read_bytes())
         data[len(data) // 2] ^= 1
@@ -154,7 +198,7 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
         (dist / "more.whl").touch()
     key = [dist / "release.pub"]
     if change == "other key":
-        subprocess.run([COSIGN, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
+        subprocess.run([cosign, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
         key = [tmp_path / "cosign.pub"]
     done = subprocess.run([ROOT / "tools" / "verify_release.sh", dist, *key], env=env, capture_output=True, text=True)
     expected = {
