@@ -132,6 +132,45 @@ def test_the_demo_takes_a_release_wheel_of_this_version_and_no_other(tools, tmp_
     assert tools.prebuilt.prebuilt(tmp_path) == right
 
 
+def test_the_source_of_a_release_has_the_files_of_the_commit_and_no_others(tmp_path):
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no checkout of git")
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "cat", "dirname", "env", "git", "mkdir", "rm", "tar"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    command = [RELEASE / "wheels.sh", tmp_path / "work", "cpu", "3.12"]
+    done = subprocess.run(command, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, timeout=100)
+    assert "g++-12 is missing" in done.stderr  # the step after the source
+    source = tmp_path / "work/source"
+    assert {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()} <= {*listed.stdout.split()}
+
+
+def test_a_source_distribution_has_the_same_bytes_in_every_folder(tmp_path):
+    pytest.importorskip("scikit_build_core")
+    settings = '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
+    settings += '[project]\nname = "x"\nversion = "1"\n'
+    files = {"pyproject.toml": settings, "CMakeLists.txt": "", "a/b.txt": "b", "z.sh": "#!/bin/sh\n", "c.txt": "c"}
+    env = os.environ | {
+        "SOURCE_DATE_EPOCH": "1700000000",
+        "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    made = []
+    for number, (folder, mask) in enumerate((("a", 0o022), ("a_longer_name", 0o077))):
+        work, dist = tmp_path / folder, tmp_path / folder / "dist"
+        dist.mkdir(parents=True)
+        for name in sorted(files, reverse=bool(number)):
+            path = work / "source" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[name])
+            path.chmod((0o777 if name.endswith(".sh") else 0o666) & ~mask)
+            os.utime(path, (1_600_000_000 + 1000 * number,) * 2)
+        command = [RELEASE / "sdist.sh", work, dist]
+        subprocess.run(command, env=env, umask=mask, check=True, capture_output=True, timeout=100)
+        made.append((dist / "x-1.tar.gz").read_bytes())
+    assert made[0] == made[1]
+
+
 def found_cosign():
     """The program. Without it the test is skipped, or fails with ROBOCACHE_REQUIRE_COSIGN=1."""
     found = shutil.which("cosign") or next(iter(map(str, ROOT.glob("build/release/cosign/usr/bin/cosign"))), None)

@@ -17,10 +17,10 @@ tree=$(git -C "$root" stash create)  # changes that are not committed; a release
 SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH PYTHONHASHSEED=0 LC_ALL=C.UTF-8 TZ=UTC
 source=$work/source
-if [ "$(cat "$source/.commit" 2>/dev/null)" != "${tree:-$commit}" ]; then
+if [ "$(cat "$source.commit" 2>/dev/null)" != "${tree:-$commit}" ]; then
     rm -rf "$source" && mkdir -p "$source"
     git -C "$root" archive --format=tar "${tree:-$commit}" | tar -x -C "$source"
-    echo "${tree:-$commit}" >"$source/.commit"
+    echo "${tree:-$commit}" >"$source.commit"
 fi
 arch=amd64
 [[ $variant != *-arm64 ]] || arch=arm64
