@@ -24,6 +24,7 @@ def tools(monkeypatch):
     monkeypatch.syspath_prepend(str(RELEASE / "check"))
     import finish_wheel
     import native
+    import origin
     import parts
     import prebuilt
     import provenance
@@ -35,7 +36,7 @@ def tools(monkeypatch):
     class Tools:
         pass
 
-    for module in (finish_wheel, native, parts, prebuilt, provenance):
+    for module in (finish_wheel, native, origin, parts, prebuilt, provenance):
         setattr(Tools, module.__name__, module)
     return Tools
 
@@ -105,8 +106,32 @@ def test_a_module_without_hardening_is_found(tools, tmp_path):
 def test_provenance_names_the_commit_the_locks_and_its_level(tools):
     stated = tools.provenance.predicate("c" * 40, "cuda", 1_700_000_000)
     names = [dependency["name"] for dependency in stated["buildDefinition"]["resolvedDependencies"]]
-    assert {"robocache", "tools/release/locks/build.lock", "tools/release/locks/packages.lock"} <= set(names)
+    assert {*names} == {"robocache", *(f"tools/release/locks/{path.name}" for path in RELEASE.glob("locks/*.lock"))}
     assert stated["runDetails"]["builder"]["id"].endswith("self-signed:slsa-build-level-1")
+
+
+def test_a_provenance_of_another_commit_or_with_other_locks_is_found(tools, monkeypatch):
+    commit, text = "c" * 40, b"lock"
+    right = hashlib.sha256(text).hexdigest()
+    files = {"tools/release/locks/a.lock": text}
+
+    def git(*words):
+        if words[0] == "cat-file":
+            return b"" if words[2] == commit else None
+        return files.get(words[1].removeprefix(f"{commit}:"))
+
+    monkeypatch.setattr(tools.origin, "git", git)
+
+    def found(expected=None, source=commit, name="tools/release/locks/a.lock", digest=right):
+        locks = [{"name": name, "digest": {"sha256": digest}}]
+        named = {"resolvedDependencies": [{"digest": {"gitCommit": source}}, *locks]}
+        return tools.origin.faults({"externalParameters": {"commit": commit}, **named}, expected)
+
+    assert found() == found(expected=commit) == []
+    assert found(expected="d" * 40) == [f"is of commit {commit}, expected {'d' * 40}"]
+    assert "names two commits" in found(source="d" * 40)[0]
+    assert found(name="tools/release/locks/b.lock") == [f"tools/release/locks/b.lock is not in commit {commit}"]
+    assert found(digest="0") == [f"tools/release/locks/a.lock has other contents in commit {commit}"]
 
 
 @pytest.mark.parametrize("name", ["build", "check", "container", "cuda_arm64", "jax_headers"])
@@ -216,7 +241,7 @@ def test_ci_fetches_cosign_before_the_tests_and_goes_on_without_it():
     assert fetch < next(i for i, line in enumerate(lines) if line.startswith("make test-python"))
 
 
-@pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key"])
+@pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key", "other commit"])
 def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     cosign = found_cosign()
     wheel = finished(tools, tmp_path / "a")
@@ -239,12 +264,15 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     if change == "other key":
         subprocess.run([cosign, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
         key = [tmp_path / "cosign.pub"]
+    if change == "other commit":
+        key.append("d" * 40)
     done = subprocess.run([ROOT / "tools" / "verify_release.sh", dist, *key], env=env, capture_output=True, text=True)
     expected = {
         "wheel": "a file differs",
         "wheel and sums": "the signature of SHA256SUMS is wrong",
         "extra file": "not in SHA256SUMS: more.whl",
         "other key": "the signature of SHA256SUMS is wrong",
+        "other commit": f"is of commit {'c' * 40}, expected {'d' * 40}",
     }
     assert (done.returncode == 0) == (change == "nothing"), done.stderr
     assert expected.get(change, "") in done.stderr
