@@ -171,6 +171,33 @@ def test_the_source_of_a_release_has_the_files_of_the_commit_and_no_others(tmp_p
     assert {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()} <= {*listed.stdout.split()}
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("3.12", "3.12.10/bin/python"), ("3.13", "3.13.1/bin/python"), ("3.13t", "3.13.0t/bin/python"), ("3.14t", None)],
+)
+def test_the_python_of_a_version_is_found_with_and_without_the_gil(version, expected, tmp_path):
+    for name in ("3.12.9", "3.12.10", "3.12-dev", "3.13.1", "3.13.0t", "3.13.2rc1"):
+        (tmp_path / "versions" / name / "bin").mkdir(parents=True)
+        (tmp_path / "versions" / name / "bin/python").touch()
+    function = re.search(r"^find_python\(\) \{.*?^\}", (RELEASE / "wheels.sh").read_text(), re.M | re.S)[0]
+    command = ["bash", "-ec", f"set -uo pipefail; command() {{ return 1; }}; {function}\nfind_python {version}"]
+    env = os.environ | {"PYENV_ROOT": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == (f"{tmp_path}/versions/{expected}" if expected else "")
+    assert expected or f"Python {version} is missing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [("3.10", "cp310-cp310"), ("3.11", "cp311-cp311"), ("3.13", "cp312-abi3"), ("3.13t", "cp313-cp313t")],
+)
+def test_the_trial_in_a_bare_root_takes_the_wheel_of_its_python(version, tag):
+    lines = (RELEASE / "try/wheel.sh").read_text().splitlines()
+    code = "\n".join(line for line in lines if line.startswith(("number=", "case $version")))
+    done = subprocess.run(["bash", "-euc", f"version={version}\n{code}\necho $tag"], capture_output=True, text=True)
+    assert done.stdout.strip() == tag, done.stderr
+
+
 def test_a_source_distribution_has_the_same_bytes_in_every_folder(tmp_path):
     pytest.importorskip("scikit_build_core")
     settings = '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'

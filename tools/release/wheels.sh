@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles the wheels of one variant from a clean copy of the commit: one per Python version, one build folder for all of them.
-#   tools/release/wheels.sh WORK cuda|cpu|cuda-arm64|cpu-arm64 VERSION ...      for example build/release cuda 3.12 3.11 3.10
+#   tools/release/wheels.sh WORK cuda|cpu|cuda-arm64|cpu-arm64 VERSION ...      for example build/release cuda 3.12 3.11 3.10 3.13t
 # WORK/<variant>/raw receives wheels with debug information and the tag linux_*; finish_wheel.py makes them ready.
 # The variants for arm64 are cross-compiled against the headers of this machine's Python: pyconfig.h of Debian's Python 3.11 differs
 # between amd64 and arm64 only in macros that extensions do not use (assembler of x86, wchar_t, the tier of support).
@@ -38,9 +38,10 @@ take() { # FOLDER LOCK PART [OPTION OF PIP ...]: FOLDER receives a part of the o
 jax=$work/jax_headers
 take "$jax" jax_headers.lock jaxlib/include --python-version 3.11
 
-find_python() { # the interpreter of a version: on the PATH, or of pyenv
-    local found
-    found=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1.*/bin/python" | sort -V | tail -n 1) || true
+find_python() { # the interpreter of a version: of pyenv, or on the PATH. 3.13t: without the GIL; pyenv calls it 3.13.0t
+    local found number=${1%t}
+    found=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$number.*/bin/python" |
+        grep -E "/${number/./\\.}\.[0-9]+${1#"$number"}/bin/python\$" | sort -V | tail -n 1) || true
     echo "${found:-$(command -v "python$1" || { echo "wheels: Python $1 is missing" >&2; exit 1; })}"
 }
 
