@@ -318,3 +318,27 @@ def test_the_trial_of_an_installed_wheel_passes_and_finds_a_wrong_align(tmp_path
     wrong = subprocess.run([sys.executable, "-c", planted, program, tmp_path / "wrong"], capture_output=True, text=True)
     assert wrong.returncode == 1
     assert wrong.stderr.endswith("first_batch: the aligned batch differs from the mean of neighboring rows\n")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_builds_are_compared_and_written_down_file_by_file(same, tmp_path):
+    for name in ("wheels", "sdist"):
+        (tmp_path / "tools/release").mkdir(parents=True, exist_ok=True)
+        code = 'mkdir -p "$1/$2/raw"; for v in "${@:3}"; do echo $v >"$1/$2/raw/$v.whl"; done'
+        code = code if name == "wheels" else f'echo {"x" if same else "$1"} >"$2/a.tar.gz"'
+        (tmp_path / f"tools/release/{name}.sh").write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / f"tools/release/{name}.sh").chmod(0o755)
+    (tmp_path / "tools/release/finish_wheel.py").write_text("import shutil, sys; shutil.copy(*sys.argv[1:3])")
+    shutil.copy(RELEASE / "reproduce.sh", tmp_path / "tools/release")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True, capture_output=True)
+    env = os.environ | {"ROBOCACHE_REPRODUCED": str(tmp_path / "made.json")}
+    command = [tmp_path / "tools/release/reproduce.sh", "cpu"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode == 0) == same, done.stderr
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert made["command"] == "tools/release/reproduce.sh cpu 3.12 3.11 3.10"
+    assert made["equal"] is same is (made["first"] == made["second"])
+    assert made["first"].keys() == {"3.12.whl", "3.11.whl", "3.10.whl", "a.tar.gz"}
+    assert made["first"]["3.12.whl"] == hashlib.sha256(b"3.12\n").hexdigest()
