@@ -38,13 +38,6 @@ take() { # FOLDER LOCK PART [OPTION OF PIP ...]: FOLDER receives a part of the o
 jax=$work/jax_headers
 take "$jax" jax_headers.lock jaxlib/include --python-version 3.11
 
-find_python() { # the interpreter of a version: of pyenv, or on the PATH. 3.13t: without the GIL; pyenv calls it 3.13.0t
-    local found number=${1%t}
-    found=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$number.*/bin/python" |
-        grep -E "/${number/./\\.}\.[0-9]+${1#"$number"}/bin/python\$" | sort -V | tail -n 1) || true
-    echo "${found:-$(command -v "python$1" || { echo "wheels: Python $1 is missing" >&2; exit 1; })}"
-}
-
 map="-ffile-prefix-map=$work=."
 export CXX=$work/$arch/bin/c++ CUDAHOSTCXX=$work/$arch/bin/c++ CXXFLAGS="-g1 $map" CUDAFLAGS="-Xcompiler=$map" LDFLAGS=-Wl,--build-id=sha1
 [ "${variant%-arm64}" = cuda ] && cuda=ON || cuda=OFF
@@ -63,7 +56,8 @@ rm -rf "$work/$variant/raw"
 for version in "$@"; do
     venv=$work/venv-$version
     if [ ! -e "$venv/.ready" ]; then
-        "$(find_python "$version")" -m venv "$venv"
+        python=$("$here/compiler/python.sh" "$version")
+        "$python" -m venv "$venv"
         "$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r "$here/locks/build.lock" 2>&1 | grep -v 'WARNING: Location' || true
         touch "$venv/.ready"
     fi
