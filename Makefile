@@ -8,10 +8,12 @@ endif
 ifeq ($(VENV),)
 PYTHON := python3
 READY :=
+BUILD_READY :=
 DEMO_READY :=
 else
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+BUILD_READY := $(VENV)/.ready-build
 DEMO_READY := $(VENV)/.ready-demo
 export PATH := $(abspath $(VENV)/bin):$(PATH)
 endif
@@ -43,8 +45,13 @@ ifneq ($(READY),)
 $(READY): tools/setup.sh tools/requirements.txt tools/site/requirements.txt tools/requirements.lock tools/requirements-torch.txt
 	@tools/setup.sh $(VENV) tests
 
+# Without a compiler: a prebuilt wheel needs none.
 $(DEMO_READY): tools/setup.sh tools/requirements-demo.txt
 	@[ -e $(READY) ] || tools/setup.sh $(VENV) demo
+	@touch $@
+
+$(BUILD_READY): tools/setup.sh tools/requirements-build.txt
+	@[ -e $(READY) ] || tools/setup.sh $(VENV) build
 	@touch $@
 endif
 
@@ -53,16 +60,18 @@ build/.cuda_code: FORCE
 	@mkdir -p build && { echo $(CUDA_CODE) | cmp -s - $@ || echo $(CUDA_CODE) >$@; }
 FORCE:
 
-# Builds and installs the wheel: all targets below run the installed package, never the source tree. WHEEL_OPTIONS are
-# passed to pip; CI passes the build folder of the C++ tests, to compile once.
-build/.wheel: $(if $(filter demo picture,$(MAKECMDGOALS)),$(DEMO_READY),$(READY)) $(NATIVE) build/.cuda_code
-	@rm -f dist/*.whl
+# Builds the wheel. WHEEL_OPTIONS are passed to pip; CI passes the build folder of the C++ tests, to compile once. dist/ is of
+# the user: nothing here deletes a wheel there.
+build/dist/.built: $(if $(filter demo picture,$(MAKECMDGOALS)),$(BUILD_READY),$(READY)) $(NATIVE) build/.cuda_code
+	@rm -f build/dist/*.whl
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
-	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(WHEEL_OPTIONS) -w dist .
-	@$(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index dist/robocache-*.whl
+	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(WHEEL_OPTIONS) -w build/dist .
 	@touch $@
 
-wheel: build/.wheel
+# Installs that wheel, unless it is what is installed: all targets below run the installed package, never the source tree.
+wheel: build/dist/.built
+	@$(PYTHON) tools/release/prebuilt.py --is-installed build/dist/robocache-*.whl || \
+	    $(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index build/dist/robocache-*.whl
 
 # The wheel for the demo: one of `make release` in dist/ that fits this Python and version, else one built from this checkout.
 # WHEEL=index installs this version from the package index of pip instead.
@@ -71,7 +80,7 @@ picture: $(DEMO_READY)
 	    $(PYTHON) -m pip install --quiet --only-binary=robocache "$$($(PYTHON) tools/release/prebuilt.py --version)"; \
 	elif wheel=$$($(PYTHON) tools/release/prebuilt.py dist); then \
 	    echo "installing $$wheel" && $(PYTHON) -m pip install --quiet --force-reinstall --no-deps --no-index "$$wheel"; \
-	else $(MAKE) --no-print-directory build/.wheel MAKECMDGOALS=picture; fi
+	else $(MAKE) --no-print-directory wheel MAKECMDGOALS=picture; fi
 	@$(PYTHON) examples/demo.py --out build/demo.png
 
 # The first image needs few packages; the packages of the policy are installed afterwards.
@@ -86,7 +95,7 @@ test-cpp: $(READY)
 	cmake --preset cpu --log-level=WARNING && cmake --build --preset cpu && ctest --preset cpu -j 2
 
 # SHARDS=2: runs two processes in parallel; each prints its failures at the end.
-test-python: build/.wheel
+test-python: wheel
 	$(if $(SHARDS),ROBOCACHE_SHARDS=$(SHARDS) tools/test_shards.sh $(PYTHON),$(PYTHON) -m pytest -q)
 
 # On a machine with a GPU: the same tests, but CUDA tests fail instead of being skipped. A file that cannot be imported
@@ -96,14 +105,14 @@ test-gpu test-gpu-python sanitize-gpu: CUDA_CODE := ON
 
 # Runs parallel shards; then, one at a time, tests that measure the memory of the whole GPU or need most of it. Only the
 # layers that use a GPU, without the calls of other backends: `make test` runs these and everything else.
-test-gpu-python: build/.wheel
+test-gpu-python: wheel
 	ROBOCACHE_REQUIRE_CUDA=1 ROBOCACHE_ONLY_CUDA=1 tools/test_shards.sh $(PYTHON) tests/core tests/ops tests/loader tests/benchmarks
 
 test-gpu-cpp: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda --target cuda_smoke
 	ROBOCACHE_REQUIRE_CUDA=1 ctest --preset cuda -R cuda_smoke --no-tests=error
 
-bench: build/.wheel
+bench: wheel
 	$(PYTHON) benchmarks/bench_align.py --out build/bench_align.json
 	$(PYTHON) benchmarks/bench_voxelize.py --out build/bench_voxelize.json
 	$(PYTHON) benchmarks/bench_pixels.py --out build/bench_pixels.json
@@ -115,7 +124,7 @@ bench: build/.wheel
 # Loads, decodes and ingests for HOURS, comparing bits and watching memory, descriptors and threads. Ends with an error at the
 # first wrong bit, or if something grew. On a GPU: benchmarks/pipeline/soak/run.py --device cuda.
 HOURS ?= 0.05
-soak: build/.wheel
+soak: wheel
 	$(PYTHON) benchmarks/pipeline/soak/run.py --hours $(HOURS) --json build/soak.json
 
 lint: tidy
@@ -163,7 +172,7 @@ fuzz: $(READY)
 
 # Coverage-guided: each adapter for FUZZ_SECONDS, as many at a time as there are cores. Failing inputs stay in
 # build/fuzz_adapters.
-fuzz-adapters: build/.wheel
+fuzz-adapters: wheel
 	$(PYTHON) tests/fuzz/adapters/guided.py --seconds $(FUZZ_SECONDS) --jobs $$(nproc)
 
 # Runs the four tools in parallel on the tests marked sanitize, restricted to RoboCache kernels. initcheck tracks all
@@ -174,7 +183,7 @@ fuzz-adapters: build/.wheel
 COMPUTE_SANITIZER := PYTORCH_NO_CUDA_MEMORY_CACHING=1 ROBOCACHE_REQUIRE_CUDA=1 compute-sanitizer --error-exitcode 1 \
     --target-processes all
 OURS := --kernel-name kernel_substring=robocache
-sanitize-gpu: build/.wheel
+sanitize-gpu: wheel
 	@for fault in "memcheck Invalid" "initcheck Uninitialized"; do \
 	    set -- $$fault; echo "sanitize-gpu: $$1 must detect a planted fault"; \
 	    $(COMPUTE_SANITIZER) --tool $$1 $(PYTHON) tests/ops/cuda/planted_faults.py $$1 >build/planted_fault.log 2>&1; \
@@ -193,7 +202,7 @@ sanitize-gpu-%:
 cuda: $(READY)
 	cmake --preset cuda --log-level=WARNING && cmake --build --preset cuda && ctest --preset cuda -j 2
 
-docs: build/.wheel
+docs: wheel
 	$(PYTHON) docs/draw/make_pictures.py
 	$(PYTHON) benchmarks/tables.py
 	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi

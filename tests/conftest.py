@@ -13,7 +13,7 @@ import hypothesis.configuration
 import numpy as np
 import pytest
 import robocache
-from arrays import BACKENDS, GPU_KINDS, KINDS, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
+from arrays import BACKENDS, GPU_KINDS, KINDS, MISSING, REQUIRE_CUDA, TIMES, missing_on_gpu, on, to_numpy
 from shards import shared_module, taken
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start background jobs; programs of tests inherit it
@@ -45,6 +45,39 @@ def pytest_collection_modifyitems(config, items):
         mine = [item for item in items if _parameter(item, "backend") in (None, "cuda")]
         config.hook.pytest_deselected(items=list(set(items) - set(mine)))
         items[:] = mine
+
+
+def _missing(error):
+    """The package of ROBOCACHE_MISSING that an exception, or one that caused it, names; else None."""
+    while error is not None:
+        name = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ImportError) else ""
+        if name in MISSING:
+            return name
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _skip_without(report, call, path):
+    """Turns a failure for the lack of a package that ROBOCACHE_MISSING names into a skipped test or file."""
+    name = report.failed and call.excinfo is not None and _missing(call.excinfo.value)
+    if name:
+        report.outcome = "skipped"
+        report.longrepr = (str(path), 1, f"Skipped: needs {name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _skip_without(report, call, item.path)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    if hasattr(report, "call"):
+        _skip_without(report, report.call, collector.path)
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

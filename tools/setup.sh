@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout: installs missing system packages (Debian, as root), then Python packages in a virtual environment.
-#   tools/setup.sh <virtual environment> demo     packages for the first image of `make demo`
+#   tools/setup.sh <virtual environment> demo     packages for the first image of `make demo`, without a compiler
+#   tools/setup.sh <virtual environment> build    a compiler and the packages that build the wheel
 #   tools/setup.sh <virtual environment> policy   packages for examples/train_policy; robocache must be installed
 #   tools/setup.sh <virtual environment> tests    packages for all other targets, from tools/requirements.lock
 set -euo pipefail
@@ -9,14 +10,16 @@ venv=$1
 purpose=$2
 
 missing=()
-command -v g++ >/dev/null || missing+=(g++)
+compiles=no
+case $purpose in build | tests) compiles=yes ;; esac
+[ $compiles = no ] || command -v g++ >/dev/null || missing+=(g++)
 if [ "$purpose" = tests ]; then
     command -v pkg-config >/dev/null || missing+=(pkgconf)
     command -v nm >/dev/null || missing+=(binutils)
     [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || missing+=(libgtest-dev)
 fi
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-python3 - <<'PY' || missing+=(python3-dev)
+[ $compiles = no ] || python3 - <<'PY' || missing+=(python3-dev)
 import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
 PY
@@ -48,6 +51,10 @@ install() { # prints pip's messages, except its warnings about folders that a lo
 if [ "$purpose" = demo ]; then
     echo "setup: installing the packages of the demo into $venv"
     install -r tools/requirements-demo.txt
+    exit 0
+elif [ "$purpose" = build ]; then
+    echo "setup: installing the tools that build the wheel into $venv"
+    install -r tools/requirements-build.txt
     exit 0
 elif [ "$purpose" = policy ]; then
     echo "setup: installing the packages of examples/train_policy into $venv"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Verifies a release offline: signature, hashes, provenance of every file, bills of materials, tags, hardening, stable ABI.
-#   tools/verify_release.sh DIST [PUBLIC KEY]      default: DIST/release.pub, which shows only that the files belong together
+#   tools/verify_release.sh DIST [PUBLIC KEY [COMMIT]]      default: DIST/release.pub, which shows only that the files belong together
+# COMMIT: the commit or tag of this checkout that the provenance must name.
 # COSIGN and PYTHON: the tools; PYTHON has the packages of tools/release/locks/check.lock. Without COSIGN it must be on the PATH.
 # ROBOCACHE_VERIFY=signatures leaves out what needs these packages.
 set -euo pipefail
@@ -26,6 +27,7 @@ for file in *.whl *.tar.gz; do
     run "the provenance of $file is missing or wrong" "$cosign" verify-blob-attestation --key "$key" --insecure-ignore-tlog=true \
         --type slsaprovenance1 --signature "$file.intoto.json" "$file"
 done
+run "the provenance is not that of this release" "$python" "$here/release/check/origin.py" . ${3:+"$3"}
 echo "verify: signatures, hashes and provenance are right ($(cat RELEASE_KEY))"
 [ "${ROBOCACHE_VERIFY:-all}" = all ] || exit 0
 

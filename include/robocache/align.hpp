@@ -47,6 +47,7 @@ enum class MethodGradient : std::uint8_t {
     values,  ///< also the values of the rows
 };
 
+/// What one method is and can do; method_traits() lists them.
 struct MethodTraits {
     Method method;
     std::string_view name;
@@ -119,6 +120,7 @@ struct Query {
     std::optional<TensorView> episode;  ///< (B,) i64; absent: episode b, or the only one
 };
 
+/// Where the results of one stream go: memory of the caller, on the device of the stream.
 struct AlignOutput {
     TensorView values;                ///< (B, T, ...): the stream's dtype, or any floating one; any strides
     std::optional<TensorView> valid;  ///< (B, T) bool
@@ -144,6 +146,7 @@ struct AlignNames {
     [[nodiscard]] ArgumentName field(std::size_t i, std::string_view name) const;
 };
 
+/// How a call of align checks its input and names it in messages.
 struct AlignOptions {
     bool check = true;  ///< verify order and finiteness of times, offsets and episodes before writing
     AlignNames names{};

@@ -106,6 +106,7 @@ private:
     std::shared_ptr<const Impl> impl_;
 };
 
+/// How a CacheWriter divides episodes into shards, and whether it continues an interrupted ingest.
 struct CacheWriterOptions {
     std::int64_t shard_bytes = std::int64_t{64} << 20;  ///< a shard ends with the episode that reaches it
     std::string fingerprint;                            ///< identifies the source and the options

@@ -49,6 +49,7 @@ struct PixelShape {
     PixelFormat format = PixelFormat::interleaved;
 };
 
+/// What index_pictures() reads, and the limits it keeps.
 struct PictureIndexOptions {
     std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
     bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture
@@ -108,10 +109,13 @@ struct CropBox {
     std::int32_t x0 = 0, y0 = 0, x1 = 0, y1 = 0;
 };
 
+/// How pixels of a crop become one pixel of the output.
 enum class ResizeFilter : std::uint8_t {
     bilinear,  ///< triangle, widened when it shrinks (antialias): Pillow's Resampling.BILINEAR
     area,      ///< box: Pillow's Resampling.BOX
 };
+
+/// Order of the output of one picture: (height, width, channels), or (channels, height, width) as networks take it.
 enum class PictureLayout : std::uint8_t { hwc, chw };
 
 /// Of one picture; 1 changes nothing. Contrast is about the fixed value 127.5.
@@ -125,6 +129,7 @@ struct Normalization {
     std::array<float, 3> std{1, 1, 1};
 };
 
+/// What happens to the pixels of a picture, in this order: crop, resize, flip, color factors, normalize.
 struct DecodeOptions {
     std::optional<std::array<std::int64_t, 2>> size;  ///< (height, width); absent: all crops must have one size
     ResizeFilter filter = ResizeFilter::bilinear;

@@ -9,6 +9,7 @@
 
 namespace robocache {
 
+/// The base of every exception that the library throws by itself.
 class Error : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -103,6 +103,7 @@ struct BatchSource {
     std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed where an index is asked for
 };
 
+/// Where one column of a batch goes: memory of the caller, on the device of the reader.
 struct BatchOutput {
     TensorView values;                  ///< (B, T, ...), contiguous
     std::optional<TensorView> padding;  ///< (B, T) bool: true where align says that nothing is valid

@@ -12,6 +12,7 @@ namespace robocache {
 /// The instruction set the CPU kernels use on this machine: "x86-64-v3" or "baseline".
 [[nodiscard]] const char* cpu_instruction_set() noexcept;
 
+/// Whether CUDA can be used on this machine now, and if not, why; cuda_status() fills it.
 struct CudaStatus {
     bool compiled = false;             ///< this binary contains CUDA code
     bool available = false;            ///< ... and a device can be used now

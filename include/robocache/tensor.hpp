@@ -8,6 +8,7 @@
 
 namespace robocache {
 
+/// Type of an element. `boolean` is one byte, 0 or 1; f16 is IEEE binary16, bf16 the upper half of an f32.
 enum class DType : std::uint8_t { boolean, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32, f64 };
 
 /// Bytes of one element.
@@ -19,6 +20,7 @@ enum class DType : std::uint8_t { boolean, u8, u16, u32, u64, i8, i16, i32, i64,
 /// Values are DLPack's device codes, so a DLPack device converts by value.
 enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };
 
+/// A device by type and number. The number counts the GPUs of this process from 0; on the CPU it is 0.
 struct Device {
     DeviceType type = DeviceType::cpu;
     std::int32_t index = 0;

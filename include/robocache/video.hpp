@@ -15,6 +15,7 @@
 
 namespace robocache {
 
+/// The codecs of videos that the engines of a GPU decode: H.264 (AVC), H.265 (HEVC).
 enum class VideoCodec : std::int32_t { h264, hevc };
 
 /// What is known of a video before its first packet. `extradata` is that of FFmpeg: avcC, hvcC, Annex B or nothing.

@@ -39,6 +39,7 @@ enum class ReductionGradient : std::uint8_t {
     values,    ///< also the features and VoxelOutput::grid
 };
 
+/// What one reduction is and can do; reduction_traits() lists them.
 struct ReductionTraits {
     Reduction reduction;
     std::string_view name;
@@ -135,6 +136,7 @@ struct VoxelNames {
     std::string_view workspace = "workspace";
 };
 
+/// How points become cells: the reduction, the type of the grid, and what else is returned.
 struct VoxelOptions {
     Reduction reduction = Reduction::occupancy;
     /// Of the grid. occupancy: bool, u8, i32 (default), f32; count: u8 (stops at 255), i32 (default), i64; features:

@@ -13,7 +13,6 @@ SETUP = """
 import os, signal, sys, threading, time
 import numpy as np
 import robocache
-import torch
 
 def align():  # every target is the mean of a million rows
     rows = 1_000_000
@@ -21,7 +20,8 @@ def align():  # every target is the mean of a million rows
     times = np.tile([[0, rows]], (20_000, 1))
     return robocache.align(stream, times, episode=np.zeros(len(times), np.int64))
 
-points, features = torch.zeros(1, 3).expand(30_000_000, 3), torch.ones(1, 4096).expand(30_000_000, 4096)
+ones = np.ones((1, 1), np.float32)
+points, features = (np.broadcast_to(ones, (30_000_000, width)) for width in (3, 4096))
 
 def voxelize():  # 10^11 values, all of one cell
     return robocache.voxelize_pointcloud(points, features, (0, 0, 0), 1.0, (2, 2, 2), "sum")

@@ -31,6 +31,7 @@ def run(code, timeout=120):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_forked_dataloader_finishes(num_workers):
+    pytest.importorskip("torch")
     code = f"""
 import torch
 torch.multiprocessing.set_start_method("fork")

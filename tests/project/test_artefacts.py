@@ -88,11 +88,11 @@ def test_indirect_calls_land_on_landing_pads(path):
 
 
 def wheel():
-    """The wheel the tests were installed from: ROBOCACHE_WHEEL, or the newest one in dist/."""
+    """The wheel the tests were installed from: ROBOCACHE_WHEEL, or the one that `make wheel` built."""
     if "ROBOCACHE_WHEEL" in os.environ:
         return pathlib.Path(os.environ["ROBOCACHE_WHEEL"])
-    wheels = sorted((ROOT / "dist").glob("robocache-*.whl"), key=lambda path: path.stat().st_mtime)
-    assert wheels, "no wheel in dist/ and no ROBOCACHE_WHEEL"
+    wheels = sorted((ROOT / "build/dist").glob("robocache-*.whl"), key=lambda path: path.stat().st_mtime)
+    assert wheels, "no wheel in build/dist and no ROBOCACHE_WHEEL"
     return wheels[-1]
 
 

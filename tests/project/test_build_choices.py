@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from paths import ROOT
@@ -119,3 +121,147 @@ def test_ci_compiles_cuda_code_although_it_has_no_gpu():
     text = (ROOT / ".ci" / "run").read_text()
     assert 'make test-python CUDA="$cuda"' in text
     assert "built=build/cuda cuda=1" in text
+
+
+# ---- make picture and make test: which wheel is installed, and what must be there for it ----------------------------
+
+TOOLS = ("awk", "bash", "cat", "cmp", "cp", "dirname", "env", "find", "grep", "id", "ls", "make", "mkdir", "rm", "sed")
+PYTHON_HERE = f"cp3{sys.version_info[1]}"
+PREBUILT = f"robocache-0.1.0-{PYTHON_HERE}-{PYTHON_HERE}-manylinux_2_17_{os.uname().machine}.whl"
+BUILT = f"robocache-0.1.0-{PYTHON_HERE}-{PYTHON_HERE}-linux_{os.uname().machine}.whl"
+
+
+class Checkout:
+    """A copy of the Makefile and its tools, a PATH without compiler, and a Python that only notes what is to be done.
+
+    ``pip wheel`` writes a file, ``pip install`` of a wheel notes its hash as pip does; all else is noted in ``log``.
+    """
+
+    def __init__(self, root, compiler):
+        self.root, self.log = root / "checkout", root / "log"
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        for name in (*TOOLS, "nice", "sh", "sha256sum", "sort", "tail", "touch"):
+            (self.bin / name).symlink_to(shutil.which(name))
+        if compiler:
+            pretend(self.bin, "g++", "")
+        (self.bin / "python3").symlink_to(self.python(root / "python3", "", headers=compiler))
+        for name in (
+            "Makefile",
+            "pyproject.toml",
+            "tools/setup.sh",
+            "tools/build_progress.py",
+            "tools/requirements.lock",
+        ):
+            self.copy(name)
+        for path in [*(ROOT / "tools").glob("requirements*.txt"), ROOT / "tools/site/requirements.txt"]:
+            self.copy(path.relative_to(ROOT))
+        self.copy("tools/release/prebuilt.py")
+        for name in ("cmake", "include", "src", "python"):
+            (self.root / name).mkdir()
+        (self.root / "CMakeLists.txt").touch()
+        (self.root / ".venv/bin").mkdir(parents=True)
+        self.python(self.root / ".venv/bin/python", root / "installed")
+
+    def copy(self, name):
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, self.root / name)
+
+    def python(self, path, installed, headers=True):
+        path.write_text(f"""#!/bin/bash
+echo "$*" >>{self.log}
+here() {{ exec env PYTHONPATH={installed} {sys.executable} "$@"; }}
+case "$*" in
+    *build_progress.py*" wheel "*)
+        folder=${{@: -2:1}}
+        mkdir -p $folder && echo made of $(cat CMakeLists.txt) >$folder/{BUILT} ;;
+    *prebuilt.py*) here "$@" ;;
+    *" install "*.whl)
+        sum=$(sha256sum <"${{@: -1}}")
+        mkdir -p {installed}/robocache-0.1.0.dist-info && cd {installed}/robocache-0.1.0.dist-info
+        printf 'Metadata-Version: 2.1\\nName: robocache\\nVersion: 0.1.0\\n' >METADATA
+        echo "{{\\"archive_info\\": {{\\"hash\\": \\"sha256=${{sum%% *}}\\"}}}}" >direct_url.json ;;
+    -) exit {0 if headers else 1} ;;
+    *platform*) echo "another Python" ;;
+esac
+""")
+        path.chmod(0o755)
+        return path
+
+    def put(self, name, text):
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def run(self, *command):
+        """The exit code, all that was printed, and the words handed to Python."""
+        self.log.write_text("")
+        env = {"PATH": str(self.bin), "HOME": str(self.root)}
+        done = subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr, self.log.read_text()
+
+
+needs_make = pytest.mark.skipif(MAKE is None, reason="make is not here")
+
+
+@needs_make
+def test_a_prebuilt_wheel_needs_no_compiler_and_no_build_tools(tmp_path):
+    checkout = Checkout(tmp_path, compiler=False)
+    checkout.put(f"dist/release/{PREBUILT}", "prebuilt")
+    code, printed, log = checkout.run("make", "picture")
+    assert code == 0, printed
+    assert f"--no-index dist/release/{PREBUILT}" in log
+    assert "requirements-demo.txt" in log
+    assert "requirements-build.txt" not in log
+    build, demo = (
+        re.findall(r"^[^#\n].*", (ROOT / f"tools/requirements-{x}.txt").read_text(), re.M) for x in ("build", "demo")
+    )
+    assert any(line.startswith("cmake") for line in build)
+    assert not {"-r requirements-build.txt", *build} & {*demo}
+
+
+@needs_make
+def test_without_a_prebuilt_wheel_the_missing_compiler_is_named(tmp_path):
+    code, printed, log = Checkout(tmp_path, compiler=False).run("make", "picture")
+    assert code != 0
+    assert "setup: these packages are missing: g++ python3-dev" in printed
+    assert "build_progress.py" not in log
+
+
+@pytest.mark.parametrize(
+    ("purpose", "needs_compiler"), [("demo", False), ("policy", False), ("build", True), ("tests", True)]
+)
+def test_the_setup_needs_a_compiler_only_where_something_is_compiled(purpose, needs_compiler, tmp_path):
+    checkout = Checkout(tmp_path, compiler=False)
+    code, printed, _ = checkout.run("tools/setup.sh", ".venv", purpose)
+    assert (code != 0) == needs_compiler, printed
+    assert ("g++" in printed) == needs_compiler
+
+
+@needs_make
+def test_a_wheel_is_built_where_there_is_none_and_one_of_the_user_stays(tmp_path):
+    checkout = Checkout(tmp_path, compiler=True)
+    checkout.put(f"dist/{BUILT}", "of the user")
+    code, printed, log = checkout.run("make", "picture")
+    assert code == 0, printed
+    assert "requirements-build.txt" in log
+    assert (checkout.root / "dist" / BUILT).read_text() == "of the user"
+    assert f"--no-index build/dist/{BUILT}" in log
+
+
+@needs_make
+def test_after_another_wheel_was_installed_that_of_the_checkout_is_installed_again(tmp_path):
+    checkout = Checkout(tmp_path, compiler=True)
+    (checkout.root / ".venv/.ready").touch()
+
+    def installs():
+        code, printed, log = checkout.run("make", "wheel")
+        assert code == 0, printed
+        return "build_progress.py" in log, f"--no-index build/dist/{BUILT}" in log
+
+    assert installs() == (True, True)
+    assert installs() == (False, False)
+    checkout.put(f"dist/{PREBUILT}", "prebuilt")
+    assert checkout.run("make", "picture")[0] == 0
+    assert installs() == (False, True)
+    checkout.put("CMakeLists.txt", "changed")
+    assert installs() == (True, True)

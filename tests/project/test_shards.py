@@ -1,10 +1,12 @@
 """Tests in parallel processes: each once, and those that share a fixture of their module in one process."""
 
+import os
 import subprocess
 import sys
 import threading
 
 import pytest
+from paths import ROOT
 from shards import groups, shared_module, take, taken
 
 TESTS = [(None, 0), *(("a", k) for k in range(5)), *((None, k) for k in range(1, 23)), *(("b", k) for k in range(3))]
@@ -58,3 +60,42 @@ def test_a_test_that_shares_a_fixture_of_a_module_is_known(request, shared):
 
 def test_other_tests_share_nothing(request, tmp_path):
     assert shared_module(request.node) is None
+
+
+def run_without_torch(folder, missing):
+    """Files of tests of which two need torch, where torch cannot be imported."""
+    files = {
+        "torch": "raise ModuleNotFoundError('No module named torch', name='torch')",
+        "test_inside": "def test_a():\n    import torch\n\ndef test_b():\n    pass",
+        "test_on_top": "import torch\n\ndef test_c():\n    pass",
+        "test_wrong": "def test_d():\n    import no_such_package",
+    }
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
+    env = os.environ | {"ROBOCACHE_MISSING": missing, "PYTHONPATH": f"{folder}:{ROOT / 'tests'}"}
+    return subprocess.run([*command, folder], cwd=folder, env=env, capture_output=True, text=True, timeout=200)
+
+
+def test_tests_are_skipped_for_the_lack_of_a_package_that_the_environment_names(tmp_path):
+    done = run_without_torch(tmp_path, "torch")
+    assert "1 failed, 1 passed, 2 skipped" in done.stdout, done.stdout + done.stderr
+    assert "No module named 'no_such_package'" in done.stdout
+    assert done.stdout.count("needs torch") == 2
+
+
+def test_a_package_that_is_not_named_must_be_there(tmp_path):
+    done = run_without_torch(tmp_path, "")
+    assert done.returncode != 0
+    assert "No module named torch" in done.stdout + done.stderr
+    assert "passed" not in done.stdout

@@ -2,6 +2,7 @@
 
 import collections
 import html.parser
+import importlib
 import os
 import re
 import shutil
@@ -83,8 +84,48 @@ def test_every_public_name_has_an_entry_in_the_api(site):
         name for page in (site / "api").glob("*.html") for name in re.findall(r'id="([\w.]+)"', page.read_text())
     }
     names = {f"robocache.{name}" for name in robocache.__all__} - {"robocache.__version__"}
+    for module in ("lerobot", "datasets.diffusion_policy", "datasets.robomimic"):
+        names |= {f"robocache.{module}.{name}" for name in importlib.import_module(f"robocache.{module}").__all__}
+    assert "robocache.lerobot.FrameTimestampError" in names
     assert names - entries == set()
-    assert "robocache.lerobot.LeRobotDataset" in entries
+
+
+def test_a_folder_without_a_page_or_a_module_without_a_list_of_names_is_found(tmp_path):
+    import python_api
+
+    package = tmp_path / "robocache"
+    shutil.copytree(ROOT / "python/robocache", package)
+    (package / "datasets/another.py").write_text("class Another: ...\n")
+    with pytest.raises(ValueError, match=r"another\.py: must have __all__"):
+        python_api.pages(package)
+    (package / "datasets/another.py").unlink()
+    (package / "newer").mkdir()
+    (package / "newer/__init__.py").write_text("__all__ = ['name']\n")
+    with pytest.raises(ValueError, match=r"TITLES must name .*'newer'"):
+        python_api.pages(package)
+
+
+@pytest.mark.parametrize(
+    ("declarations", "named"),
+    [
+        ("struct Bare {\n    int x;  ///< not of the struct\n};", "Bare"),
+        ("/// First.\nenum class First { a };\nenum class Second { b };", "Second"),
+        ("int function(int x);", "function"),
+        ("class Elsewhere;\n\n/// Both.\nint first(int x);\nint second(int x);", None),
+    ],
+)
+def test_a_declaration_without_a_comment_fails_the_build(declarations, named, tmp_path):
+    import headers
+
+    header = tmp_path / "x.hpp"
+    header.write_text(
+        f"// A header.\n#pragma once\n\nnamespace robocache {{\n\n{declarations}\n\n}}  // namespace robocache\n"
+    )
+    if named is None:
+        assert "`second`" in headers.page(header)
+    else:
+        with pytest.raises(ValueError, match=rf"needs a comment \(///\): {named}$"):
+            headers.page(header)
 
 
 def test_every_type_and_function_of_the_headers_has_an_entry(site):

@@ -64,6 +64,36 @@ def test_the_matrix_has_every_supported_python():
     assert "3.10 to 3.13" in (ROOT / "docs/guides/support.md").read_text()
 
 
+def test_the_release_workflow_has_what_make_release_needs():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    builders = {name: job for name, job in jobs.items() if "make release" in str(job)}
+    assert builders.keys() == {"cpu", "cuda"}
+    for job in builders.values():
+        hosted, commands = "self-hosted" not in job["runs-on"], [step.get("run", "") for step in job["steps"]]
+        assert ("make release CUDA=0" in commands) == hosted  # runners of GitHub have no nvcc
+        assert job.get("container") == ("debian:12" if hosted else None)  # its compiler, and a mirror of Debian for apt
+    versions = re.search(r"versions=\(([\d. ]+)\)", (ROOT / "tools/release/release.sh").read_text())[1].split()
+    (pyenv,) = [step["run"] for step in jobs["cpu"]["steps"] if "pyenv install" in step.get("run", "")]
+    assert {*pyenv.split("install ")[1].split(), "3.11"} == {*versions}  # Debian 12 has 3.11
+
+
+def test_the_files_of_a_release_are_attested(tmp_path):
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    for job in ("cpu", "cuda"):
+        (upload,) = [step["with"] for step in jobs[job]["steps"] if "upload-artifact" in step.get("uses", "")]
+        target = "release" if job == "cuda" else "release-cpu"
+        assert (
+            upload["path"] == f"dist/{target}"
+        )  # where the Makefile puts them; the folder itself is not in the artifact
+        for name in ("a.whl", "a.tar.gz", "debug/a.debug"):
+            (tmp_path / "dist" / upload["name"] / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "dist" / upload["name"] / name).touch()
+    steps = [step["with"] for step in jobs["provenance"]["steps"]]
+    assert steps[0] == {"path": "dist"}  # without a name: one folder for each artifact
+    found = [path.name for pattern in steps[1]["subject-path"].split() for path in tmp_path.glob(pattern)]
+    assert sorted(found) == ["a.tar.gz", "a.tar.gz", "a.whl", "a.whl"]
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_may_only_read_unless_a_job_says_why(path):
     assert yaml.safe_load(path.read_text())["permissions"] == {"contents": "read"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from parts import gcc_version, toolkit_version
 
 HERE = Path(__file__).resolve().parent
-LOCKS = ("build.lock", "check.lock", "cuda_arm64.lock", "jax_headers.lock", "packages.lock")
+LOCKS = tuple(sorted(path.name for path in (HERE / "locks").glob("*.lock")))
 
 
 def predicate(commit: str, variant: str, epoch: int) -> dict[str, object]:

@@ -38,5 +38,5 @@ if [ ! -e "$work/check/.ready" ]; then
 fi
 python3 tools/release/provenance.py "$commit" "$variant" >"$work/predicate.json"
 tools/release/sign.sh "$dist" "$work/predicate.json" "$COSIGN"
-tools/verify_release.sh "$dist"
+tools/verify_release.sh "$dist" "$dist/release.pub" "$commit"
 ls -l "$dist"

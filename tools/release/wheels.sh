@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles the wheels of one variant from a clean copy of the commit: one per Python version, one build folder for all of them.
-#   tools/release/wheels.sh WORK cuda|cpu|cuda-arm64|cpu-arm64 VERSION ...      for example build/release cuda 3.12 3.11 3.10
+#   tools/release/wheels.sh WORK cuda|cpu|cuda-arm64|cpu-arm64 VERSION ...      for example build/release cuda 3.12 3.11 3.10 3.13t
 # WORK/<variant>/raw receives wheels with debug information and the tag linux_*; finish_wheel.py makes them ready.
 # The variants for arm64 are cross-compiled against the headers of this machine's Python: pyconfig.h of Debian's Python 3.11 differs
 # between amd64 and arm64 only in macros that extensions do not use (assembler of x86, wchar_t, the tier of support).
@@ -17,10 +17,10 @@ tree=$(git -C "$root" stash create)  # changes that are not committed; a release
 SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH PYTHONHASHSEED=0 LC_ALL=C.UTF-8 TZ=UTC
 source=$work/source
-if [ "$(cat "$source/.commit" 2>/dev/null)" != "${tree:-$commit}" ]; then
+if [ "$(cat "$source.commit" 2>/dev/null)" != "${tree:-$commit}" ]; then
     rm -rf "$source" && mkdir -p "$source"
     git -C "$root" archive --format=tar "${tree:-$commit}" | tar -x -C "$source"
-    echo "${tree:-$commit}" >"$source/.commit"
+    echo "${tree:-$commit}" >"$source.commit"
 fi
 arch=amd64
 [[ $variant != *-arm64 ]] || arch=arm64
@@ -37,12 +37,6 @@ take() { # FOLDER LOCK PART [OPTION OF PIP ...]: FOLDER receives a part of the o
 }
 jax=$work/jax_headers
 take "$jax" jax_headers.lock jaxlib/include --python-version 3.11
-
-find_python() { # the interpreter of a version: on the PATH, or of pyenv
-    local found
-    found=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1.*/bin/python" | sort -V | tail -n 1) || true
-    echo "${found:-$(command -v "python$1" || { echo "wheels: Python $1 is missing" >&2; exit 1; })}"
-}
 
 map="-ffile-prefix-map=$work=."
 export CXX=$work/$arch/bin/c++ CUDAHOSTCXX=$work/$arch/bin/c++ CXXFLAGS="-g1 $map" CUDAFLAGS="-Xcompiler=$map" LDFLAGS=-Wl,--build-id=sha1
@@ -62,7 +56,8 @@ rm -rf "$work/$variant/raw"
 for version in "$@"; do
     venv=$work/venv-$version
     if [ ! -e "$venv/.ready" ]; then
-        "$(find_python "$version")" -m venv "$venv"
+        python=$("$here/compiler/python.sh" "$version")
+        "$python" -m venv "$venv"
         "$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r "$here/locks/build.lock" 2>&1 | grep -v 'WARNING: Location' || true
         touch "$venv/.ready"
     fi

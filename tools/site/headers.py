@@ -78,8 +78,23 @@ def names_of(code: str) -> list[str]:
     return found
 
 
+def without_comment(lines: list[str]) -> list[str]:
+    """The first declaration of a part without comment, and types that follow another declaration without one.
+
+    Functions may share the comment of the first. A class that is only named, defined elsewhere, needs none.
+    """
+    code = "\n".join(line for line in lines if not line.startswith("//"))
+    found = []
+    for i, statement in enumerate(statements(code)):
+        is_type = TYPE.match(statement) and "{" in statement
+        is_name = TYPE.match(statement) and not is_type
+        if (i == 0 and not lines[0].startswith("///") and not is_name) or (i > 0 and is_type):
+            found += names_of(statement)
+    return found
+
+
 def page(header: Path) -> str:
-    """The page of one header. Raises ValueError for a declaration whose name is not found."""
+    """The page of one header. Raises ValueError for a declaration without comment, or whose name is not found."""
     text = header.read_text()
     pieces = [f"# {header.name}", purpose(text), f"`#include <robocache/{header.name}>`"]
     if "namespace robocache {" not in text:
@@ -93,6 +108,8 @@ def page(header: Path) -> str:
         names = names_of(code)
         if not names:
             raise ValueError(f"{header}: no name found in {code!r}")
+        if bare := without_comment(lines):
+            raise ValueError(f"{header}: needs a comment (///): {', '.join(bare)}")
         pieces += ["## " + ", ".join(f"`{name}`" for name in names), prose(comment)]
         pieces.append(f"```cpp\n{without_private(code)}\n```")
     return "\n\n".join(piece for piece in pieces if piece) + "\n"

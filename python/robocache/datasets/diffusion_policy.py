@@ -11,6 +11,8 @@ import numpy as np
 from ..cache.cache import Cache
 from ..loader import Feature, Loader
 
+__all__ = ["SequenceSampler"]
+
 
 class SequenceSampler:
     """Windows of ``sequence_length`` rows of a cache, in ascending order.

@@ -11,6 +11,8 @@ import numpy as np
 from ..cache.cache import Cache
 from ..loader import Feature, Loader
 
+__all__ = ["SequenceDataset"]
+
 
 class SequenceDataset:
     """Rows ``i - frame_stack + 1`` to ``i + seq_length - 1`` of an episode for each row i, in ascending order.

@@ -1,18 +1,26 @@
 """Backends, and arrays of every kind and dtype: made from NumPy with the same strides, and read back as NumPy."""
 
+import importlib
 import os
 import warnings
 
-import ml_dtypes
 import numpy as np
 import robocache
-import torch
 
+MISSING = frozenset(os.environ.get("ROBOCACHE_MISSING", "").split())
+"""Packages that the suite runs without: tests that need them are skipped. A package that is not named must be there."""
+
+
+def package(name):
+    return None if name in MISSING else importlib.import_module(name)
+
+
+ml_dtypes, torch = package("ml_dtypes"), package("torch")
 REQUIRE_CUDA = (
     os.environ.get("ROBOCACHE_REQUIRE_CUDA") == "1"
 )  # a GPU test that cannot run fails instead of being skipped
-CUDA = torch.cuda.is_available() and bool(robocache.check_installation()["backends"]["cuda"])
-BACKENDS = ("cpu", "torch", "cuda") if CUDA or REQUIRE_CUDA else ("cpu", "torch")
+CUDA = bool(torch and torch.cuda.is_available() and robocache.check_installation()["backends"]["cuda"])
+BACKENDS = ("cpu", *(("torch",) if torch else ()), *(("cuda",) if CUDA or REQUIRE_CUDA else ()))
 KIND = {"cpu": "numpy", "torch": "torch", "cuda": "torch"}  # the kind of array a backend is mostly tested with
 DEVICE = {"cpu": "cpu", "torch": "cpu", "cuda": "cuda"}
 
@@ -21,21 +29,21 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would tak
 if not CUDA:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import jax  # noqa: E402
-
-os.environ["JAX_PLATFORMS"] = "cpu"  # read by now: this is for the programs that tests start
-JAX_CPU = jax.devices("cpu")[0]
-jax.config.update("jax_default_device", JAX_CPU)  # on the GPU only where a test asks for it
+jax = package("jax")
+if jax:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # read by now: this is for the programs that tests start
+    JAX_CPU = jax.devices("cpu")[0]
+    jax.config.update("jax_default_device", JAX_CPU)  # on the GPU only where a test asks for it
 
 try:
     import cupy
 except ImportError:
     cupy = None
 
-KINDS = ("numpy", "torch", "jax")
+KINDS = tuple(kind for kind in ("numpy", "torch", "jax") if kind not in MISSING)
 GPU_KINDS = ("torch", "jax", "cupy")
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-FLOATS = tuple(np.dtype(t) for t in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64))
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
+FLOATS = tuple(np.dtype(t) for t in (np.float32, np.float16, BFLOAT16, np.float64) if t is not None)
 INTEGERS = tuple(np.dtype(t) for t in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 TIMES = tuple(np.dtype(t) for t in (np.int64, np.float64, np.float32))
 
@@ -64,7 +72,7 @@ def array_of(kind, x, device="cpu"):
         return cupy.asarray(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of read-only memory: broadcast arrays are
-        if x.dtype == BFLOAT16:
+        if BFLOAT16 is not None and x.dtype == BFLOAT16:
             return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16).to(device)
         return torch.from_numpy(x).to(device)
 
@@ -79,7 +87,7 @@ def kind_of(x):
         return "numpy"
     if cupy is not None and isinstance(x, cupy.ndarray):
         return "cupy"
-    return "torch" if isinstance(x, torch.Tensor) else "jax"
+    return "torch" if torch and isinstance(x, torch.Tensor) else "jax"
 
 
 def is_on_gpu(x):
@@ -88,7 +96,7 @@ def is_on_gpu(x):
 
 def to_numpy(x):
     """Any of the arrays as NumPy, bfloat16 as ``ml_dtypes.bfloat16``."""
-    if isinstance(x, torch.Tensor):
+    if torch and isinstance(x, torch.Tensor):
         x = x.detach().cpu().contiguous()
         return x.view(torch.int16).numpy().view(BFLOAT16) if x.dtype == torch.bfloat16 else x.numpy()
     return cupy.asnumpy(x) if kind_of(x) == "cupy" else np.asarray(x)

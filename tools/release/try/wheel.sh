@@ -17,14 +17,17 @@ for compiler in cc gcc g++ c++ clang; do
             { echo "try_wheel: the root must have no compiler, got /$folder/$compiler" >&2; exit 1; }
     done
 done
-version=$(chroot "$root" "$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-case $version in 3.10 | 3.11) tag=cp${version/./}-cp ;; *) tag=cp312-abi3 ;; esac
+# The version, with a t if this Python has no GIL, and the beginning of the tag of the wheel for it.
+version=$(chroot "$root" "$python" -c 'import sys, sysconfig
+print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))')
+number=${version%t}
+case $version in 3.10 | 3.11 | *t) tag=cp${number/./}-cp${version/./} ;; *) tag=cp312-abi3 ;; esac
 machine=$(chroot "$root" "$python" -c 'import platform; print(platform.machine())')
 home=$(mktemp -d "$root/tmp/try_wheel.XXXXXX")
 trap 'rm -rf "$home"' EXIT
 mkdir "$home/wheels"
 cp "$dist"/robocache-*-"$tag"*"_$machine.whl" "$home/wheels"
-python3 -m pip download --quiet --only-binary=:all: --python-version "$version" --implementation cp --abi "cp${version/./}" --abi abi3 --abi none \
+python3 -m pip download --quiet --only-binary=:all: --python-version "$number" --implementation cp --abi "cp${version/./}" --abi abi3 --abi none \
     --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux2014_$machine" --platform any \
     -d "$home/wheels" "numpy>=1.23" ${EXTRA:-}
 cp "$here/first_batch.py" "$home"
