@@ -1,4 +1,4 @@
-# One word each: make demo | picture | test | release | container | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
+# One word each: make demo | picture | test | test-jax | release | container | test-gpu | bench | soak | lint | tidy | format | sanitize | sanitize-python | fuzz | fuzz-adapters | sanitize-gpu | cuda | docs | site | lock | clean
 SHELL := /bin/bash
 VENV ?= .venv
 # VENV= or PYTHON=python3 uses the installed Python without changes, for machines without package installation.
@@ -34,7 +34,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find cmake include src python -t
 CXX_FILES := $(shell find include src python/bindings tests/cpp tests/fuzz examples/cpp -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 PYTHON_DIRS := python tests benchmarks examples docs tools
 
-.PHONY: demo test test-cpp test-python test-gpu test-gpu-cpp test-gpu-python bench soak lint tidy format sanitize sanitize-python fuzz fuzz-adapters
+.PHONY: demo test test-cpp test-python test-jax test-gpu test-gpu-cpp test-gpu-python bench soak lint tidy format sanitize sanitize-python fuzz fuzz-adapters
 .PHONY: sanitize-gpu cuda docs site clean wheel lock release container picture FORCE
 .DEFAULT_GOAL := help
 
@@ -55,17 +55,29 @@ $(BUILD_READY): tools/setup.sh tools/requirements-build.txt
 	@touch $@
 endif
 
-# Records whether the wheel has CUDA code; a different choice rebuilds the wheel.
-build/.cuda_code: FORCE
-	@mkdir -p build && { echo $(CUDA_CODE) | cmp -s - $@ || echo $(CUDA_CODE) >$@; }
+# JAX=oldest: the handlers for jax.jit are compiled with the headers of the oldest JAX, as in a release, so that they run on all.
+OLDEST_JAX := build/jax_oldest
+ifeq ($(JAX),oldest)
+JAX_READY := $(OLDEST_JAX)/.complete
+JAX_HEADERS := -C cmake.define.ROBOCACHE_JAX_INCLUDE_DIR=$(abspath $(OLDEST_JAX))/jaxlib/include
+endif
+
+$(OLDEST_JAX)/.complete: tools/release/locks/jax_oldest.lock $(READY)
+	@rm -rf $(OLDEST_JAX)
+	@$(PYTHON) -m pip install --quiet --no-deps --require-hashes --target $(OLDEST_JAX) -r $<
+	@touch $@
+
+# Records whether the wheel has CUDA code, and its headers of JAX; a different choice rebuilds the wheel.
+build/.choices: FORCE
+	@mkdir -p build && { echo $(CUDA_CODE) $(JAX) | cmp -s - $@ || echo $(CUDA_CODE) $(JAX) >$@; }
 FORCE:
 
 # Builds the wheel. WHEEL_OPTIONS are passed to pip; CI passes the build folder of the C++ tests, to compile once. dist/ is of
 # the user: nothing here deletes a wheel there.
-build/dist/.built: $(if $(filter demo picture,$(MAKECMDGOALS)),$(BUILD_READY),$(READY)) $(NATIVE) build/.cuda_code
+build/dist/.built: $(if $(filter demo picture,$(MAKECMDGOALS)),$(BUILD_READY),$(READY)) $(NATIVE) $(JAX_READY) build/.choices
 	@rm -f build/dist/*.whl
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
-	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(WHEEL_OPTIONS) -w build/dist .
+	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(JAX_HEADERS) $(WHEEL_OPTIONS) -w build/dist .
 	@touch $@
 
 # Installs that wheel, unless it is what is installed: all targets below run the installed package, never the source tree.
@@ -97,6 +109,11 @@ test-cpp: $(READY)
 # SHARDS=2: runs two processes in parallel; each prints its failures at the end.
 test-python: wheel
 	$(if $(SHARDS),ROBOCACHE_SHARDS=$(SHARDS) tools/test_shards.sh $(PYTHON),$(PYTHON) -m pytest -q)
+
+# The calls that JAX traces, with the oldest JAX; the other tests have the newest one.
+test-jax: $(OLDEST_JAX)/.complete
+	@$(MAKE) --no-print-directory wheel JAX=oldest
+	PYTHONPATH=$(OLDEST_JAX) $(PYTHON) -m pytest -q tests/ops/jax
 
 # On a machine with a GPU: the same tests, but CUDA tests fail instead of being skipped. A file that cannot be imported
 # (a package is missing) also fails, after the other files have run.
