@@ -216,10 +216,17 @@ class PictureIndex:
     def bytes(self) -> Any: ...
 
 def index_pictures(
-    op: str, bytes: Any, offsets: Any, every: int, entry_points: bool, max_pixels: int, pixels: Any = None
+    op: str,
+    bytes: Any,
+    offsets: Any,
+    every: int,
+    entry_points: bool,
+    max_pixels: int,
+    pixels: Any = None,
+    rows: Any = None,
 ) -> PictureIndex: ...
 def unfilter_png(filtered: Any, height: int, pixel_bytes: int, out: Any) -> None: ...
-def picture_kinds(op: str, bytes: Any, offsets: Any) -> bytes: ...
+def picture_kinds(op: str, bytes: Any, offsets: Any, rows: Any = None) -> bytes: ...
 def decode(
     bytes: Any,
     offsets: Any,

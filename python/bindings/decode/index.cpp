@@ -30,9 +30,15 @@ HostPictures read_pictures(TensorReader& reader, std::string_view op, nb::handle
             host_vector<std::int64_t>(reader, offsets, {op, "offsets"}, DType::i64)};
 }
 
+/// The pictures that are read; None: all.
+std::optional<std::span<const std::int64_t>> read_rows(TensorReader& reader, std::string_view op, nb::handle rows) {
+    if (rows.is_none()) return std::nullopt;
+    return host_vector<std::int64_t>(reader, rows, {op, "rows"}, DType::i64);
+}
+
 /// pixels: (N, 4) int32 of height, width, channels, PixelFormat, or None.
 PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offsets, std::int32_t every,
-                        bool entry_points, std::int64_t max_pixels, nb::handle pixels) {
+                        bool entry_points, std::int64_t max_pixels, nb::handle pixels, nb::handle rows) {
     TensorReader reader;
     const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
     PictureIndexOptions options;
@@ -41,24 +47,19 @@ PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offset
     options.entry_points = entry_points;
     options.max_pixels = max_pixels;
     if (!pixels.is_none()) options.pixels = host_rows<PixelShape>(reader, pixels, {op, "pixels"}, DType::i32, 4);
+    options.rows = read_rows(reader, op, rows);
     const Unlocked unlocked;
     return index_pictures(pictures.bytes, pictures.offsets, options);
 }
 
 /// One PictureKind per picture, as bytes.
-nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets) {
+nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets, nb::handle rows) {
     TensorReader reader;
     const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
-    std::vector<char> kinds;
-    for (std::size_t i = 0; i + 1 < pictures.offsets.size(); ++i) {
-        const std::int64_t begin = pictures.offsets[i];
-        const std::int64_t end = pictures.offsets[i + 1];
-        const bool is_inside = begin >= 0 && begin <= end && end <= static_cast<std::int64_t>(pictures.bytes.size());
-        const auto kind = !is_inside ? PictureKind::unknown
-                                     : picture_kind(pictures.bytes.subspan(static_cast<std::size_t>(begin),
-                                                                           static_cast<std::size_t>(end - begin)));
-        kinds.push_back(static_cast<char>(kind));
-    }
+    PictureIndexOptions options;
+    options.op = op;
+    options.rows = read_rows(reader, op, rows);
+    const std::vector<PictureKind> kinds = picture_kinds(pictures.bytes, pictures.offsets, options);
     return nb::bytes(kinds.data(), kinds.size());
 }
 
@@ -121,9 +122,11 @@ void bind_picture_index(nb::module_& m) {
             },
             nb::rv_policy::reference);
     m.def("index_pictures", &make_index, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"), nb::arg("every"),
-          nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none());
+          nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none(),
+          nb::arg("rows").none() = nb::none());
     m.def("unfilter_png", &unfilter, nb::arg("filtered"), nb::arg("height"), nb::arg("pixel_bytes"), nb::arg("out"));
-    m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"));
+    m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"),
+          nb::arg("rows").none() = nb::none());
 }
 
 }  // namespace robocache::python

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import robocache
-from pictures import jpeg, photo
+from pictures import jpeg, photo, png
 
 PICTURES = [jpeg(photo(48, 64)), jpeg(photo(48, 64, 1))]
 
@@ -54,6 +54,19 @@ def test_a_bad_call_is_refused_with_argument_rule_and_value(what):
     call = {"pictures": PICTURES, **changes}
     with pytest.raises(ValueError, match="^" + re.escape(f"decode_images: {message}")):
         robocache.decode_images(call.pop("pictures"), **call)
+
+
+def test_pictures_that_rows_leave_out_are_not_read():
+    broken = [b"", b"text", png(photo(48, 64))[:-9], jpeg(photo(48, 64), progressive=True)[:99], PICTURES[0][:-300]]
+    data = np.frombuffer(b"".join([*broken, *PICTURES, png(photo(48, 64))]), np.uint8)
+    offsets = np.cumsum([0, *map(len, broken), *map(len, PICTURES), len(png(photo(48, 64)))])
+    for pictures in ([*broken, *PICTURES, png(photo(48, 64))], (data, offsets)):
+        for rows, expected in (([6, 5, 6], [1, 0, 1]), ([7, 5], [2, 0])):
+            made = robocache.decode_images(pictures, rows=rows)
+            whole = robocache.decode_images([*PICTURES, png(photo(48, 64))])
+            np.testing.assert_array_equal(made, whole[expected])
+        with pytest.raises(robocache.FormatError, match=re.escape("decode_images: pictures[2] must be a whole pic")):
+            robocache.decode_images(pictures, rows=[5, 2])
 
 
 def test_an_index_of_other_pictures_is_refused():

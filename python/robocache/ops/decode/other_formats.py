@@ -19,16 +19,20 @@ NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind", PNG:
 Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
 
-def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int) -> Replaced | None:
-    """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none."""
-    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets), np.uint8)
+def replace_other_formats(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int, rows: NDArray[np.int64] | None
+) -> Replaced | None:
+    """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none. Pictures
+    that are not among ``rows`` are left out."""
+    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets, rows), np.uint8)
     if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
         return None
     parts, shapes = [], np.zeros((len(kinds), 4), np.int32)
+    is_read = np.ones(len(kinds), bool) if rows is None else np.isin(np.arange(len(kinds)), rows)
     others = [(i, kind) for i, kind in enumerate(kinds.tolist()) if kind in (OTHER_JPEG, PNG)]
     decoded = _decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
     for i in range(len(kinds)):
-        part = data[offsets[i] : offsets[i + 1]]
+        part = data[offsets[i] : offsets[i + 1] if is_read[i] else offsets[i]]
         if i in decoded:
             pixels = decoded[i]
             if pixels.dtype != np.uint8:

@@ -167,6 +167,29 @@ void check_offsets(Bytes bytes, std::span<const std::int64_t> offsets, const Pic
     }
 }
 
+/// For each picture, whether it is to be read.
+std::vector<bool> read_rows(std::size_t count, const PictureIndexOptions& options) {
+    if (!options.rows) return std::vector<bool>(count, true);
+    std::vector<bool> is_read(count, false);
+    for (const std::int64_t row : *options.rows) {
+        if (row < 0 || row >= static_cast<std::int64_t>(count)) {
+            throw InvalidArgument(std::string(options.op) + ": rows must be from 0 to " +
+                                  std::to_string(static_cast<std::int64_t>(count) - 1) + ", got " +
+                                  std::to_string(row));
+        }
+        is_read[static_cast<std::size_t>(row)] = true;
+    }
+    return is_read;
+}
+
+/// A picture that is not read: it has no pixels, so that no plan accepts it.
+Indexed unread(Bytes picture) {
+    Indexed result;
+    result.header.record.codec = Codec::pixels;
+    result.header.record.num_bytes = static_cast<std::uint32_t>(picture.size());
+    return result;
+}
+
 }  // namespace
 }  // namespace decode_detail
 
@@ -176,6 +199,7 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
                             const PictureIndexOptions& options) {
     check_offsets(bytes, offsets, options);
     std::vector<Indexed> pictures(offsets.size() - 1);
+    const std::vector<bool> is_read = read_rows(pictures.size(), options);
     const auto count = static_cast<std::int64_t>(pictures.size());
     const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
     const auto for_each = [&](auto visit) {
@@ -194,7 +218,9 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
     };
     for_each([&](std::size_t i, Bytes picture) {
         const bool has_pixels = !options.pixels.empty() && options.pixels[i].height != 0;
-        if (has_pixels) {
+        if (!is_read[i]) {
+            pictures[i] = unread(picture);
+        } else if (has_pixels) {
             pictures[i] = index_pixels(picture, options.pixels[i], options.max_pixels);
         } else {
             pictures[i].header = read_header(picture, options.max_pixels);
@@ -208,6 +234,19 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
         scan_jpeg(picture, pictures[i], options.entry_points, *memory);
     });
     return write(pictures);
+}
+
+std::vector<PictureKind> picture_kinds(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
+                                       const PictureIndexOptions& options) {
+    check_offsets(bytes, offsets, options);
+    const std::vector<bool> is_read = read_rows(offsets.size() - 1, options);
+    std::vector<PictureKind> kinds(is_read.size(), PictureKind::unknown);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        if (!is_read[i]) continue;
+        kinds[i] = picture_kind(
+            bytes.subspan(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(offsets[i + 1] - offsets[i])));
+    }
+    return kinds;
 }
 
 }  // namespace robocache
