@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import robocache
-from decode_calls import DEVICES, decode
+from decode_calls import DEVICES, decode, equal
 from pictures import by_pillow, jpeg, noise, photo, png, with_segment, without
 from PIL import Image
 
@@ -118,6 +118,27 @@ def test_progressive_and_cmyk_pictures_are_decoded_by_pillow(device):
     mixed = [progressive, file.getvalue(), jpeg(photo(40, 50)), png(photo(40, 50)), png(photo(40, 50)[..., 0])]
     for data, pixels in zip(mixed, decode(mixed, device), strict=True):
         np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def test_png_of_16_bits_takes_rows_layout_and_kind_as_8_bits_do():
+    depths = [np.arange(h * w, dtype=np.uint16).reshape(h, w) * 259 for h, w in ((4, 6), (4, 6), (5, 3))]
+    pictures = [png(depth) for depth in depths]
+    made = robocache.decode_images([*pictures, b"not read"], dtype="uint16", rows=[1, 0, 1], layout="CHW")
+    np.testing.assert_array_equal(made, [[depths[1]], [depths[0]], [depths[1]]])
+    several = robocache.decode_images(pictures, dtype="uint16", rows=[2, 1])
+    equal(several, [depths[2][..., None], depths[1][..., None]])
+    for layout, shape in (("HWC", (0, 0, 0, 1)), ("CHW", (0, 1, 0, 0))):
+        nothing = robocache.decode_images([], dtype="uint16", layout=layout)
+        assert (nothing.shape, nothing.dtype) == (shape, np.uint16)
+
+
+def test_png_of_16_bits_in_tensors_gives_tensors():
+    torch = pytest.importorskip("torch")
+    depth = np.arange(24, dtype=np.uint16).reshape(4, 6) * 2731
+    data = np.frombuffer(png(depth), np.uint8).copy()
+    made = robocache.decode_images((torch.from_numpy(data), torch.tensor([0, len(data)])), dtype="uint16")
+    assert made.dtype == torch.uint16
+    np.testing.assert_array_equal(made.numpy()[0, ..., 0], depth)
 
 
 def test_png_of_16_bits_keeps_its_values():

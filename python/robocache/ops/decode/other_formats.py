@@ -30,7 +30,7 @@ def replace_other_formats(
     parts, shapes = [], np.zeros((len(kinds), 4), np.int32)
     is_read = np.ones(len(kinds), bool) if rows is None else np.isin(np.arange(len(kinds)), rows)
     others = [(i, kind) for i, kind in enumerate(kinds.tolist()) if kind in (OTHER_JPEG, PNG)]
-    decoded = _decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
+    decoded = decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
     for i in range(len(kinds)):
         part = data[offsets[i] : offsets[i + 1] if is_read[i] else offsets[i]]
         if i in decoded:
@@ -46,46 +46,7 @@ def replace_other_formats(
     return np.concatenate(parts), np.concatenate([[0], ends]).astype(np.int64), shapes
 
 
-def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str, device: Any, max_pixels: int) -> Any:
-    """PNG of 16 bits, gray: (N, H, W, 1) uint16, cropped and flipped; a list where sizes differ. No resize."""
-    from .edits import as_crops, as_flips
-    from .inputs import joined
-
-    if size is not None:
-        raise NotImplementedError(f"{OP}: size must be None for dtype 'uint16', which is not resized; got {size!r}")
-    data, offsets = joined(OP, pictures)
-    count = len(offsets) - 1
-    crops, flips = as_crops(crop, count), as_flips(flip, count)
-    made = []
-    pictures = [np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes() for i in range(count)]
-    decoded = _decode_all([(picture, i, PNG, max_pixels) for i, picture in enumerate(pictures)])
-    for i in range(count):
-        pixels = decoded[i]
-        if pixels.dtype != np.uint16:
-            raise ValueError(
-                f"{OP}: pictures[{i}] must be a gray PNG of 16 bits for dtype 'uint16', got {pixels.dtype}"
-            )
-        if crops is not None:
-            x0, y0, x1, y1 = crops[i].tolist()
-            if not (0 <= x0 < x1 <= pixels.shape[1] and 0 <= y0 < y1 <= pixels.shape[0]):
-                raise ValueError(
-                    f"{OP}: crop[{i}] must be pixels (x0, y0, x1, y1) of a picture of {pixels.shape[1]} x "
-                    f"{pixels.shape[0]}, got {(x0, y0, x1, y1)}"
-                )
-            pixels = pixels[y0:y1, x0:x1]
-        if flips is not None and flips[i]:
-            pixels = pixels[:, ::-1]
-        made.append(pixels[None] if layout == "CHW" else pixels[:, :, None])
-    alike = len({pixels.shape for pixels in made}) == 1
-    results: list[Any] = [np.stack(made)] if alike else [np.ascontiguousarray(pixels) for pixels in made]
-    if device is not None and str(device) != "cpu":
-        import torch
-
-        results = [torch.from_numpy(array).to(device) for array in results]
-    return results[0] if alike else results
-
-
-def _decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
+def decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
     """Pixels by number, decoded on several threads; zlib, the filters of PNG and Pillow release the GIL."""
     if len(jobs) < 2 or _core.num_threads() == 1:
         return {job[1]: _decode(*job) for job in jobs}
