@@ -49,6 +49,9 @@ struct PixelShape {
     PixelFormat format = PixelFormat::interleaved;
 };
 
+/// The size and channels of a JPEG that this library decodes, from its header; absent for anything else.
+[[nodiscard]] std::optional<PixelShape> jpeg_shape(std::span<const std::uint8_t> bytes) noexcept;
+
 struct PictureIndexOptions {
     std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
     bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture
@@ -76,6 +79,7 @@ public:
     [[nodiscard]] std::int64_t num_entry_points() const noexcept;
     [[nodiscard]] std::int32_t width(std::int64_t picture) const;
     [[nodiscard]] std::int32_t height(std::int64_t picture) const;
+    [[nodiscard]] std::int32_t channels(std::int64_t picture) const;  ///< 3, or 1: gray
 
 private:
     friend class PictureIndexWriter;

@@ -165,7 +165,7 @@ class Pictures:
                     found[i] = problem
             return found
         try:
-            sizes = self.index.sizes
+            shapes = self.index.shapes_of()
         except (FormatError, NotImplementedError) as error:
             bad = re.search(r"pictures\[(\d+)\] (.*)", str(error), re.S)
             if bad is None or len(self) == 1:
@@ -173,8 +173,12 @@ class Pictures:
             # Only the first fault is in the message: each picture by itself, which is slow, but rare.
             alone = ((i, self[i : i + 1].problems(spec)) for i in range(len(self)))
             return {i: problem[0] for i, problem in alone if problem}
-        for i in np.flatnonzero((sizes != np.array(spec.shape[:2])).any(axis=1)).tolist():
-            found[i] = f"must be {_size(spec.shape)} as the stream, got {_size(sizes[i].tolist())}"
+        expected = (*spec.shape[:2], spec.shape[2] if len(spec.shape) == 3 else 1)
+        for i in np.flatnonzero((shapes != np.array(expected)).any(axis=1)).tolist():
+            shape = shapes[i].tolist()
+            found[i] = f"must be {_size(spec.shape)} as the stream, got {_size(shape)}"
+            if shape[:2] == list(spec.shape[:2]):
+                found[i] = f"must have as many channels as the stream ({expected[2]}), got {shape[2]}"
         return found
 
 

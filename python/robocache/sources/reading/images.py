@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._core import FormatError
+from ..._core import FormatError, jpeg_shape
 from ...cache.episode import StreamSpec
 from ...cache.pictures import codec_of, codec_problem
 from .budget import Budget
@@ -24,7 +24,9 @@ PNG_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 """The parts that decide what the pixels are. Texts and profiles may be bombs of their own, so they are left out."""
 JPEG = b"\xff\xd8"
 JPEG_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-"""The next marker in coded data: neither a stuffed byte nor a restart."""
+"""The next marker, behind other bytes, as libjpeg finds it: neither a stuffed byte nor a restart."""
+JPEG_BARE = (0x01, 0xD8)
+"""Markers without a length, beside those of restarts."""
 JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 SCAN, END = 0xDA, 0xD9
 MAX_SCANS = 16
@@ -117,15 +119,13 @@ def _opened(data: bytes, extra: str, where: str, budget: Budget) -> Any:
 def _jpeg_shape(data: bytes, where: str, budget: Budget) -> tuple[int, int, int]:
     """Of a JPEG whose header the native decoder accepts. Its scan is read when it is indexed."""
     _check_length(data, where)
+    budget.count(where)
     budget.check_time(where)
-    at = 2
-    while data[at + 1] not in JPEG_SIZES:
-        budget.count(where)
-        padding = data[at + 1] in (0xFF, 0x01)
-        at += (1 if data[at + 1] == 0xFF else 2) if padding else 2 + struct.unpack_from(">H", data, at + 2)[0]
-    height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-    budget.check(where, height * width * 4, len(data))
-    return height, width, channels
+    shape = jpeg_shape("picture_size", np.frombuffer(data, np.uint8))
+    if shape is None:
+        raise FormatError(f"{where}: the picture is not a JPEG that can be decoded")
+    budget.check(where, shape[0] * shape[1] * 4, len(data))
+    return shape
 
 
 def _check_length(data: bytes, where: str) -> None:
@@ -168,31 +168,26 @@ def _checked_png(data: bytes, where: str, budget: Budget) -> bytes:
 
 
 def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
-    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data."""
+    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data. Bytes between
+    segments are skipped, as libjpeg does."""
     at, pixels, scans = 2, 0, 0
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            raise ValueError(f"there is no marker at byte {at}")
-        marker = data[at + 1]
-        if marker in (0xFF, 0x01):  # padding, and a marker without content
-            at += 1 if marker == 0xFF else 2
-            continue
+    while (found := JPEG_MARKER.search(data, at)) is not None:
+        at = found.end()
+        marker = data[at - 1]
+        budget.count(where)
         if marker == END:
             return
-        budget.count(where)
-        (length,) = struct.unpack_from(">H", data, at + 2)
+        if marker in JPEG_BARE:
+            continue
+        (length,) = struct.unpack_from(">H", data, at)
         if marker in JPEG_SIZES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
+            height, width = struct.unpack_from(">HH", data, at + 3)
             pixels = height * width
             budget.check(where, pixels * 4, len(data))
-        at += 2 + length
+        at += length
         if marker == SCAN:
             scans += 1
             if scans > MAX_SCANS and scans * pixels > MAX_SCANNED_PIXELS:
                 raise FormatError(
                     f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, rejected as a bomb"
                 )
-            found = JPEG_MARKER.search(data, at)
-            if found is None:
-                return
-            at = found.start()

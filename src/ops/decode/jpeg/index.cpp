@@ -160,4 +160,8 @@ std::int32_t PictureIndex::height(std::int64_t picture) const {
     return record_at(*this, picture).height;
 }
 
+std::int32_t PictureIndex::channels(std::int64_t picture) const {
+    return record_at(*this, picture).num_components;
+}
+
 }  // namespace robocache

@@ -308,11 +308,24 @@ JpegHeader read_header(Bytes picture, std::int64_t max_pixels) {
 
 namespace robocache {
 
+namespace {
+constexpr std::int64_t any_size = std::int64_t{1} << 32;  // of width and height: 16 bits each
+}
+
+std::optional<PixelShape> jpeg_shape(std::span<const std::uint8_t> bytes) noexcept {
+    try {
+        const decode_detail::PictureRecord record = decode_detail::read_header(bytes, any_size).record;
+        return PixelShape{record.height, record.width, record.num_components};
+    } catch (...) {
+        return std::nullopt;
+    }
+}
+
 PictureKind picture_kind(std::span<const std::uint8_t> bytes) noexcept {
     constexpr std::array<std::uint8_t, 8> png{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
     if (bytes.size() >= png.size() && std::equal(png.begin(), png.end(), bytes.begin())) return PictureKind::png;
     try {
-        (void)decode_detail::read_header(bytes, std::int64_t{1} << 32);
+        (void)decode_detail::read_header(bytes, any_size);
         return PictureKind::jpeg;
     } catch (const decode_detail::PictureFault& fault) {
         return fault.is_unsupported ? PictureKind::other_jpeg : PictureKind::unknown;
