@@ -206,6 +206,38 @@ def test_bytes_of_an_index_are_checked():
             decode([GOOD, RESTARTS], index=robocache.PictureIndex.from_bytes(wrong), size=(8, 8))
 
 
+def with_entry(data, num_entries, entry, bits=None, predictor=None):
+    """The bytes of an index with another position, or another first predictor, of an entry point."""
+    wrong = data.copy()
+    predictors = len(data) - (num_entries * 6 + 15) // 16 * 16
+    at = predictors - (num_entries * 4 + 15) // 16 * 16
+    if bits is not None:
+        wrong[at : at + 4 * num_entries].view(np.uint32)[entry] += bits
+    if predictor is not None:
+        wrong[predictors : predictors + 6 * num_entries].view(np.int16)[3 * entry] += predictor
+    return wrong
+
+
+@pytest.mark.parametrize("change", [{"predictor": 20}, {"bits": 1}])
+def test_wrong_entry_points_are_found_where_decoding_passes_them(change):
+    for picture in (GOOD, jpeg(photo(48, 64), quality=85, restart_marker_blocks=5)):
+        index = robocache.index_pictures([picture], every=2)
+        count = index.num_entry_points
+        assert count == 6
+        begin = "PictureIndex: the index must begin each picture at bit 0 with predictors of 0, got others in picture 0"
+        with pytest.raises(robocache.FormatError, match=re.escape(begin)):
+            robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), count, 0, **change))
+        for entry in range(1, count):
+            wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), count, entry, **change))
+            with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
+                robocache.decode_images([picture], index=wrong)
+    # A crop that begins at the wrong entry: the next one shows it.
+    index = robocache.index_pictures([GOOD], every=2)
+    wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), 6, 2, **change))
+    with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
+        robocache.decode_images([GOOD], index=wrong, crop=(0, 16, 64, 48))
+
+
 def test_an_index_takes_at_most_3_percent_of_the_bytes():
     pictures = [jpeg(photo(480, 640, i), quality=90) for i in range(4)]
     index = robocache.index_pictures(pictures)
