@@ -107,7 +107,7 @@ def _groups(batch: Batch, crops: Any) -> list[Any]:
     if is_refused or (crops is not None and len(crops) != count):
         return [np.arange(count)]  # refused by _core, which says why
     if crops is None:
-        sizes = batch.index.shapes_of()[batch.rows, :2]
+        sizes = batch.index.shapes_of(batch.rows)[:, :2]
     else:
         sizes = np.stack([crops[:, 3] - crops[:, 1], crops[:, 2] - crops[:, 0]], axis=1)
     if len(sizes) == 0 or (sizes == sizes[0]).all():
