@@ -52,6 +52,9 @@ struct PixelShape {
 /// The size and channels of a JPEG that this library decodes, from its header; absent for anything else.
 [[nodiscard]] std::optional<PixelShape> jpeg_shape(std::span<const std::uint8_t> bytes) noexcept;
 
+/// Bits per sample that the frame of a JPEG of any kind declares; 0 where it has none.
+[[nodiscard]] int jpeg_bits(std::span<const std::uint8_t> bytes) noexcept;
+
 struct PictureIndexOptions {
     std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
     bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture

@@ -139,6 +139,13 @@ void bind_picture_index(nb::module_& m) {
           nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none(),
           nb::arg("rows").none() = nb::none());
     m.def("unfilter_png", &unfilter, nb::arg("filtered"), nb::arg("height"), nb::arg("pixel_bytes"), nb::arg("out"));
+    m.def(
+        "jpeg_bits",
+        [](std::string_view op, nb::handle bytes) {
+            TensorReader reader;
+            return jpeg_bits(host_vector<std::uint8_t>(reader, bytes, {op, "bytes"}, DType::u8));
+        },
+        nb::arg("op"), nb::arg("bytes"));
     m.def("jpeg_shape", &shape_of, nb::arg("op"), nb::arg("bytes"));
     m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"),
           nb::arg("rows").none() = nb::none());

@@ -161,7 +161,7 @@ class Pictures:
         found: dict[int, str] = {}
         if spec.codec == "png":
             for i, picture in enumerate(self):
-                if problem := png_problem(picture, spec.shape):
+                if problem := png_problem(picture, spec.shape, spec.dtype):
                     found[i] = problem
             return found
         try:
@@ -217,8 +217,8 @@ def _rgba(picture: bytes, i: int) -> NDArray[np.uint8]:
         raise FormatError(f"pictures[{i}] must be a whole picture, got {error}") from error
 
 
-def png_problem(picture: bytes, shape: Sequence[int]) -> str:
-    """What is wrong with a PNG: its size, or a part that is missing or damaged.
+def png_problem(picture: bytes, shape: Sequence[int], dtype: str) -> str:
+    """What is wrong with a PNG: its size, its bits, or a part that is missing or damaged.
 
     Part: length u32 | name | content | crc u32.
     """
@@ -227,6 +227,8 @@ def png_problem(picture: bytes, shape: Sequence[int]) -> str:
     width, height = struct.unpack_from(">II", picture, 16)
     if (height, width) != tuple(shape[:2]):
         return f"must be {_size(shape)} as the stream, got {height} x {width}"
+    if dtype == "uint8" and picture[24] == 16:
+        return "must have 8 bits per channel as the stream, got 16"
     at, has_pixels = len(PNG), False
     view = memoryview(picture)
     while at + 12 <= len(picture):

@@ -105,6 +105,17 @@ def test_pillow_is_named_where_it_is_needed_and_missing(monkeypatch):
         assert "pip install 'robocache[images]'" in str(caught.value)
 
 
+@pytest.mark.parametrize("frame", [0xC0, 0xC1, 0xC2, 0xC3])
+def test_a_jpeg_of_12_bits_is_named_with_the_fix(frame):
+    data = changed(0xC0, 4, 12).replace(b"\xff\xc0", bytes([0xFF, frame]), 1)
+    rule = (
+        "pictures[1] must have 8 bits per sample, got a JPEG of 12 bits, which neither RoboCache nor Pillow decodes; "
+        "convert it to 8 bits first"
+    )
+    with pytest.raises(robocache.FormatError, match=re.escape(rule)):
+        robocache.decode_images([GOOD, data])
+
+
 def test_a_cut_png_is_refused():
     with pytest.raises(robocache.FormatError, match=re.escape("decode_images: pictures[1] must be a whole picture")):
         robocache.decode_images([GOOD, png(photo(40, 40))[:-200]])

@@ -112,6 +112,16 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize("interlace", [0, 1])
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_color_of_16_bits_is_refused_because_pillow_drops_the_lower_ones(rng, channels, dtype, interlace):
+    pixels = rng.integers(0, 65536, (1, 1, channels)).astype(np.uint16)
+    message = r"decode_images: pictures\[0\] must have 8 bits per channel, got a PNG of 16 bits in color"
+    with pytest.raises(robocache.FormatError, match=message):
+        robocache.decode_images([png(pixels, cut=1, interlace=interlace)], dtype=dtype)
+
+
 @pytest.mark.parametrize("kind", BAD)
 def test_damaged_pictures_are_refused_by_number_and_rule(rng, kind):
     good = png(pixels_of(rng, (30, 20), "rgb"))

@@ -147,6 +147,14 @@ def test_bytes_between_the_segments_of_a_jpeg_are_skipped_as_pillow_skips_them(r
     np.testing.assert_array_equal(images.decode_picture(data, (24, 32, 3), "mcap", "here", Budget()), expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_a_jpeg_of_12_bits_is_named_with_the_fix(options):
+    data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG", **options))
+    data[data.index(b"\xff\xc2" if options else b"\xff\xc0") + 4] = 12
+    with pytest.raises(FormatError, match=r"here: the picture is a JPEG of 12 bits per sample, .* convert it to 8"):
+        images.picture_size(bytes(data), "mcap", "here", Budget())
+
+
 def test_a_baseline_jpeg_is_refused_by_the_size_that_its_header_declares():
     data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG"))
     at = data.index(b"\xff\xc0")

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
-from .png import decode_png
+from .png import decode_png, is_wide_color
 
 OP = "decode_images"
 JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
 NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind", PNG: "a PNG of another kind"}
+
+CONVERT = "which neither RoboCache nor Pillow decodes; convert it to 8 bits first"
+"""Of a JPEG of 12 or 16 bits per sample; its only decoders are those of libjpeg-turbo 3 with this precision."""
 
 Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
@@ -58,6 +61,15 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
     """uint8 (H, W, 3) or (H, W), or uint16 (H, W)."""
     if kind == PNG and (pixels := decode_png(data, f"{OP}: pictures[{i}]", max_pixels)) is not None:
         return pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[:, :, :3])
+    if is_wide_color(data):
+        raise _core.FormatError(
+            f"{OP}: pictures[{i}] must have 8 bits per channel, got a PNG of 16 bits in color, of which Pillow drops "
+            "the lower 8; convert it to 8 bits first"
+        )
+    if kind == OTHER_JPEG and (bits := _core.jpeg_bits(OP, np.frombuffer(data, np.uint8))) not in (0, 8):
+        raise _core.FormatError(
+            f"{OP}: pictures[{i}] must have 8 bits per sample, got a JPEG of {bits} bits, {CONVERT}"
+        )
     try:
         from PIL import Image
     except ImportError as error:

@@ -17,6 +17,14 @@ from ... import _core
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FORMS = {(8, 0): 1, (8, 2): 3, (8, 6): 4, (16, 0): 2}
 """(bits, color type): bytes of a pixel. Color types: 0 gray, 2 RGB, 6 RGB and alpha."""
+WIDE_COLORS = (b"\2", b"\4", b"\6")
+"""Color types of several channels that can have 16 bits: RGB, gray and alpha, RGB and alpha."""
+
+
+def is_wide_color(data: bytes) -> bool:
+    """A PNG of 16 bits per channel with more than gray. Pillow reads it with 8 bits: the low ones would be lost."""
+    is_png = data.startswith(SIGNATURE) and data[12:16] == b"IHDR"
+    return is_png and data[24:25] == b"\x10" and data[25:26] in WIDE_COLORS
 
 
 def decode_png(data: bytes, where: str, max_pixels: int) -> NDArray[Any] | None:

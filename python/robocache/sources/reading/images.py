@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from ..._core import FormatError, jpeg_shape
 from ...cache.episode import StreamSpec
 from ...cache.pictures import codec_of, codec_problem
+from ...ops.decode.other_formats import CONVERT
+from ...ops.decode.png import is_wide_color
 from .budget import Budget
 from .paths import need
 
@@ -67,19 +69,32 @@ PICTURES = "pictures"
 """Key of ``StreamSpec.meta``: why pixels of a source that keeps encoded pictures are not encoded."""
 RAW_PICTURES = "raw camera messages"
 DECODED_DEPTH = "depth that is stored decoded (RVL, TIFF or video)"
-OTHER_PICTURES = "pictures that are stored decoded (progressive, CMYK or 12-bit JPEG, or another kind of PNG)"
+OTHER_PICTURES = "pictures that are stored decoded (progressive or CMYK JPEG, or another kind of PNG)"
+WIDE_PICTURES = "PNG of 16 bits per channel in color, decoded to 8 bits: the lower 8 are lost"
 
 
 def not_encoded(spec: StreamSpec) -> str | None:
     """Why the pictures of a stream are not encoded, if a source that keeps encoded pictures says so."""
     mark = spec.meta.get(PICTURES)
-    return mark if mark in (RAW_PICTURES, OTHER_PICTURES, DECODED_DEPTH) else None
+    return mark if mark in (RAW_PICTURES, OTHER_PICTURES, WIDE_PICTURES, DECODED_DEPTH) else None
 
 
 def stored_codec(data: bytes, kind: str, dtype: str, shape: tuple[int, ...]) -> str | None:
     """The codec of a stream whose first picture this is; None where such pictures cannot be stored as they are."""
-    codec = codec_of(data)
+    codec = _codec_of(data)
     return None if codec is None or codec_problem(codec, kind, dtype, shape) else codec
+
+
+def mark_of(data: bytes, encoded: bool) -> dict[str, str]:
+    """For the ``meta`` of a stream whose first picture this is, without a ``stored_codec``. ``encoded``: the source
+    keeps encoded pictures where it can."""
+    if is_wide_color(data):
+        return {PICTURES: WIDE_PICTURES}
+    return {PICTURES: OTHER_PICTURES} if encoded else {}
+
+
+def _codec_of(data: bytes) -> str | None:
+    return None if is_wide_color(data) else codec_of(data)
 
 
 def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budget: Budget) -> bytes:
@@ -87,7 +102,7 @@ def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budge
     shape, dtype = picture_size(data, extra, where, budget)
     if (shape, dtype) != (spec.shape, spec.dtype):
         raise FormatError(f"{where}: the image is {dtype} {shape}, but the stream has {spec.dtype} {spec.shape}")
-    codec = codec_of(data)
+    codec = _codec_of(data)
     if codec != spec.codec:
         raise FormatError(other_codec(where, codec, spec.codec))
     return data
@@ -95,7 +110,8 @@ def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budge
 
 def other_codec(where: str, codec: str | None, first: str | None) -> str:
     """The message for a picture that is encoded in another way than the first of its stream."""
-    names = {"jpeg": "JPEG", "png": "PNG", None: "of another kind (progressive, CMYK or 12-bit JPEG)"}
+    other = "of another kind (progressive or CMYK JPEG, or a color PNG of 16 bits)"
+    names = {"jpeg": "JPEG", "png": "PNG", None: other}
     return (
         f"{where}: the picture is {names.get(codec, codec)}, but the first of its stream is "
         f"{names.get(first, first)}; to store pixels "
@@ -181,7 +197,9 @@ def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
             continue
         (length,) = struct.unpack_from(">H", data, at)
         if marker in JPEG_SIZES:
-            height, width = struct.unpack_from(">HH", data, at + 3)
+            bits, height, width = struct.unpack_from(">BHH", data, at + 2)
+            if bits != 8:
+                raise FormatError(f"{where}: the picture is a JPEG of {bits} bits per sample, {CONVERT}")
             pixels = height * width
             budget.check(where, pixels * 4, len(data))
         at += length
