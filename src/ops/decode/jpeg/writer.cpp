@@ -44,6 +44,19 @@ std::uint32_t num_mcus_of(const PictureRecord& record) {
     return static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
 }
 
+/// A block has at least two bits: the codes of its DC difference and of its end. With fewer in the scan a picture is
+/// truncated, or declares a size to make others allocate it.
+void check_scan_size(const PictureRecord& record) {
+    const std::uint64_t num_blocks =
+        std::uint64_t{num_mcus_of(record)} * static_cast<std::uint64_t>(pattern_of(record).num_blocks);
+    const std::uint64_t num_bytes = record.num_bytes - record.scan_begin;
+    if (2 * num_blocks > 8 * num_bytes) {
+        throw PictureFault{false, "have a whole scan",
+                           "the end of its data: " + std::to_string(num_bytes) + " bytes for " +
+                               std::to_string(record.width) + " x " + std::to_string(record.height)};
+    }
+}
+
 void scan_jpeg(Bytes picture, Indexed& indexed, bool entry_points, ScanMemory& memory) {
     PictureRecord& record = indexed.header.record;
     if (entry_points) {
@@ -224,6 +237,7 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
             pictures[i] = index_pixels(picture, options.pixels[i], options.max_pixels);
         } else {
             pictures[i].header = read_header(picture, options.max_pixels);
+            check_scan_size(pictures[i].header.record);
         }
     });
     choose_spacing(pictures, options.every);
