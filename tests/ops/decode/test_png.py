@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import robocache
+from robocache import _core
 
 image = pytest.importorskip("PIL.Image")
 
@@ -135,6 +136,16 @@ def test_a_depth_bomb_is_refused_before_memory_is_allocated():
     data = b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", zlib.compress(bytes(9))) + part(b"IEND", b"")
     with pytest.raises(robocache.FormatError, match=r"at most 100000000 pixels \(max_pixels\), got 60000 x 60000"):
         robocache.decode_images([data], dtype="uint16")
+
+
+def test_more_bytes_than_an_index_can_count_are_refused_before_memory_is_allocated():
+    data = bomb(40000, 40000, zlib.compress(bytes(9)))
+    rule = r"pictures\[0\] must have at most 4294967295 bytes of pixels, got 40000 x 40000 x 3"
+    with pytest.raises(robocache.FormatError, match=rule):
+        robocache.decode_images([data], max_pixels=1 << 32)
+    shapes = np.array([[40000, 40000, 3, 0]], np.int32)
+    with pytest.raises(robocache.FormatError, match=rule):
+        _core.index_pictures("decode_frames", np.zeros(5, np.uint8), np.array([0, 5]), 0, False, 1 << 32, shapes)
 
 
 def test_data_beyond_the_last_row_is_not_unpacked():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
-from .png import decode_png, is_wide_color
+from .png import check_bytes, decode_png, is_wide_color
 
 OP = "decode_images"
 JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
@@ -83,6 +83,7 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
                     f"{OP}: pictures[{i}] must have at most {max_pixels} pixels (max_pixels), "
                     f"got {image.width} x {image.height}"
                 )
+            check_bytes(f"{OP}: pictures[{i}]", image.width, image.height, 1 if image.mode == "L" else 3)
             if image.mode.startswith("I"):
                 return np.asarray(image).astype(np.uint16)
             return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"), np.uint8)

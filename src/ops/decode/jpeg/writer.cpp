@@ -1,6 +1,7 @@
 // index_pictures: parses and scans pictures on all threads, then writes their index. Equal tables are stored once.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -85,6 +86,10 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
             text};
     const std::int64_t num_bytes =
         is_yuv ? YuvLayout(shape.width, shape.height).end : std::int64_t{shape.width} * shape.height * shape.channels;
+    constexpr std::int64_t most = std::numeric_limits<decltype(PictureRecord::num_bytes)>::max();
+    if (num_bytes > most) {
+        throw PictureFault{false, "have at most " + std::to_string(most) + " bytes of pixels", text};
+    }
     if (num_bytes != static_cast<std::int64_t>(picture.size())) {
         throw PictureFault{false, "have " + std::to_string(num_bytes) + " bytes of pixels",
                            std::to_string(picture.size())};
