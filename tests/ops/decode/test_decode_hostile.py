@@ -58,7 +58,8 @@ REFUSED = {
     "a sampling factor of 5": (changed(0xC0, 11, 0x51), "have sampling factors from 1 to 4, got 5 x 1"),
     "16 blocks per MCU": (changed(0xC0, 11, 0x44), "have at most 10 blocks per MCU, got 18"),
     "another component in the scan": (changed(0xDA, 5, 7), "have the components of its frame in its scan"),
-    "a part of the coefficients": (changed(0xDA, 12, 5), "have all 64 coefficients in its scan, got 0 to 5"),
+    "a scan header without coefficients": (
+        GOOD[: SCAN - 12] + b"\0\x09" + GOOD[SCAN - 10 :], "have a whole SOS segment, got 0 bytes for 3"),
     "no restart marker": (
         RESTARTS.replace(b"\xff\xd1", b"\xff\xd2"), "have the restart markers that its header declares"),
 }  # fmt: skip

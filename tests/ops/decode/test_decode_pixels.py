@@ -82,6 +82,18 @@ def test_bytes_after_the_end_and_a_missing_end_are_accepted(device):
         np.testing.assert_array_equal(pixels, by_pillow(data))
 
 
+@pytest.mark.parametrize(("at", "value"), [(11, 1), (11, 255), (12, 0), (12, 5), (12, 64), (13, 0x21)])
+def test_a_sequential_scan_has_all_coefficients_whatever_its_header_says(at, value, device):
+    def change(scan):
+        scan[at] = value
+        return scan
+
+    data = jpeg(photo(48, 64), quality=80)
+    made = with_segment(data, 0xDA, change)
+    np.testing.assert_array_equal(by_pillow(made), by_pillow(data))
+    np.testing.assert_array_equal(decode([made], device)[0], by_pillow(made))
+
+
 def rgb_ids(frame):
     for i, letter in enumerate(b"RGB"):
         frame[10 + 3 * i] = letter

@@ -222,11 +222,9 @@ private:
                 refuse("have the components of its frame in its scan", "component " + std::to_string(id));
             take_tables(c, tables >> 4, tables & 15);
         }
-        const int first = segment.byte();
-        const int last = segment.byte();
-        if (first != 0 || last != 63) {
-            refuse("have all 64 coefficients in its scan", std::to_string(first) + " to " + std::to_string(last));
-        }
+        // First and last coefficient, and a shift. A sequential scan has all of them; libjpeg only warns of other
+        // values.
+        segment.take(3);
         set_sampling();
         record.color = color_space();
         record.restart_interval = static_cast<std::uint16_t>(restart_interval_);
