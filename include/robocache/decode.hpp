@@ -49,13 +49,20 @@ struct PixelShape {
     PixelFormat format = PixelFormat::interleaved;
 };
 
+/// The size and channels of a JPEG that this library decodes, from its header; absent for anything else.
+[[nodiscard]] std::optional<PixelShape> jpeg_shape(std::span<const std::uint8_t> bytes) noexcept;
+
+/// Bits per sample that the frame of a JPEG of any kind declares; 0 where it has none.
+[[nodiscard]] int jpeg_bits(std::span<const std::uint8_t> bytes) noexcept;
+
 /// What index_pictures() reads, and the limits it keeps.
 struct PictureIndexOptions {
     std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
     bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture
-    std::int64_t max_pixels = 100'000'000;   ///< of one picture; larger ones are refused before memory is allocated
-    std::span<const PixelShape> pixels;      ///< empty: all are JPEG; else one for each picture
-    std::string_view op = "index_pictures";  ///< for messages
+    std::int64_t max_pixels = 100'000'000;  ///< of one picture; larger ones are refused before memory is allocated
+    std::span<const PixelShape> pixels;     ///< empty: all are JPEG; else one for each picture
+    std::optional<std::span<const std::int64_t>> rows;  ///< only these are read, the others cannot be decoded then
+    std::string_view op = "index_pictures";             ///< for messages
 };
 
 /// Headers, tables and entry points of pictures: what decoding on a GPU needs to start anywhere in a scan. One flat
@@ -76,6 +83,7 @@ public:
     [[nodiscard]] std::int64_t num_entry_points() const noexcept;
     [[nodiscard]] std::int32_t width(std::int64_t picture) const;
     [[nodiscard]] std::int32_t height(std::int64_t picture) const;
+    [[nodiscard]] std::int32_t channels(std::int64_t picture) const;  ///< 3, or 1: gray
 
 private:
     friend class PictureIndexWriter;
@@ -87,6 +95,11 @@ private:
 /// rule.
 [[nodiscard]] PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
                                           const PictureIndexOptions& options = {});
+
+/// The kind of each picture; `unknown` for those that `options.rows` leaves out.
+[[nodiscard]] std::vector<PictureKind> picture_kinds(std::span<const std::uint8_t> bytes,
+                                                     std::span<const std::int64_t> offsets,
+                                                     const PictureIndexOptions& options = {});
 
 /// Undoes the filters of the decompressed rows of a PNG: `height` times a filter byte and a row. `pixel_bytes`: of a
 /// whole pixel, 1 to 4. `out`: the rows without filter bytes. Throws FormatError for an unknown filter.

@@ -64,6 +64,15 @@ def test_bytes_and_pixels_come_back(tmp_path, shard_bytes):
             assert stream.times.tolist() == given.times.tolist()
 
 
+def test_a_picture_with_other_channels_than_its_stream_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, other, message in (("front", "gray", r"\(3\), got 1"), ("gray", "front", r"\(1\), got 3")):
+        pictures = [*pictures_of(CAMERAS[name], rng, 2), *pictures_of(CAMERAS[other], rng, 1)]
+        rule = rf"stream '{name}': picture 2 at 200000000 ns must have as many channels as the stream {message}"
+        with pytest.raises(ValueError, match=rule):
+            one_stream(tmp_path / name, CAMERAS[name], pictures)
+
+
 def test_the_cache_is_as_large_as_the_pictures(tmp_path):
     rng = np.random.default_rng(0)
     spec = StreamSpec("cam", "uint8", (224, 224, 3), "image", codec="jpeg")

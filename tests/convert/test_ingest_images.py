@@ -1,10 +1,13 @@
 """``ingest(images=...)``: pictures stay the bytes they were, and a cache of them reads like one of pixels."""
 
 import dataclasses
+import io
 import json
 import signal
+import struct
 import subprocess
 import sys
+import zlib
 
 import adapter_datasets as datasets
 import adapter_logs as logs
@@ -12,7 +15,8 @@ import numpy as np
 import pytest
 import robocache
 from picture_cases import CAMERAS, HEIGHT, WIDTH, CameraSource, encoded, scene
-from robocache.cache.episode import EpisodeStream
+from PIL import Image
+from robocache.cache.episode import Episode, EpisodeStream
 from robocache.cli import main
 
 pytest.importorskip("mcap_ros2")
@@ -146,6 +150,39 @@ def test_progressive_jpeg_is_stored_as_png(tmp_path):
     assert keep.specs[JPEG].codec == "png"
     assert any(note.startswith(f"{JPEG}: pictures that are stored decoded (progressive") for note in keep.notes)
     same_rows(keep, raw)
+
+
+def wide_png(pixels):
+    """A PNG of 16 bits per channel in color, which Pillow reads but does not write."""
+    rows = (pixels.astype(">u2") * 257).view(np.uint8).reshape(len(pixels), -1)
+    filtered = np.pad(rows, ((0, 0), (1, 0))).tobytes()
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(filtered)), (b"IEND", b""))
+    made = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(made)
+
+
+@pytest.mark.parametrize("images", ["keep", "jpeg", "raw"])
+def test_color_of_16_bits_is_decoded_to_8_and_listed(tmp_path, images):
+    wide = wide_png(scene(np.random.default_rng(2)))
+    log = write_mcap(tmp_path / "log.mcap", lambda topic, i, p: wide if topic == PNG else p)
+    cache = ingested(log, tmp_path / "cache", images=images)
+    assert cache.specs[PNG].codec == {"keep": "png", "jpeg": "jpeg", "raw": None}[images]
+    (note,) = [note for note in cache.notes if note.startswith(PNG)]
+    assert note.startswith(f"{PNG}: PNG of 16 bits per channel in color, decoded to 8 bits: the lower 8 are lost")
+    if images != "jpeg":
+        expected = np.asarray(Image.open(io.BytesIO(wide)))
+        np.testing.assert_array_equal(cache.episode(0).streams[PNG].values[0], expected)
+
+
+def test_color_of_16_bits_is_not_stored_as_8_bits(tmp_path):
+    wide, spec = wide_png(scene(np.random.default_rng(2))), CAMERAS["flat"]
+    writer = robocache.CacheWriter(tmp_path / "cache", {"flat": spec})
+    with pytest.raises(ValueError, match="picture 0 at 0 ns must have 8 bits per channel as the stream, got 16"):
+        writer.add(Episode(0, {"flat": EpisodeStream(spec, [wide], np.zeros(1, np.int64))}))
+    log = write_mcap(tmp_path / "log.mcap", lambda topic, i, p: wide if (topic, i) == (PNG, 2) else p)
+    with pytest.raises(robocache.FormatError, match=r"message 2: the picture is of another kind \(.*color PNG of 16"):
+        ingested(log, tmp_path / "keep", images="keep")
 
 
 @pytest.mark.parametrize(

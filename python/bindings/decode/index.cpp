@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -30,9 +31,15 @@ HostPictures read_pictures(TensorReader& reader, std::string_view op, nb::handle
             host_vector<std::int64_t>(reader, offsets, {op, "offsets"}, DType::i64)};
 }
 
+/// The pictures that are read; None: all.
+std::optional<std::span<const std::int64_t>> read_rows(TensorReader& reader, std::string_view op, nb::handle rows) {
+    if (rows.is_none()) return std::nullopt;
+    return host_vector<std::int64_t>(reader, rows, {op, "rows"}, DType::i64);
+}
+
 /// pixels: (N, 4) int32 of height, width, channels, PixelFormat, or None.
 PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offsets, std::int32_t every,
-                        bool entry_points, std::int64_t max_pixels, nb::handle pixels) {
+                        bool entry_points, std::int64_t max_pixels, nb::handle pixels, nb::handle rows) {
     TensorReader reader;
     const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
     PictureIndexOptions options;
@@ -41,24 +48,19 @@ PictureIndex make_index(std::string_view op, nb::handle bytes, nb::handle offset
     options.entry_points = entry_points;
     options.max_pixels = max_pixels;
     if (!pixels.is_none()) options.pixels = host_rows<PixelShape>(reader, pixels, {op, "pixels"}, DType::i32, 4);
+    options.rows = read_rows(reader, op, rows);
     const Unlocked unlocked;
     return index_pictures(pictures.bytes, pictures.offsets, options);
 }
 
 /// One PictureKind per picture, as bytes.
-nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets) {
+nb::bytes kinds_of(std::string_view op, nb::handle bytes, nb::handle offsets, nb::handle rows) {
     TensorReader reader;
     const HostPictures pictures = read_pictures(reader, op, bytes, offsets);
-    std::vector<char> kinds;
-    for (std::size_t i = 0; i + 1 < pictures.offsets.size(); ++i) {
-        const std::int64_t begin = pictures.offsets[i];
-        const std::int64_t end = pictures.offsets[i + 1];
-        const bool is_inside = begin >= 0 && begin <= end && end <= static_cast<std::int64_t>(pictures.bytes.size());
-        const auto kind = !is_inside ? PictureKind::unknown
-                                     : picture_kind(pictures.bytes.subspan(static_cast<std::size_t>(begin),
-                                                                           static_cast<std::size_t>(end - begin)));
-        kinds.push_back(static_cast<char>(kind));
-    }
+    PictureIndexOptions options;
+    options.op = op;
+    options.rows = read_rows(reader, op, rows);
+    const std::vector<PictureKind> kinds = picture_kinds(pictures.bytes, pictures.offsets, options);
     return nb::bytes(kinds.data(), kinds.size());
 }
 
@@ -71,18 +73,30 @@ void unfilter(nb::handle filtered, std::int64_t height, std::int64_t pixel_bytes
 }
 
 using ByteArray = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
-using SizeArray = nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>;
+using ShapeArray = nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>;
 
-/// (N, 2): height, width.
-SizeArray sizes_of(const PictureIndex& index) {
-    const auto count = static_cast<std::size_t>(index.num_pictures());
-    auto* sizes = new std::int32_t[2 * count];
-    const nb::capsule owner(sizes, [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
+/// (N, 3): height, width, channels; of all pictures, or of these.
+ShapeArray shapes_of(const PictureIndex& index, nb::handle rows) {
+    TensorReader reader;
+    const auto picked = read_rows(reader, "PictureIndex", rows);
+    const std::size_t count = picked ? picked->size() : static_cast<std::size_t>(index.num_pictures());
+    auto shapes = std::make_unique<std::int32_t[]>(3 * count);
     for (std::size_t i = 0; i < count; ++i) {
-        sizes[2 * i] = index.height(static_cast<std::int64_t>(i));
-        sizes[2 * i + 1] = index.width(static_cast<std::int64_t>(i));
+        const std::int64_t picture = picked ? (*picked)[i] : static_cast<std::int64_t>(i);
+        shapes[3 * i] = index.height(picture);
+        shapes[3 * i + 1] = index.width(picture);
+        shapes[3 * i + 2] = index.channels(picture);
     }
-    return SizeArray(sizes, {count, 2}, owner);
+    const nb::capsule owner(shapes.get(), [](void* p) noexcept { delete[] static_cast<std::int32_t*>(p); });
+    return ShapeArray(shapes.release(), {count, 3}, owner);
+}
+
+/// (height, width, channels), or None.
+nb::object shape_of(std::string_view op, nb::handle bytes) {
+    TensorReader reader;
+    const auto shape = jpeg_shape(host_vector<std::uint8_t>(reader, bytes, {op, "bytes"}, DType::u8));
+    if (!shape) return nb::none();
+    return nb::make_tuple(shape->height, shape->width, shape->channels);
 }
 
 }  // namespace
@@ -112,7 +126,8 @@ void bind_picture_index(nb::module_& m) {
             nb::arg("parts"), nb::arg("rows").none() = nb::none())
         .def_prop_ro("num_pictures", &PictureIndex::num_pictures)
         .def_prop_ro("num_entry_points", &PictureIndex::num_entry_points)
-        .def_prop_ro("sizes", &sizes_of, nb::rv_policy::reference)  // the array has its owner
+        .def("shapes_of", &shapes_of, nb::arg("rows").none() = nb::none(),
+             nb::rv_policy::reference)  // the array has its owner
         .def_prop_ro(
             "bytes",
             [](nb::handle_t<PictureIndex> self) {
@@ -121,9 +136,19 @@ void bind_picture_index(nb::module_& m) {
             },
             nb::rv_policy::reference);
     m.def("index_pictures", &make_index, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"), nb::arg("every"),
-          nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none());
+          nb::arg("entry_points"), nb::arg("max_pixels"), nb::arg("pixels").none() = nb::none(),
+          nb::arg("rows").none() = nb::none());
     m.def("unfilter_png", &unfilter, nb::arg("filtered"), nb::arg("height"), nb::arg("pixel_bytes"), nb::arg("out"));
-    m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"));
+    m.def(
+        "jpeg_bits",
+        [](std::string_view op, nb::handle bytes) {
+            TensorReader reader;
+            return jpeg_bits(host_vector<std::uint8_t>(reader, bytes, {op, "bytes"}, DType::u8));
+        },
+        nb::arg("op"), nb::arg("bytes"));
+    m.def("jpeg_shape", &shape_of, nb::arg("op"), nb::arg("bytes"));
+    m.def("picture_kinds", &kinds_of, nb::arg("op"), nb::arg("bytes"), nb::arg("offsets"),
+          nb::arg("rows").none() = nb::none());
 }
 
 }  // namespace robocache::python

@@ -161,11 +161,11 @@ class Pictures:
         found: dict[int, str] = {}
         if spec.codec == "png":
             for i, picture in enumerate(self):
-                if problem := png_problem(picture, spec.shape):
+                if problem := png_problem(picture, spec.shape, spec.dtype):
                     found[i] = problem
             return found
         try:
-            sizes = self.index.sizes
+            shapes = self.index.shapes_of()
         except (FormatError, NotImplementedError) as error:
             bad = re.search(r"pictures\[(\d+)\] (.*)", str(error), re.S)
             if bad is None or len(self) == 1:
@@ -173,8 +173,12 @@ class Pictures:
             # Only the first fault is in the message: each picture by itself, which is slow, but rare.
             alone = ((i, self[i : i + 1].problems(spec)) for i in range(len(self)))
             return {i: problem[0] for i, problem in alone if problem}
-        for i in np.flatnonzero((sizes != np.array(spec.shape[:2])).any(axis=1)).tolist():
-            found[i] = f"must be {_size(spec.shape)} as the stream, got {_size(sizes[i].tolist())}"
+        expected = (*spec.shape[:2], spec.shape[2] if len(spec.shape) == 3 else 1)
+        for i in np.flatnonzero((shapes != np.array(expected)).any(axis=1)).tolist():
+            shape = shapes[i].tolist()
+            found[i] = f"must be {_size(spec.shape)} as the stream, got {_size(shape)}"
+            if shape[:2] == list(spec.shape[:2]):
+                found[i] = f"must have as many channels as the stream ({expected[2]}), got {shape[2]}"
         return found
 
 
@@ -213,8 +217,8 @@ def _rgba(picture: bytes, i: int) -> NDArray[np.uint8]:
         raise FormatError(f"pictures[{i}] must be a whole picture, got {error}") from error
 
 
-def png_problem(picture: bytes, shape: Sequence[int]) -> str:
-    """What is wrong with a PNG: its size, or a part that is missing or damaged.
+def png_problem(picture: bytes, shape: Sequence[int], dtype: str) -> str:
+    """What is wrong with a PNG: its size, its bits, or a part that is missing or damaged.
 
     Part: length u32 | name | content | crc u32.
     """
@@ -223,6 +227,8 @@ def png_problem(picture: bytes, shape: Sequence[int]) -> str:
     width, height = struct.unpack_from(">II", picture, 16)
     if (height, width) != tuple(shape[:2]):
         return f"must be {_size(shape)} as the stream, got {height} x {width}"
+    if dtype == "uint8" and picture[24] == 16:
+        return "must have 8 bits per channel as the stream, got 16"
     at, has_pixels = len(PNG), False
     view = memoryview(picture)
     while at + 12 <= len(picture):

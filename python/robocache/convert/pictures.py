@@ -17,7 +17,7 @@ from .._core import FormatError, num_threads
 from ..cache.depth_codes import CODES
 from ..cache.episode import Episode, EpisodeStream, StreamSpec
 from ..cache.pictures import VIDEO_CODECS, Pictures, codec_problem
-from ..sources.reading.images import PICTURES, not_encoded
+from ..sources.reading.images import PICTURES, WIDE_PICTURES, not_encoded
 from ..sources.reading.isolated import decode_video
 from .resize import need_pillow, resize
 
@@ -62,6 +62,7 @@ def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int
         how = {"quality": quality, "subsampling": SUBSAMPLING} if codec == "jpeg" else {}
         meta[MARK] = {"from": was, **how}
         loss = f"JPEG of quality {quality}" if codec == "jpeg" else "PNG, which is lossless"
+        loss = "PNG" if codec == "png" and mark == WIDE_PICTURES else loss
         again = "decoded, resized and encoded again" if resized and had.codec else f"{was}, encoded"
         note = f"{spec.name}: {again} as {loss}"
     elif images == "jpeg" and codec != "jpeg":
@@ -71,6 +72,8 @@ def stored_pictures(had: StreamSpec, spec: StreamSpec, images: str, quality: int
         note = f"{spec.name}: resized, so decoded; stored as {spec.dtype} pixels"
     elif images == "keep" and codec is None and mark is not None:
         note = f"{spec.name}: {was}: PNG cannot hold {spec.dtype} of shape {spec.shape}; stored as pixels"
+    elif mark == WIDE_PICTURES:
+        note = f"{spec.name}: {mark}"
     return Stored(dataclasses.replace(spec, codec=codec, meta=meta), note)
 
 

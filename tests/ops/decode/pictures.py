@@ -24,6 +24,49 @@ def jpeg(pixels, **options):
     return file.getvalue()
 
 
+def with_sampling(height, width, factors, seed=0):
+    """A JPEG of random coefficients with any sampling factors ``((h, v), ...)``: no encoder here writes all of them."""
+    rng = np.random.default_rng([seed, height, width])
+    whole = jpeg(photo(8, 8), quality=50, subsampling="4:4:4")
+    codes = {}  # of 0: luma or 1: chroma, DC; 16, 17: AC
+    for marker, begin, end in segments(whole):
+        body = whole[begin + 4 : end]
+        while marker == 0xC4 and body:
+            counts, at, code = body[1:17], 17, 0
+            for length, count in enumerate(counts, 1):
+                for _ in range(count):
+                    codes[body[0], body[at]] = f"{code:0{length}b}"
+                    at, code = at + 1, code + 1
+                code *= 2
+            body = body[at:]
+
+    def value(table, run, number):
+        size = int(number).bit_length() if number > 0 else int(-number).bit_length()
+        low = int(number) if number > 0 else int(number) + (1 << size) - 1
+        return codes[table, run << 4 | size] + (f"{low:0{size}b}" if size else "")
+
+    columns, rows = (-(-length // (8 * max(f[i] for f in factors))) for i, length in ((0, width), (1, height)))
+    bits = []
+    for _ in range(columns * rows):
+        for c, (h, v) in enumerate(factors):
+            for _ in range(h * v):
+                bits.append(value(c > 0, 0, rng.integers(-8, 9)))
+                bits += [value(16 + (c > 0), int(rng.integers(0, 6)), x) for x in rng.choice([-3, -1, 1, 2, 9], 4)]
+                bits.append(codes[16 + (c > 0), 0])  # the rest of the block is 0
+    text = "".join(bits)
+    text += "1" * (-len(text) % 8)
+    scan = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\0")
+
+    def frame(segment):
+        segment[5:9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+        for c, (h, v) in enumerate(factors):
+            segment[11 + 3 * c] = h << 4 | v
+        return segment
+
+    made = with_segment(whole, 0xC0, frame)
+    return made[: segments(made)[-1][2]] + scan + b"\xff\xd9"
+
+
 def png(pixels):
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import robocache
-from pictures import jpeg, photo
+from pictures import jpeg, photo, png
 
 PICTURES = [jpeg(photo(48, 64)), jpeg(photo(48, 64, 1))]
 
@@ -54,6 +54,49 @@ def test_a_bad_call_is_refused_with_argument_rule_and_value(what):
     call = {"pictures": PICTURES, **changes}
     with pytest.raises(ValueError, match="^" + re.escape(f"decode_images: {message}")):
         robocache.decode_images(call.pop("pictures"), **call)
+
+
+def test_pictures_that_rows_leave_out_are_not_read():
+    broken = [b"", b"text", png(photo(48, 64))[:-9], jpeg(photo(48, 64), progressive=True)[:99], PICTURES[0][:-300]]
+    data = np.frombuffer(b"".join([*broken, *PICTURES, png(photo(48, 64))]), np.uint8)
+    offsets = np.cumsum([0, *map(len, broken), *map(len, PICTURES), len(png(photo(48, 64)))])
+    for pictures in ([*broken, *PICTURES, png(photo(48, 64))], (data, offsets)):
+        for rows, expected in (([6, 5, 6], [1, 0, 1]), ([7, 5], [2, 0])):
+            made = robocache.decode_images(pictures, rows=rows)
+            whole = robocache.decode_images([*PICTURES, png(photo(48, 64))])
+            np.testing.assert_array_equal(made, whole[expected])
+        with pytest.raises(robocache.FormatError, match=re.escape("decode_images: pictures[2] must be a whole pic")):
+            robocache.decode_images(pictures, rows=[5, 2])
+
+
+DEPTH = [png(np.full((48, 64), 300, np.uint16))] * 2
+# what is refused for uint16 as for 8 bits: all but the size and the values of color and normalize
+SAME = [
+    "a picture that is text", "int32 offsets", "float bytes", "offsets that decrease", "offsets past the bytes",
+    "a crop outside", "an empty crop", "a crop of three numbers", "three crops", "a flip that is a number",
+    "three flips", "an unknown filter", "an unknown layout", "two channels", "an unknown normalization",
+    "a row too far", "rows that are floats",
+]  # fmt: skip
+BAD_DEPTH = {what: BAD[what] for what in SAME} | {
+    "a color": ({"color": (1, 1, 1)}, "color must be None for dtype 'uint16', whose values are unchanged; got (1, 1"),
+    "normalize": ({"normalize": "imagenet"}, "dtype must be floating with normalize, got uint16"),
+    "an index": (
+        {"index": robocache.index_pictures([])},
+        "index must be None for dtype 'uint16', since PNG has no entry points; got PictureIndex"),
+    "a JPEG": (
+        {"pictures": [DEPTH[0], PICTURES[0]]},
+        "pictures[1] must be a gray PNG of 16 bits for dtype 'uint16', got a JPEG"),
+    "8 bits": (
+        {"pictures": [png(photo(4, 4))]}, "pictures[0] must be a gray PNG of 16 bits for dtype 'uint16', got uint8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD_DEPTH)
+def test_a_bad_call_for_16_bits_is_refused_as_for_8_bits(what):
+    changes, message = BAD_DEPTH[what]
+    call = {"pictures": DEPTH, **changes}
+    with pytest.raises(ValueError, match="^" + re.escape(f"decode_images: {message}")):
+        robocache.decode_images(call.pop("pictures"), dtype="uint16", **call)
 
 
 def test_an_index_of_other_pictures_is_refused():

@@ -40,10 +40,12 @@ REFUSED = {
     "only a beginning": (b"\xff\xd8\xff\xe0", "have whole marker segments, got marker ffe0 of 0 bytes at byte 2 of 4"),
     "a beginning and an end": (b"\xff\xd8\xff\xd9", "have a scan, got the end of the picture at byte 2"),
     "a cut header": (GOOD[:100], "have whole marker segments, got marker ff"),
-    "a scan without data": (GOOD[:SCAN], "have a whole scan, got the end of its data in MCU 0 of 12"),
+    "a scan without data": (GOOD[:SCAN], "have a whole scan, got the end of its data: 0 bytes for 64 x 48"),
     "half of a scan": (GOOD[: (SCAN + len(GOOD)) // 2], "have a whole scan, got the end of its data in MCU "),
     "a bomb": (sized(65535, 65535), "have at most 100000000 pixels (max_pixels), got 65535 x 65535"),
-    "a larger picture than its data": (sized(9000, 9000), "have a whole scan, got the end of its data in MCU "),
+    "a larger picture than its data": (sized(150, 150), "have a whole scan, got the end of its data in MCU "),
+    "a much larger picture than its data": (
+        sized(9000, 9000), f"have a whole scan, got the end of its data: {len(GOOD) - SCAN} bytes for 9000 x 9000"),
     "no width": (sized(0, 48), "have pixels, got 0 x 48"),
     "no height": (sized(64, 0), "have pixels, got 64 x 0"),
     "no frame": (without(GOOD, 0xC0), "have a frame before its scan, got none"),
@@ -56,7 +58,8 @@ REFUSED = {
     "a sampling factor of 5": (changed(0xC0, 11, 0x51), "have sampling factors from 1 to 4, got 5 x 1"),
     "16 blocks per MCU": (changed(0xC0, 11, 0x44), "have at most 10 blocks per MCU, got 18"),
     "another component in the scan": (changed(0xDA, 5, 7), "have the components of its frame in its scan"),
-    "a part of the coefficients": (changed(0xDA, 12, 5), "have all 64 coefficients in its scan, got 0 to 5"),
+    "a scan header without coefficients": (
+        GOOD[: SCAN - 12] + b"\0\x09" + GOOD[SCAN - 10 :], "have a whole SOS segment, got 0 bytes for 3"),
     "no restart marker": (
         RESTARTS.replace(b"\xff\xd1", b"\xff\xd2"), "have the restart markers that its header declares"),
 }  # fmt: skip
@@ -103,6 +106,17 @@ def test_pillow_is_named_where_it_is_needed_and_missing(monkeypatch):
         with pytest.raises(NotImplementedError, match=re.escape(f"decode_images: pictures[0] is {name}")) as caught:
             robocache.decode_images([data])
         assert "pip install 'robocache[images]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("frame", [0xC0, 0xC1, 0xC2, 0xC3])
+def test_a_jpeg_of_12_bits_is_named_with_the_fix(frame):
+    data = changed(0xC0, 4, 12).replace(b"\xff\xc0", bytes([0xFF, frame]), 1)
+    rule = (
+        "pictures[1] must have 8 bits per sample, got a JPEG of 12 bits, which neither RoboCache nor Pillow decodes; "
+        "convert it to 8 bits first"
+    )
+    with pytest.raises(robocache.FormatError, match=re.escape(rule)):
+        robocache.decode_images([GOOD, data])
 
 
 def test_a_cut_png_is_refused():
@@ -204,6 +218,38 @@ def test_bytes_of_an_index_are_checked():
         wrong[rng.integers(0, 64 + 2 * 64 + 96)] = rng.integers(256)
         with contextlib.suppress(robocache.FormatError, ValueError):
             decode([GOOD, RESTARTS], index=robocache.PictureIndex.from_bytes(wrong), size=(8, 8))
+
+
+def with_entry(data, num_entries, entry, bits=None, predictor=None):
+    """The bytes of an index with another position, or another first predictor, of an entry point."""
+    wrong = data.copy()
+    predictors = len(data) - (num_entries * 6 + 15) // 16 * 16
+    at = predictors - (num_entries * 4 + 15) // 16 * 16
+    if bits is not None:
+        wrong[at : at + 4 * num_entries].view(np.uint32)[entry] += bits
+    if predictor is not None:
+        wrong[predictors : predictors + 6 * num_entries].view(np.int16)[3 * entry] += predictor
+    return wrong
+
+
+@pytest.mark.parametrize("change", [{"predictor": 20}, {"bits": 1}])
+def test_wrong_entry_points_are_found_where_decoding_passes_them(change):
+    for picture in (GOOD, jpeg(photo(48, 64), quality=85, restart_marker_blocks=5)):
+        index = robocache.index_pictures([picture], every=2)
+        count = index.num_entry_points
+        assert count == 6
+        begin = "PictureIndex: the index must begin each picture at bit 0 with predictors of 0, got others in picture 0"
+        with pytest.raises(robocache.FormatError, match=re.escape(begin)):
+            robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), count, 0, **change))
+        for entry in range(1, count):
+            wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), count, entry, **change))
+            with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
+                robocache.decode_images([picture], index=wrong)
+    # A crop that begins at the wrong entry: the next one shows it.
+    index = robocache.index_pictures([GOOD], every=2)
+    wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), 6, 2, **change))
+    with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
+        robocache.decode_images([GOOD], index=wrong, crop=(0, 16, 64, 48))
 
 
 def test_an_index_takes_at_most_3_percent_of_the_bytes():

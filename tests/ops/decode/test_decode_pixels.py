@@ -1,12 +1,15 @@
 """Pixels are byte-equal to libjpeg-turbo, as Pillow, OpenCV and simplejpeg have it."""
 
+import hashlib
 import io
+import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import robocache
-from decode_calls import DEVICES, decode
-from pictures import by_pillow, jpeg, noise, photo, png, with_segment, without
+from decode_calls import DEVICES, decode, equal
+from pictures import by_pillow, jpeg, noise, photo, png, with_sampling, with_segment, without
 from PIL import Image
 
 SIZES = [(1, 1), (1, 2), (2, 3), (3, 1), (5, 5), (7, 9), (8, 8), (16, 16), (17, 15), (31, 33), (48, 64), (101, 100)]
@@ -32,7 +35,34 @@ def test_every_sampling_quality_and_size_is_byte_equal_to_pillow(subsampling, qu
         np.testing.assert_array_equal(pixels, by_pillow(data))
 
 
-@pytest.mark.parametrize("factors", [0x411111, 0x221111, 0x211111, 0x121111, 0x111111, 0x141111, 0x241111, 0x422111])
+@pytest.mark.parametrize("luma", [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4)])
+@pytest.mark.parametrize("chroma", [(1, 1), (2, 1), (1, 2)])
+def test_every_sampling_is_byte_equal_to_pillow(luma, chroma, device):
+    """4:4:0, 4:1:1, 4:1:0 and rarer ones, also with another sampling for each component."""
+    factors = (luma, chroma, (1, 1))
+    if sum(h * v for h, v in factors) > 10:
+        with pytest.raises(robocache.FormatError, match="must have at most 10 blocks per MCU, got 11"):
+            decode([with_sampling(16, 16, factors)], device)
+        return
+    pictures = [with_sampling(*size, factors, seed) for seed, size in enumerate(SIZES)]
+    for data, pixels in zip(pictures, decode(pictures, device), strict=True):
+        np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def test_pixels_are_those_that_opencv_and_simplejpeg_have_decoded(device):
+    """Of every sampling that they write, by the checksums of make_samplings.py."""
+    with np.load(Path(__file__).with_name("samplings") / "samplings.npz") as file:
+        made = {name: file[name] for name in file}
+    pictures = [made["data"][a:b].tobytes() for a, b in itertools.pairwise(made["offsets"].tolist())]
+    assert sorted(set(made["factors"].tolist())) == [0, 0x111111, 0x121111, 0x211111, 0x221111, 0x411111]
+    for channels, sums in ((3, made["sha256"][:, 0]), (1, made["sha256"][:, 1])):
+        decoded = decode(pictures, device, channels=channels)
+        for pixels, size, expected in zip(decoded, made["sizes"], sums, strict=True):
+            assert pixels.shape == (*size, channels)
+            assert hashlib.sha256(pixels.tobytes()).digest() == expected.tobytes()
+
+
+@pytest.mark.parametrize("factors", [0x411111, 0x221111, 0x211111, 0x121111, 0x111111])
 def test_samplings_that_only_opencv_writes_are_byte_equal(factors, device):
     cv2 = pytest.importorskip("cv2")
     pictures = []
@@ -82,6 +112,18 @@ def test_bytes_after_the_end_and_a_missing_end_are_accepted(device):
         np.testing.assert_array_equal(pixels, by_pillow(data))
 
 
+@pytest.mark.parametrize(("at", "value"), [(11, 1), (11, 255), (12, 0), (12, 5), (12, 64), (13, 0x21)])
+def test_a_sequential_scan_has_all_coefficients_whatever_its_header_says(at, value, device):
+    def change(scan):
+        scan[at] = value
+        return scan
+
+    data = jpeg(photo(48, 64), quality=80)
+    made = with_segment(data, 0xDA, change)
+    np.testing.assert_array_equal(by_pillow(made), by_pillow(data))
+    np.testing.assert_array_equal(decode([made], device)[0], by_pillow(made))
+
+
 def rgb_ids(frame):
     for i, letter in enumerate(b"RGB"):
         frame[10 + 3 * i] = letter
@@ -118,6 +160,27 @@ def test_progressive_and_cmyk_pictures_are_decoded_by_pillow(device):
     mixed = [progressive, file.getvalue(), jpeg(photo(40, 50)), png(photo(40, 50)), png(photo(40, 50)[..., 0])]
     for data, pixels in zip(mixed, decode(mixed, device), strict=True):
         np.testing.assert_array_equal(pixels, by_pillow(data))
+
+
+def test_png_of_16_bits_takes_rows_layout_and_kind_as_8_bits_do():
+    depths = [np.arange(h * w, dtype=np.uint16).reshape(h, w) * 259 for h, w in ((4, 6), (4, 6), (5, 3))]
+    pictures = [png(depth) for depth in depths]
+    made = robocache.decode_images([*pictures, b"not read"], dtype="uint16", rows=[1, 0, 1], layout="CHW")
+    np.testing.assert_array_equal(made, [[depths[1]], [depths[0]], [depths[1]]])
+    several = robocache.decode_images(pictures, dtype="uint16", rows=[2, 1])
+    equal(several, [depths[2][..., None], depths[1][..., None]])
+    for layout, shape in (("HWC", (0, 0, 0, 1)), ("CHW", (0, 1, 0, 0))):
+        nothing = robocache.decode_images([], dtype="uint16", layout=layout)
+        assert (nothing.shape, nothing.dtype) == (shape, np.uint16)
+
+
+def test_png_of_16_bits_in_tensors_gives_tensors():
+    torch = pytest.importorskip("torch")
+    depth = np.arange(24, dtype=np.uint16).reshape(4, 6) * 2731
+    data = np.frombuffer(png(depth), np.uint8).copy()
+    made = robocache.decode_images((torch.from_numpy(data), torch.tensor([0, len(data)])), dtype="uint16")
+    assert made.dtype == torch.uint16
+    np.testing.assert_array_equal(made.numpy()[0, ..., 0], depth)
 
 
 def test_png_of_16_bits_keeps_its_values():

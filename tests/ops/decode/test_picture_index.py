@@ -1,5 +1,7 @@
 """Indexes of pictures, joined and picked: the same as an index of the same pictures."""
 
+import itertools
+
 import numpy as np
 import pytest
 import robocache
@@ -25,6 +27,29 @@ def test_picked_pictures_decode_to_the_same_pixels():
     picked = [PICTURES[i] for i in rows]
     pixels = robocache.decode_images(picked, index=index, crop=(8, 8, 40, 32))
     np.testing.assert_array_equal(pixels, robocache.decode_images(picked, crop=(8, 8, 40, 32)))
+
+
+@pytest.mark.parametrize("cuts", [[0, 0, 2, 2, 3, 5, 5], [0, 5], [0, 0, 5], [0, 1, 2, 3, 4, 5]])
+def test_rows_are_those_of_the_parts_one_after_the_other(cuts):
+    parts = [robocache.index_pictures(PICTURES[begin:end]) for begin, end in itertools.pairwise(cuts)]
+    for rows in ([0, 1, 2, 3, 4], [4, 2, 2, 0, 1], [3], [2], [0], []):
+        picked = robocache.PictureIndex.join(parts, rows)
+        expected = robocache.index_pictures([PICTURES[i] for i in rows])
+        assert picked.sizes.tolist() == expected.sizes.tolist()
+        pixels = [robocache.decode_images([PICTURES[i] for i in rows], index=x) for x in (picked, expected)]
+        np.testing.assert_array_equal(*pixels)
+    for row in (-1, 5):
+        with pytest.raises(ValueError, match=rf"PictureIndex: rows must be from 0 to 5 \(excluded\), got {row}"):
+            robocache.PictureIndex.join(parts, [0, row])
+
+
+def test_shapes_are_those_of_the_rows():
+    pictures = [jpeg(photo(9, 5)), jpeg(photo(7, 8)[..., 0])]
+    index = robocache.index_pictures(pictures)
+    assert index.shapes_of().tolist() == [[9, 5, 3], [7, 8, 1]]
+    assert index.shapes_of(np.array([1, 0, 1])).tolist() == [[7, 8, 1], [9, 5, 3], [7, 8, 1]]
+    made = robocache.decode_images(pictures * 2, index=robocache.PictureIndex.join([index, index]), rows=[3, 0, 1])
+    assert [x.shape for x in made] == [(7, 8, 3), (9, 5, 3), (7, 8, 3)]
 
 
 def test_a_row_that_no_index_has_is_refused():

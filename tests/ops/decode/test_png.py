@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import robocache
+from robocache import _core
 
 image = pytest.importorskip("PIL.Image")
 
@@ -112,6 +113,16 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize("interlace", [0, 1])
+@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_color_of_16_bits_is_refused_because_pillow_drops_the_lower_ones(rng, channels, dtype, interlace):
+    pixels = rng.integers(0, 65536, (1, 1, channels)).astype(np.uint16)
+    message = r"decode_images: pictures\[0\] must have 8 bits per channel, got a PNG of 16 bits in color"
+    with pytest.raises(robocache.FormatError, match=message):
+        robocache.decode_images([png(pixels, cut=1, interlace=interlace)], dtype=dtype)
+
+
 @pytest.mark.parametrize("kind", BAD)
 def test_damaged_pictures_are_refused_by_number_and_rule(rng, kind):
     good = png(pixels_of(rng, (30, 20), "rgb"))
@@ -125,6 +136,16 @@ def test_a_depth_bomb_is_refused_before_memory_is_allocated():
     data = b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", zlib.compress(bytes(9))) + part(b"IEND", b"")
     with pytest.raises(robocache.FormatError, match=r"at most 100000000 pixels \(max_pixels\), got 60000 x 60000"):
         robocache.decode_images([data], dtype="uint16")
+
+
+def test_more_bytes_than_an_index_can_count_are_refused_before_memory_is_allocated():
+    data = bomb(40000, 40000, zlib.compress(bytes(9)))
+    rule = r"pictures\[0\] must have at most 4294967295 bytes of pixels, got 40000 x 40000 x 3"
+    with pytest.raises(robocache.FormatError, match=rule):
+        robocache.decode_images([data], max_pixels=1 << 32)
+    shapes = np.array([[40000, 40000, 3, 0]], np.int32)
+    with pytest.raises(robocache.FormatError, match=rule):
+        _core.index_pictures("decode_frames", np.zeros(5, np.uint8), np.array([0, 5]), 0, False, 1 << 32, shapes)
 
 
 def test_data_beyond_the_last_row_is_not_unpacked():

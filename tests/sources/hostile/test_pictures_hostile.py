@@ -135,6 +135,26 @@ def test_the_size_of_a_baseline_jpeg_is_read_as_pillow_reads_it(shape, options, 
         assert size == ((7, 9, shape[2] if len(shape) == 3 else 1), "uint8")
 
 
+@pytest.mark.parametrize("junk", [b"\0\0", b"\x12\x34\x56\x78", b"\xff\0", b"\xff\xd7\xff\xd3", b"\1\xff\xff"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_bytes_between_the_segments_of_a_jpeg_are_skipped_as_pillow_skips_them(rng, junk, options):
+    pixels = rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    plain = encoded(pixels, "JPEG", **options)
+    data = plain[:20] + junk + plain[20:]  # behind APP0
+    expected = np.asarray(PIL.open(io.BytesIO(data)))
+    np.testing.assert_array_equal(expected, np.asarray(PIL.open(io.BytesIO(plain))))
+    assert images.picture_size(data, "mcap", "here", Budget()) == ((24, 32, 3), "uint8")
+    np.testing.assert_array_equal(images.decode_picture(data, (24, 32, 3), "mcap", "here", Budget()), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_a_jpeg_of_12_bits_is_named_with_the_fix(options):
+    data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG", **options))
+    data[data.index(b"\xff\xc2" if options else b"\xff\xc0") + 4] = 12
+    with pytest.raises(FormatError, match=r"here: the picture is a JPEG of 12 bits per sample, .* convert it to 8"):
+        images.picture_size(bytes(data), "mcap", "here", Budget())
+
+
 def test_a_baseline_jpeg_is_refused_by_the_size_that_its_header_declares():
     data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG"))
     at = data.index(b"\xff\xc0")

@@ -9,10 +9,10 @@ import numpy as np
 from ... import _core
 from ..arrays import allocator, dtype_name, finish, is_traced_by_jax, kind_of, work_queue
 from ..types import Array
+from .depth import decode_16_bit
 from .edits import as_colors, as_crops, as_flips, as_normalization, as_size
 from .index import MAX_PIXELS, PictureIndex, index_pictures
 from .inputs import Batch, gather
-from .other_formats import decode_16_bit
 
 Style = tuple[Any, str, str, str, Any, int]
 """size, filter, layout, dtype, normalize, channels"""
@@ -70,8 +70,9 @@ def decode_images(
         return traced.run(pictures, index, rows, (crop, flip, color), style, device)
     if name == "uint16":
         return decode_16_bit(
-            pictures, size=size, crop=crop, flip=flip, layout=layout, device=device, max_pixels=max_pixels
-        )
+            pictures, size=size, crop=crop, flip=flip, color=color, layout=layout, device=device, index=index,
+            rows=rows, filter=filter, normalize=normalize, channels=channels, max_pixels=max_pixels,
+        )  # fmt: skip
     batch = gather(pictures, index, rows, device, max_pixels)
     count = len(batch.rows)
     edits = (as_crops(crop, count), as_flips(flip, count), as_colors(color, count))
@@ -106,7 +107,7 @@ def _groups(batch: Batch, crops: Any) -> list[Any]:
     if is_refused or (crops is not None and len(crops) != count):
         return [np.arange(count)]  # refused by _core, which says why
     if crops is None:
-        sizes = batch.index.sizes[batch.rows]
+        sizes = batch.index.shapes_of(batch.rows)[:, :2]
     else:
         sizes = np.stack([crops[:, 3] - crops[:, 1], crops[:, 2] - crops[:, 0]], axis=1)
     if len(sizes) == 0 or (sizes == sizes[0]).all():

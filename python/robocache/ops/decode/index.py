@@ -58,8 +58,12 @@ class PictureIndex:
     @property
     def sizes(self) -> NDArray[np.int32]:
         """``(N, 2)``: height and width of each picture."""
-        sizes: NDArray[np.int32] = self._native.sizes
-        return sizes
+        return self.shapes_of()[:, :2]
+
+    def shapes_of(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int32]:
+        """``(N, 3)``: height, width and channels of these pictures, or of all."""
+        shapes: NDArray[np.int32] = self._native.shapes_of(rows)
+        return shapes
 
     @property
     def num_entry_points(self) -> int:

@@ -46,38 +46,39 @@ def joined(op: str, pictures: Any) -> tuple[Array, Array]:
 def gather(pictures: Any, index: PictureIndex | None, rows: Any, device: Any, max_pixels: int) -> Batch:
     data, offsets = joined(OP, pictures)
     on_gpu = device_type(data) == "cuda" if device is None else str(device).split(":")[0] == "cuda"
+    picked = None if rows is None else selected_rows(rows)
     if index is None:
-        data, offsets, index = _index(data, offsets, on_gpu, max_pixels)
+        data, offsets, index = _index(data, offsets, on_gpu, max_pixels, picked)
     elif not isinstance(index, PictureIndex):
         raise ValueError(f"{OP}: index must be a PictureIndex (index_pictures), got {type(index).__name__}")
     if device is not None or on_gpu:
-        data, offsets = _moved(data, device, on_gpu), _moved(offsets, device, on_gpu)
+        data, offsets = moved(data, device, on_gpu), moved(offsets, device, on_gpu)
     copy = index.on_device(as_torch(data).device) if on_gpu else None
-    return Batch(data, offsets, index.native, copy, selected_rows(rows, len(index)))
+    return Batch(data, offsets, index.native, copy, np.arange(len(index)) if picked is None else picked)
 
 
-def _index(data: Array, offsets: Array, on_gpu: bool, max_pixels: int) -> tuple[Array, Array, PictureIndex]:
-    """Reads headers; for a GPU also scans, on the host. Pictures of other formats become pixels."""
-    host, host_offsets = _on_host(data), _on_host(offsets)
-    replaced = replace_other_formats(host, host_offsets, max_pixels)
+def _index(
+    data: Array, offsets: Array, on_gpu: bool, max_pixels: int, rows: NDArray[np.int64] | None
+) -> tuple[Array, Array, PictureIndex]:
+    """Reads headers; for a GPU also scans, on the host. Pictures of other formats become pixels. Of ``rows`` only."""
+    host, host_offsets = on_host(data), on_host(offsets)
+    replaced = replace_other_formats(host, host_offsets, max_pixels, rows)
     pixels = None
     if replaced is not None:
         host, host_offsets, pixels = replaced
-        data, offsets = _like(host, data), _like(host_offsets, data)
-    native = _core.index_pictures(OP, host, host_offsets, 0, on_gpu, int(max_pixels), pixels)
+        data, offsets = alike(host, data), alike(host_offsets, data)
+    native = _core.index_pictures(OP, host, host_offsets, 0, on_gpu, int(max_pixels), pixels, rows)
     return data, offsets, PictureIndex(native)
 
 
-def selected_rows(rows: Any, count: int) -> NDArray[np.int64]:
-    if rows is None:
-        return np.arange(count)
+def selected_rows(rows: Any) -> NDArray[np.int64]:
     given = np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size > 0):
         raise ValueError(f"{OP}: rows must be whole numbers (N,), got {given.dtype} of shape {given.shape}")
     return np.ascontiguousarray(given, np.int64)
 
 
-def _moved(array: Array, device: Any, on_gpu: bool) -> Array:
+def moved(array: Array, device: Any, on_gpu: bool) -> Array:
     """On the device that was asked for: torch tensors, unless both are the host."""
     if not on_gpu and kind_of(array) == "numpy" and str(device) == "cpu":
         return array
@@ -86,12 +87,12 @@ def _moved(array: Array, device: Any, on_gpu: bool) -> Array:
     return as_torch(array).to(device)
 
 
-def _like(array: NDArray[Any], like: Array) -> Array:
+def alike(array: NDArray[Any], given: Array) -> Array:
     """A host array as the kind of array that the pictures were given as."""
-    return as_torch(array).to(like.device) if kind_of(like) == "torch" else array
+    return as_torch(array).to(given.device) if kind_of(given) == "torch" else array
 
 
-def _on_host(array: Array) -> NDArray[Any]:
+def on_host(array: Array) -> NDArray[Any]:
     if kind_of(array) == "torch":
         array = array.cpu().numpy()
     elif kind_of(array) == "cupy":

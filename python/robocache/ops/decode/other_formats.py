@@ -10,25 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
-from .png import decode_png
+from .png import check_bytes, decode_png, is_wide_color
 
 OP = "decode_images"
 JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
 NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind", PNG: "a PNG of another kind"}
 
+CONVERT = "which neither RoboCache nor Pillow decodes; convert it to 8 bits first"
+"""Of a JPEG of 12 or 16 bits per sample; its only decoders are those of libjpeg-turbo 3 with this precision."""
+
 Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
 
-def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int) -> Replaced | None:
-    """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none."""
-    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets), np.uint8)
+def replace_other_formats(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], max_pixels: int, rows: NDArray[np.int64] | None
+) -> Replaced | None:
+    """Bytes and offsets with pixels in place of other formats, and their shapes; None where there are none. Pictures
+    that are not among ``rows`` are left out."""
+    kinds = np.frombuffer(_core.picture_kinds(OP, data, offsets, rows), np.uint8)
     if not np.isin(kinds, (OTHER_JPEG, PNG)).any():
         return None
     parts, shapes = [], np.zeros((len(kinds), 4), np.int32)
+    is_read = np.ones(len(kinds), bool) if rows is None else np.isin(np.arange(len(kinds)), rows)
     others = [(i, kind) for i, kind in enumerate(kinds.tolist()) if kind in (OTHER_JPEG, PNG)]
-    decoded = _decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
+    decoded = decode_all([(data[offsets[i] : offsets[i + 1]].tobytes(), i, kind, max_pixels) for i, kind in others])
     for i in range(len(kinds)):
-        part = data[offsets[i] : offsets[i + 1]]
+        part = data[offsets[i] : offsets[i + 1] if is_read[i] else offsets[i]]
         if i in decoded:
             pixels = decoded[i]
             if pixels.dtype != np.uint8:
@@ -42,46 +49,7 @@ def replace_other_formats(data: NDArray[np.uint8], offsets: NDArray[np.int64], m
     return np.concatenate(parts), np.concatenate([[0], ends]).astype(np.int64), shapes
 
 
-def decode_16_bit(pictures: Any, *, size: Any, crop: Any, flip: Any, layout: str, device: Any, max_pixels: int) -> Any:
-    """PNG of 16 bits, gray: (N, H, W, 1) uint16, cropped and flipped; a list where sizes differ. No resize."""
-    from .edits import as_crops, as_flips
-    from .inputs import joined
-
-    if size is not None:
-        raise NotImplementedError(f"{OP}: size must be None for dtype 'uint16', which is not resized; got {size!r}")
-    data, offsets = joined(OP, pictures)
-    count = len(offsets) - 1
-    crops, flips = as_crops(crop, count), as_flips(flip, count)
-    made = []
-    pictures = [np.asarray(data[offsets[i] : offsets[i + 1]]).tobytes() for i in range(count)]
-    decoded = _decode_all([(picture, i, PNG, max_pixels) for i, picture in enumerate(pictures)])
-    for i in range(count):
-        pixels = decoded[i]
-        if pixels.dtype != np.uint16:
-            raise ValueError(
-                f"{OP}: pictures[{i}] must be a gray PNG of 16 bits for dtype 'uint16', got {pixels.dtype}"
-            )
-        if crops is not None:
-            x0, y0, x1, y1 = crops[i].tolist()
-            if not (0 <= x0 < x1 <= pixels.shape[1] and 0 <= y0 < y1 <= pixels.shape[0]):
-                raise ValueError(
-                    f"{OP}: crop[{i}] must be pixels (x0, y0, x1, y1) of a picture of {pixels.shape[1]} x "
-                    f"{pixels.shape[0]}, got {(x0, y0, x1, y1)}"
-                )
-            pixels = pixels[y0:y1, x0:x1]
-        if flips is not None and flips[i]:
-            pixels = pixels[:, ::-1]
-        made.append(pixels[None] if layout == "CHW" else pixels[:, :, None])
-    alike = len({pixels.shape for pixels in made}) == 1
-    results: list[Any] = [np.stack(made)] if alike else [np.ascontiguousarray(pixels) for pixels in made]
-    if device is not None and str(device) != "cpu":
-        import torch
-
-        results = [torch.from_numpy(array).to(device) for array in results]
-    return results[0] if alike else results
-
-
-def _decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
+def decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any]]:
     """Pixels by number, decoded on several threads; zlib, the filters of PNG and Pillow release the GIL."""
     if len(jobs) < 2 or _core.num_threads() == 1:
         return {job[1]: _decode(*job) for job in jobs}
@@ -93,6 +61,15 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
     """uint8 (H, W, 3) or (H, W), or uint16 (H, W)."""
     if kind == PNG and (pixels := decode_png(data, f"{OP}: pictures[{i}]", max_pixels)) is not None:
         return pixels if pixels.ndim == 2 else np.ascontiguousarray(pixels[:, :, :3])
+    if is_wide_color(data):
+        raise _core.FormatError(
+            f"{OP}: pictures[{i}] must have 8 bits per channel, got a PNG of 16 bits in color, of which Pillow drops "
+            "the lower 8; convert it to 8 bits first"
+        )
+    if kind == OTHER_JPEG and (bits := _core.jpeg_bits(OP, np.frombuffer(data, np.uint8))) not in (0, 8):
+        raise _core.FormatError(
+            f"{OP}: pictures[{i}] must have 8 bits per sample, got a JPEG of {bits} bits, {CONVERT}"
+        )
     try:
         from PIL import Image
     except ImportError as error:
@@ -106,6 +83,7 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
                     f"{OP}: pictures[{i}] must have at most {max_pixels} pixels (max_pixels), "
                     f"got {image.width} x {image.height}"
                 )
+            check_bytes(f"{OP}: pictures[{i}]", image.width, image.height, 1 if image.mode == "L" else 3)
             if image.mode.startswith("I"):
                 return np.asarray(image).astype(np.uint16)
             return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"), np.uint8)

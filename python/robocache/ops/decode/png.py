@@ -17,6 +17,23 @@ from ... import _core
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FORMS = {(8, 0): 1, (8, 2): 3, (8, 6): 4, (16, 0): 2}
 """(bits, color type): bytes of a pixel. Color types: 0 gray, 2 RGB, 6 RGB and alpha."""
+MOST_BYTES = 2**32 - 1
+"""Of the pixels of a picture: an index counts them in 32 bits."""
+WIDE_COLORS = (b"\2", b"\4", b"\6")
+"""Color types of several channels that can have 16 bits: RGB, gray and alpha, RGB and alpha."""
+
+
+def is_wide_color(data: bytes) -> bool:
+    """A PNG of 16 bits per channel with more than gray. Pillow reads it with 8 bits: the low ones would be lost."""
+    is_png = data.startswith(SIGNATURE) and data[12:16] == b"IHDR"
+    return is_png and data[24:25] == b"\x10" and data[25:26] in WIDE_COLORS
+
+
+def check_bytes(where: str, width: int, height: int, pixel_bytes: int) -> None:
+    if width * height * pixel_bytes > MOST_BYTES:
+        raise _core.FormatError(
+            f"{where} must have at most {MOST_BYTES} bytes of pixels, got {width} x {height} x {pixel_bytes}"
+        )
 
 
 def decode_png(data: bytes, where: str, max_pixels: int) -> NDArray[Any] | None:
@@ -30,6 +47,7 @@ def decode_png(data: bytes, where: str, max_pixels: int) -> NDArray[Any] | None:
         return None
     if not 0 < width * height <= max_pixels:
         raise _core.FormatError(f"{where} must have at most {max_pixels} pixels (max_pixels), got {width} x {height}")
+    check_bytes(where, width, height, pixel_bytes)
     num_bytes = height * (1 + width * pixel_bytes)
     inflater = zlib.decompressobj()
     try:

@@ -43,7 +43,7 @@ def run(
             f"{OP}: index must be given in a traced call, where the bytes cannot be read: make it with index_pictures "
             f"before jax.jit; got {type(index).__name__}"
         )
-    picked = selected_rows(rows, len(index))
+    picked = np.arange(len(index)) if rows is None else selected_rows(rows)
     count = len(picked)
     arrays = (as_crops(edits[0], count), as_flips(edits[1], count), as_colors(edits[2], count))
     static = (index, picked, arrays, style, key_of(index, picked, arrays, style))

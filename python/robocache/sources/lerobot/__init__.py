@@ -18,10 +18,10 @@ from ..reading.declared import as_declared, flat_values
 from ..reading.images import (
     DECODED_DEPTH,
     MAX_PICTURE_BYTES,
-    OTHER_PICTURES,
     PICTURES,
     decode_picture,
     encoded_picture,
+    mark_of,
     picture_size,
     stored_codec,
 )
@@ -321,9 +321,11 @@ class LeRobot(BaseSource):
             if found is not None and picture and self.encoded and not depth_maps.is_tiff(picture):
                 codec = stored_codec(picture, "image" if found[1] == "uint8" else "depth", str(found[1]), found[0])
                 if codec is None:
-                    meta[PICTURES] = OTHER_PICTURES
+                    meta |= mark_of(picture, True)
             elif found is not None and picture and self.encoded:
                 meta[PICTURES] = DECODED_DEPTH
+            elif found is not None and picture:
+                meta |= mark_of(picture, False)
         size, pixel = found or (self._declared_size(name, shape, names), "uint8")
         depth = depth_maps.is_depth_map(feature)
         if pixel == "uint8" and not (depth and found):

@@ -16,10 +16,10 @@ from ...cache.pictures import PictureBuffer
 from ..reading.budget import Budget
 from ..reading.images import (
     DECODED_DEPTH,
-    OTHER_PICTURES,
     PICTURES,
     RAW_PICTURES,
     decode_picture,
+    mark_of,
     other_codec,
     picture_size,
     stored_codec,
@@ -151,7 +151,7 @@ def _compressed_image(message: Any, where: str, budget: Budget) -> list[Row]:
     shape, _ = picture_size(data, "mcap", where, budget)
     kind, unit = ("image", None) if len(shape) == 3 else ("depth", "mm")
     pixels = decode_picture(data, shape, "mcap", where, budget)
-    return [Row("", pixels, kind, unit=unit, meta={"encoding": message.format})]
+    return [Row("", pixels, kind, unit=unit, meta={"encoding": message.format} | mark_of(data, False))]
 
 
 def _encoded_image(message: Any, where: str, budget: Budget) -> list[Row]:
@@ -170,7 +170,7 @@ def _encoded_image(message: Any, where: str, budget: Budget) -> list[Row]:
     codec = stored_codec(data, kind, dtype, shape)
     if codec is None:
         pixels = decode_picture(data, shape, "mcap", where, budget)
-        return [Row("", pixels, kind, unit=unit, meta={**meta, PICTURES: OTHER_PICTURES})]
+        return [Row("", pixels, kind, unit=unit, meta=meta | mark_of(data, True))]
     if inverse is not None:
         dtype, unit, meta = "float32", "m", {**meta, **inverse_depth(*inverse)}
     return [Row("", np.frombuffer(data, np.uint8), kind, unit=unit, meta=meta, codec=codec, decoded=(shape, dtype))]

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._core import FormatError
+from ..._core import FormatError, jpeg_shape
 from ...cache.episode import StreamSpec
 from ...cache.pictures import codec_of, codec_problem
+from ...ops.decode.other_formats import CONVERT
+from ...ops.decode.png import is_wide_color
 from .budget import Budget
 from .paths import need
 
@@ -24,7 +26,9 @@ PNG_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 """The parts that decide what the pixels are. Texts and profiles may be bombs of their own, so they are left out."""
 JPEG = b"\xff\xd8"
 JPEG_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-"""The next marker in coded data: neither a stuffed byte nor a restart."""
+"""The next marker, behind other bytes, as libjpeg finds it: neither a stuffed byte nor a restart."""
+JPEG_BARE = (0x01, 0xD8)
+"""Markers without a length, beside those of restarts."""
 JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 SCAN, END = 0xDA, 0xD9
 MAX_SCANS = 16
@@ -65,19 +69,32 @@ PICTURES = "pictures"
 """Key of ``StreamSpec.meta``: why pixels of a source that keeps encoded pictures are not encoded."""
 RAW_PICTURES = "raw camera messages"
 DECODED_DEPTH = "depth that is stored decoded (RVL, TIFF or video)"
-OTHER_PICTURES = "pictures that are stored decoded (progressive, CMYK or 12-bit JPEG, or another kind of PNG)"
+OTHER_PICTURES = "pictures that are stored decoded (progressive or CMYK JPEG, or another kind of PNG)"
+WIDE_PICTURES = "PNG of 16 bits per channel in color, decoded to 8 bits: the lower 8 are lost"
 
 
 def not_encoded(spec: StreamSpec) -> str | None:
     """Why the pictures of a stream are not encoded, if a source that keeps encoded pictures says so."""
     mark = spec.meta.get(PICTURES)
-    return mark if mark in (RAW_PICTURES, OTHER_PICTURES, DECODED_DEPTH) else None
+    return mark if mark in (RAW_PICTURES, OTHER_PICTURES, WIDE_PICTURES, DECODED_DEPTH) else None
 
 
 def stored_codec(data: bytes, kind: str, dtype: str, shape: tuple[int, ...]) -> str | None:
     """The codec of a stream whose first picture this is; None where such pictures cannot be stored as they are."""
-    codec = codec_of(data)
+    codec = _codec_of(data)
     return None if codec is None or codec_problem(codec, kind, dtype, shape) else codec
+
+
+def mark_of(data: bytes, encoded: bool) -> dict[str, str]:
+    """For the ``meta`` of a stream whose first picture this is, without a ``stored_codec``. ``encoded``: the source
+    keeps encoded pictures where it can."""
+    if is_wide_color(data):
+        return {PICTURES: WIDE_PICTURES}
+    return {PICTURES: OTHER_PICTURES} if encoded else {}
+
+
+def _codec_of(data: bytes) -> str | None:
+    return None if is_wide_color(data) else codec_of(data)
 
 
 def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budget: Budget) -> bytes:
@@ -85,7 +102,7 @@ def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budge
     shape, dtype = picture_size(data, extra, where, budget)
     if (shape, dtype) != (spec.shape, spec.dtype):
         raise FormatError(f"{where}: the image is {dtype} {shape}, but the stream has {spec.dtype} {spec.shape}")
-    codec = codec_of(data)
+    codec = _codec_of(data)
     if codec != spec.codec:
         raise FormatError(other_codec(where, codec, spec.codec))
     return data
@@ -93,7 +110,8 @@ def encoded_picture(data: bytes, spec: StreamSpec, extra: str, where: str, budge
 
 def other_codec(where: str, codec: str | None, first: str | None) -> str:
     """The message for a picture that is encoded in another way than the first of its stream."""
-    names = {"jpeg": "JPEG", "png": "PNG", None: "of another kind (progressive, CMYK or 12-bit JPEG)"}
+    other = "of another kind (progressive or CMYK JPEG, or a color PNG of 16 bits)"
+    names = {"jpeg": "JPEG", "png": "PNG", None: other}
     return (
         f"{where}: the picture is {names.get(codec, codec)}, but the first of its stream is "
         f"{names.get(first, first)}; to store pixels "
@@ -117,15 +135,13 @@ def _opened(data: bytes, extra: str, where: str, budget: Budget) -> Any:
 def _jpeg_shape(data: bytes, where: str, budget: Budget) -> tuple[int, int, int]:
     """Of a JPEG whose header the native decoder accepts. Its scan is read when it is indexed."""
     _check_length(data, where)
+    budget.count(where)
     budget.check_time(where)
-    at = 2
-    while data[at + 1] not in JPEG_SIZES:
-        budget.count(where)
-        padding = data[at + 1] in (0xFF, 0x01)
-        at += (1 if data[at + 1] == 0xFF else 2) if padding else 2 + struct.unpack_from(">H", data, at + 2)[0]
-    height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-    budget.check(where, height * width * 4, len(data))
-    return height, width, channels
+    shape = jpeg_shape("picture_size", np.frombuffer(data, np.uint8))
+    if shape is None:
+        raise FormatError(f"{where}: the picture is not a JPEG that can be decoded")
+    budget.check(where, shape[0] * shape[1] * 4, len(data))
+    return shape
 
 
 def _check_length(data: bytes, where: str) -> None:
@@ -168,31 +184,28 @@ def _checked_png(data: bytes, where: str, budget: Budget) -> bytes:
 
 
 def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
-    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data."""
+    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data. Bytes between
+    segments are skipped, as libjpeg does."""
     at, pixels, scans = 2, 0, 0
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            raise ValueError(f"there is no marker at byte {at}")
-        marker = data[at + 1]
-        if marker in (0xFF, 0x01):  # padding, and a marker without content
-            at += 1 if marker == 0xFF else 2
-            continue
+    while (found := JPEG_MARKER.search(data, at)) is not None:
+        at = found.end()
+        marker = data[at - 1]
+        budget.count(where)
         if marker == END:
             return
-        budget.count(where)
-        (length,) = struct.unpack_from(">H", data, at + 2)
+        if marker in JPEG_BARE:
+            continue
+        (length,) = struct.unpack_from(">H", data, at)
         if marker in JPEG_SIZES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
+            bits, height, width = struct.unpack_from(">BHH", data, at + 2)
+            if bits != 8:
+                raise FormatError(f"{where}: the picture is a JPEG of {bits} bits per sample, {CONVERT}")
             pixels = height * width
             budget.check(where, pixels * 4, len(data))
-        at += 2 + length
+        at += length
         if marker == SCAN:
             scans += 1
             if scans > MAX_SCANS and scans * pixels > MAX_SCANNED_PIXELS:
                 raise FormatError(
                     f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, rejected as a bomb"
                 )
-            found = JPEG_MARKER.search(data, at)
-            if found is None:
-                return
-            at = found.start()

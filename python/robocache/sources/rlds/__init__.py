@@ -15,7 +15,7 @@ from ...cache.episode import JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, Budget
 from ..reading.declared import as_declared
 from ..reading.guard import NeedsOption, OptionError
-from ..reading.images import OTHER_PICTURES, PICTURES, decode_picture, encoded_picture, picture_size, stored_codec
+from ..reading.images import decode_picture, encoded_picture, mark_of, picture_size, stored_codec
 from ..reading.json_file import load_json
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows, text_rows, text_spec
@@ -116,7 +116,7 @@ class Rlds(BaseSource):
                     shape, dtype = picture_size(encoded[0], "rlds", f"rlds: {self.path}: {leaf.name}", self.budget)
                     if self.encoded:
                         codec = stored_codec(encoded[0], "image" if len(shape) == 3 else "depth", dtype, shape)
-                        meta = {} if codec is not None else {PICTURES: OTHER_PICTURES}
+                    meta = {} if codec is not None else mark_of(encoded[0], self.encoded)
             if None in shape:
                 self.left_out.append(LeftOut(leaf.name, "its shape is not fixed"))
                 continue

@@ -125,7 +125,11 @@ private:
             if (job.row < 0 || job.row >= plan_.num_pictures) {
                 refuse("rows", "be from 0 to " + std::to_string(plan_.num_pictures - 1), std::to_string(job.row));
             }
-            job.box = box_of(i, plan_.index.record(job.row));
+            const PictureRecord& record = plan_.index.record(job.row);
+            if (record.width == 0) {
+                refuse("rows", "be among those that the index was made for", std::to_string(job.row));
+            }
+            job.box = box_of(i, record);
             if (!options_.flips.empty()) job.flip = options_.flips[i] != 0;
             if (!options_.colors.empty()) job.factors = factors_of(i);
         }

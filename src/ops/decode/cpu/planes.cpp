@@ -12,15 +12,51 @@
 namespace robocache::decode_detail {
 namespace {
 
+/// Compares the entry points that decoding passes with the position and the predictors that it has there.
+class EntryCheck {
+public:
+    EntryCheck(const IndexView& index, const PictureRecord& record) : index_(index), record_(record) {}
+
+    /// Decoding begins at this entry of the picture.
+    void begin(std::uint64_t entry) {
+        next_ = entry;
+        pass();
+    }
+
+    void at(std::uint32_t mcu, ScanReader& reader, const PredictorState& found) {
+        if (mcu != mcu_) return;
+        const std::uint64_t entry = record_.first_entry + next_;
+        const Predictors& p = index_.predictors(entry);
+        if (index_.bits(entry) != reader.stored_bits() || p.dc[0] != found.first || p.dc[1] != found.second ||
+            p.dc[2] != found.third) {
+            throw PictureFault{false, "have the entry points of its index",
+                               "another one before MCU " + std::to_string(mcu)};
+        }
+        pass();
+    }
+
+private:
+    void pass() {
+        ++next_;
+        mcu_ = next_ * record_.every;
+    }
+
+    const IndexView& index_;
+    const PictureRecord& record_;
+    std::uint64_t next_ = 0;
+    std::uint64_t mcu_ = 0;  // of entry next_; behind the last one where there is none
+};
+
 /// Dequantizes blocks and writes their samples, where they belong to the region.
 class PlaneVisitor {
 public:
     static constexpr bool stops_at_faults = true;
 
-    PlaneVisitor(const PictureTables& tables, const Box& region, int only_components, Planes& planes)
-        : tables_(tables), region_(region), num_components_(only_components), planes_(planes) {}
+    PlaneVisitor(const PictureTables& tables, const Box& region, Planes& planes, EntryCheck& entries)
+        : tables_(tables), region_(region), num_components_(planes.num_decoded), planes_(planes), entries_(entries) {}
 
-    void begin_mcu(std::uint32_t mcu, const ScanReader&, const PredictorState&) {
+    void begin_mcu(std::uint32_t mcu, ScanReader& reader, const PredictorState& predictors) {
+        entries_.at(mcu, reader, predictors);
         const auto width = static_cast<std::uint32_t>(planes_.geometry.mcus_x);
         mcu_x_ = static_cast<int>(mcu % width);
         mcu_y_ = static_cast<int>(mcu / width);
@@ -66,6 +102,7 @@ private:
     Box region_;
     int num_components_;
     Planes& planes_;
+    EntryCheck& entries_;
     int mcu_x_ = 0, mcu_y_ = 0;
     bool is_inside_ = false;
     bool is_wanted_ = false;
@@ -100,7 +137,8 @@ void decode_planes(Bytes picture, const PictureRecord& record, const IndexView& 
     const Box region = region_of(geometry, box);
     size_planes(record, region, planes);
     tables.load(index, record.table_set, record.num_components);
-    PlaneVisitor visitor(tables, region, planes.num_decoded, planes);
+    EntryCheck entries(index, record);
+    PlaneVisitor visitor(tables, region, planes, entries);
     const McuPattern pattern = pattern_of(record);
     const Segments segments = segments_of(geometry, region, record.every);
     const Bytes scan = picture.subspan(record.scan_begin);
@@ -119,6 +157,7 @@ void decode_planes(Bytes picture, const PictureRecord& record, const IndexView& 
             ++slot;
         }
         const std::uint64_t entry = record.first_entry + static_cast<std::uint64_t>(segment);
+        entries.begin(static_cast<std::uint64_t>(segment));
         const std::uint32_t bits = index.bits(entry);
         const Predictors& p = index.predictors(entry);
         const std::uint64_t begin = static_cast<std::uint64_t>(segment) * record.every;

@@ -79,6 +79,15 @@ private:
             is_valid = p.num_entries == (num_mcus + p.every - 1) / p.every;
         }
         if (!is_valid) refuse("have valid records", "an invalid one of picture " + std::to_string(i));
+        if (p.codec == Codec::jpeg) check_first_entry(view, i, p.first_entry);
+    }
+
+    /// A scan begins with its first bit and without predictors. Nothing before it could show that they are wrong.
+    void check_first_entry(const IndexView& view, std::uint64_t picture, std::uint64_t entry) const {
+        const Predictors& p = view.predictors(entry);
+        if (view.bits(entry) != 0 || p.dc[0] != 0 || p.dc[1] != 0 || p.dc[2] != 0) {
+            refuse("begin each picture at bit 0 with predictors of 0", "others in picture " + std::to_string(picture));
+        }
     }
 
     static bool has_valid_sampling(const PictureRecord& p) {
@@ -158,6 +167,10 @@ std::int32_t PictureIndex::width(std::int64_t picture) const {
 
 std::int32_t PictureIndex::height(std::int64_t picture) const {
     return record_at(*this, picture).height;
+}
+
+std::int32_t PictureIndex::channels(std::int64_t picture) const {
+    return record_at(*this, picture).num_components;
 }
 
 }  // namespace robocache

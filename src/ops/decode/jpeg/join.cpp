@@ -55,21 +55,28 @@ struct Picked {
     std::int64_t picture;
 };
 
+/// The pictures of the result: those of all parts, or these rows of them. Rows are looked up, so that a batch of some
+/// pictures takes no time for all others.
 std::vector<Picked> pick(std::span<const PictureIndex* const> parts,
                          std::optional<std::span<const std::int64_t>> rows) {
-    std::vector<Picked> all;
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-        for (std::int64_t i = 0; i < parts[part]->num_pictures(); ++i) all.push_back({part, i});
-    }
-    if (!rows) return all;
+    std::vector<std::int64_t> ends;  // of each part, in rows
+    std::int64_t count = 0;
+    for (const PictureIndex* part : parts) ends.push_back(count += part->num_pictures());
     std::vector<Picked> picked;
-    picked.reserve(rows->size());
+    picked.reserve(rows ? rows->size() : static_cast<std::size_t>(count));
+    if (!rows) {
+        for (std::size_t part = 0; part < parts.size(); ++part) {
+            for (std::int64_t i = 0; i < parts[part]->num_pictures(); ++i) picked.push_back({part, i});
+        }
+        return picked;
+    }
     for (const std::int64_t row : *rows) {
-        if (row < 0 || row >= static_cast<std::int64_t>(all.size())) {
-            throw InvalidArgument("PictureIndex: rows must be from 0 to " + std::to_string(all.size()) +
+        if (row < 0 || row >= count) {
+            throw InvalidArgument("PictureIndex: rows must be from 0 to " + std::to_string(count) +
                                   " (excluded), got " + std::to_string(row));
         }
-        picked.push_back(all[static_cast<std::size_t>(row)]);
+        const auto part = static_cast<std::size_t>(std::ranges::upper_bound(ends, row) - ends.begin());
+        picked.push_back({part, row - (part == 0 ? 0 : ends[part - 1])});
     }
     return picked;
 }

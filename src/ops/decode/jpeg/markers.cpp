@@ -73,6 +73,9 @@ class HeaderReader {
 public:
     HeaderReader(Bytes picture, std::int64_t max_pixels) : picture_(picture), max_pixels_(max_pixels) {}
 
+    /// Per sample, as far as read() came; 0 without a frame.
+    [[nodiscard]] int bits() const { return bits_; }
+
     JpegHeader read() {
         if (picture_.size() < 4 || picture_[0] != 0xFF || picture_[1] != SOI) {
             refuse("begin with a JPEG marker (ffd8)", hex(picture_.first(std::min<std::size_t>(4, picture_.size()))));
@@ -116,8 +119,10 @@ private:
     void read_segment(int marker, Bytes body) {
         if (marker == DQT) return read_quantization(Segment(body, "DQT"));
         if (marker == DHT) return read_huffman(Segment(body, "DHT"));
+        const bool is_frame = marker >= SOF0 && marker <= 0xCF && marker != DHT && marker != 0xC8 && marker != 0xCC;
+        if (is_frame && !body.empty()) bits_ = body[0];
         if (marker == SOF0 || marker == SOF1) return read_frame(Segment(body, "SOF"));
-        if (marker >= 0xC2 && marker <= 0xCF && marker != 0xC8 && marker != 0xCC) refuse_kind(name_of_frame(marker));
+        if (is_frame) refuse_kind(name_of_frame(marker));
         if (marker == DRI) restart_interval_ = Segment(body, "DRI").word();
         const auto begins = [&](std::string_view text, std::size_t least) {
             return body.size() >= least && std::equal(text.begin(), text.end(), body.begin());
@@ -217,11 +222,9 @@ private:
                 refuse("have the components of its frame in its scan", "component " + std::to_string(id));
             take_tables(c, tables >> 4, tables & 15);
         }
-        const int first = segment.byte();
-        const int last = segment.byte();
-        if (first != 0 || last != 63) {
-            refuse("have all 64 coefficients in its scan", std::to_string(first) + " to " + std::to_string(last));
-        }
+        // First and last coefficient, and a shift. A sequential scan has all of them; libjpeg only warns of other
+        // values.
+        segment.take(3);
         set_sampling();
         record.color = color_space();
         record.restart_interval = static_cast<std::uint16_t>(restart_interval_);
@@ -281,6 +284,7 @@ private:
     bool has_jfif_ = false;
     std::optional<int> adobe_transform_;
     int restart_interval_ = 0;
+    int bits_ = 0;
     std::array<int, 3> ids_{};
     std::array<int, 3> quantization_of_{};
     std::array<std::optional<std::array<std::uint16_t, num_coefficients>>, 4> quantization_;
@@ -308,11 +312,33 @@ JpegHeader read_header(Bytes picture, std::int64_t max_pixels) {
 
 namespace robocache {
 
+namespace {
+constexpr std::int64_t any_size = std::int64_t{1} << 32;  // of width and height: 16 bits each
+}
+
+std::optional<PixelShape> jpeg_shape(std::span<const std::uint8_t> bytes) noexcept {
+    try {
+        const decode_detail::PictureRecord record = decode_detail::read_header(bytes, any_size).record;
+        return PixelShape{record.height, record.width, record.num_components};
+    } catch (...) {
+        return std::nullopt;
+    }
+}
+
+int jpeg_bits(std::span<const std::uint8_t> bytes) noexcept {
+    decode_detail::HeaderReader reader(bytes, any_size);
+    try {
+        (void)reader.read();
+    } catch (...) {  // what is wrong behind the frame does not matter
+    }
+    return reader.bits();
+}
+
 PictureKind picture_kind(std::span<const std::uint8_t> bytes) noexcept {
     constexpr std::array<std::uint8_t, 8> png{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
     if (bytes.size() >= png.size() && std::equal(png.begin(), png.end(), bytes.begin())) return PictureKind::png;
     try {
-        (void)decode_detail::read_header(bytes, std::int64_t{1} << 32);
+        (void)decode_detail::read_header(bytes, any_size);
         return PictureKind::jpeg;
     } catch (const decode_detail::PictureFault& fault) {
         return fault.is_unsupported ? PictureKind::other_jpeg : PictureKind::unknown;

@@ -1,6 +1,7 @@
 // index_pictures: parses and scans pictures on all threads, then writes their index. Equal tables are stored once.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -44,6 +45,19 @@ std::uint32_t num_mcus_of(const PictureRecord& record) {
     return static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
 }
 
+/// A block has at least two bits: the codes of its DC difference and of its end. With fewer in the scan a picture is
+/// truncated, or declares a size to make others allocate it.
+void check_scan_size(const PictureRecord& record) {
+    const std::uint64_t num_blocks =
+        std::uint64_t{num_mcus_of(record)} * static_cast<std::uint64_t>(pattern_of(record).num_blocks);
+    const std::uint64_t num_bytes = record.num_bytes - record.scan_begin;
+    if (2 * num_blocks > 8 * num_bytes) {
+        throw PictureFault{false, "have a whole scan",
+                           "the end of its data: " + std::to_string(num_bytes) + " bytes for " +
+                               std::to_string(record.width) + " x " + std::to_string(record.height)};
+    }
+}
+
 void scan_jpeg(Bytes picture, Indexed& indexed, bool entry_points, ScanMemory& memory) {
     PictureRecord& record = indexed.header.record;
     if (entry_points) {
@@ -72,6 +86,10 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
             text};
     const std::int64_t num_bytes =
         is_yuv ? YuvLayout(shape.width, shape.height).end : std::int64_t{shape.width} * shape.height * shape.channels;
+    constexpr std::int64_t most = std::numeric_limits<decltype(PictureRecord::num_bytes)>::max();
+    if (num_bytes > most) {
+        throw PictureFault{false, "have at most " + std::to_string(most) + " bytes of pixels", text};
+    }
     if (num_bytes != static_cast<std::int64_t>(picture.size())) {
         throw PictureFault{false, "have " + std::to_string(num_bytes) + " bytes of pixels",
                            std::to_string(picture.size())};
@@ -167,6 +185,29 @@ void check_offsets(Bytes bytes, std::span<const std::int64_t> offsets, const Pic
     }
 }
 
+/// For each picture, whether it is to be read.
+std::vector<bool> read_rows(std::size_t count, const PictureIndexOptions& options) {
+    if (!options.rows) return std::vector<bool>(count, true);
+    std::vector<bool> is_read(count, false);
+    for (const std::int64_t row : *options.rows) {
+        if (row < 0 || row >= static_cast<std::int64_t>(count)) {
+            throw InvalidArgument(std::string(options.op) + ": rows must be from 0 to " +
+                                  std::to_string(static_cast<std::int64_t>(count) - 1) + ", got " +
+                                  std::to_string(row));
+        }
+        is_read[static_cast<std::size_t>(row)] = true;
+    }
+    return is_read;
+}
+
+/// A picture that is not read: it has no pixels, so that no plan accepts it.
+Indexed unread(Bytes picture) {
+    Indexed result;
+    result.header.record.codec = Codec::pixels;
+    result.header.record.num_bytes = static_cast<std::uint32_t>(picture.size());
+    return result;
+}
+
 }  // namespace
 }  // namespace decode_detail
 
@@ -176,6 +217,7 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
                             const PictureIndexOptions& options) {
     check_offsets(bytes, offsets, options);
     std::vector<Indexed> pictures(offsets.size() - 1);
+    const std::vector<bool> is_read = read_rows(pictures.size(), options);
     const auto count = static_cast<std::int64_t>(pictures.size());
     const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
     const auto for_each = [&](auto visit) {
@@ -194,10 +236,13 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
     };
     for_each([&](std::size_t i, Bytes picture) {
         const bool has_pixels = !options.pixels.empty() && options.pixels[i].height != 0;
-        if (has_pixels) {
+        if (!is_read[i]) {
+            pictures[i] = unread(picture);
+        } else if (has_pixels) {
             pictures[i] = index_pixels(picture, options.pixels[i], options.max_pixels);
         } else {
             pictures[i].header = read_header(picture, options.max_pixels);
+            check_scan_size(pictures[i].header.record);
         }
     });
     choose_spacing(pictures, options.every);
@@ -208,6 +253,19 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
         scan_jpeg(picture, pictures[i], options.entry_points, *memory);
     });
     return write(pictures);
+}
+
+std::vector<PictureKind> picture_kinds(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> offsets,
+                                       const PictureIndexOptions& options) {
+    check_offsets(bytes, offsets, options);
+    const std::vector<bool> is_read = read_rows(offsets.size() - 1, options);
+    std::vector<PictureKind> kinds(is_read.size(), PictureKind::unknown);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        if (!is_read[i]) continue;
+        kinds[i] = picture_kind(
+            bytes.subspan(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(offsets[i + 1] - offsets[i])));
+    }
+    return kinds;
 }
 
 }  // namespace robocache
