@@ -168,7 +168,7 @@ class Loader:
     def video_decoders(self) -> dict[str, str]:
         """What decodes each stream of video: ``"NVDEC"``, or ``"PyAV (why)"``."""
         made = {}
-        for films in self._ragged:
+        for films in (part for ragged in self._ragged for part in getattr(ragged, "made", [ragged])):
             if isinstance(films, Films):
                 reason = films.why_no_nvdec()
                 made[films.name] = f"PyAV ({reason})" if reason else "NVDEC"

@@ -84,7 +84,8 @@ class FeatureStatistics:
     def scales(self) -> list[dict[str, Any]]:
         """For each source, ``(offset, scale)`` of the features that are normalized."""
         entries = [e for e in self.samples.layout.entries if e.feature is not None and e.feature.normalize is not None]
-        entries = [e for e in entries if e.kind == "composed" or self.spec(e).codec is None]
+        pictures = self.samples.outputs  # which have scales of their own
+        entries = [e for e in entries if e.kind == "composed" or self.samples.keys[e.place].name not in pictures]
         for entry in entries:
             self.require_way(entry)
         computed = [e.name for e in entries if e.feature is not None and e.feature.normalize in COMPUTED]
