@@ -175,7 +175,10 @@ def require_image(spec: StreamSpec) -> None:
     fits = len(shape) in (2, 3) and (len(shape) == 2 or shape[2] in (1, 3, 4)) and min(shape) > 0
     if spec.kind == "image" and spec.dtype == "uint8" and fits:
         return
-    hint = "; store the pixels as uint8, with kind='image'" if fits and spec.kind in ("image", "vector") else ""
+    hint = ""
+    if fits and spec.kind in ("image", "vector"):
+        is_float = spec.dtype in ("float16", "bfloat16", "float32", "float64")
+        hint = f"; ingest with dtype={{{spec.name!r}: 'uint8'}}" if is_float else "; store it as uint8 of kind 'image'"
     raise ValueError(
         f"Loader: the window of {spec.name!r} has an image, which is for uint8 images (height, width, 1, 3 or 4 "
         f"channels), got {spec.dtype} {spec.kind} {shape}{hint}"

@@ -204,8 +204,8 @@ def test_pictures_are_not_interpolated(caches, images, method):
 @pytest.mark.parametrize(
     ("dtype", "shape", "kind", "message"),
     [
-        ("float32", (4, 5, 3), "vector", r"got float32 vector \(4, 5, 3\); store the pixels as uint8, with kind="),
-        ("uint8", (4, 5, 3), "vector", r"got uint8 vector \(4, 5, 3\); store the pixels as uint8, with kind="),
+        ("float32", (4, 5, 3), "vector", r"got float32 vector \(4, 5, 3\); ingest with dtype=\{'x': 'uint8'\}"),
+        ("uint8", (4, 5, 3), "vector", r"got uint8 vector \(4, 5, 3\); store it as uint8 of kind 'image'"),
         ("uint8", (4, 5, 6), "image", r"got uint8 image \(4, 5, 6\)$"),
         ("uint16", (4, 5), "depth", r"got uint16 depth \(4, 5\)$"),
         ("float32", (3,), "vector", r"got float32 vector \(3,\)$"),
