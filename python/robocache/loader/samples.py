@@ -172,10 +172,10 @@ class Samples:
     def _scales(self, what: What) -> list[dict[str, Any]]:
         if what.features is not None:
             return self.statistics.scales()
-        return [
-            {c.key.name: scale_of(cache, c.key.stream, c.way) for c in self.columns if c.way is not None}
-            for cache in self.caches
-        ]
+        ways = {c.key.name: (c.key.stream, c.way) for c in self.columns if c.way is not None}
+        streams = {key.name: key.stream for key in self.keys}
+        ways |= {name: (streams[name], x.way) for name, x in self.outputs.items() if x.way is not None}
+        return [{name: scale_of(cache, *way) for name, way in ways.items()} for cache in self.caches]
 
     def open_form(self, given: Callable[[Any], Any] | None) -> BatchForm:
         """What makes batches of the columns. ``given``: converts arrays for the user; None: not."""
@@ -241,6 +241,8 @@ class Samples:
                 made.append(Clouds(named, 2 * i, self.selections, tier, self.arrays, check))
             elif key.name in self.outputs:
                 output = self.outputs[key.name]
+                if output.way is not None:
+                    output = output._replace(scales=tuple(found[key.name] for found in self.scales))
                 made.append(open_pictures(named, 2 * i, self.selections, tier, self.arrays, output, check))
         return made
 

@@ -31,8 +31,8 @@ class Mixed(Pictures):
     """Of caches that store a stream in different ways: ``made`` has the pictures of each cache."""
 
     def load(self, selections: list[Selection], check: bool) -> None:
-        arguments = (self.tier, self.arrays, self.output, check)
-        self.made = [open_pictures(self.key, self.place, [selection], *arguments) for selection in selections]
+        common = (self.tier, self.arrays, Output(), check)  # `finished` is called for all of them together
+        self.made = [open_pictures(self.key, self.place, [selection], *common) for selection in selections]
         self.firsts = np.cumsum([0, *(len(part.ranges) for part in self.made)])
         """Of each cache: its first picture among all."""
         found = [(part.rows[1:], first) for part, first in zip(self.made, self.firsts[:-1], strict=True)]

@@ -22,7 +22,6 @@ from ..order.draws import draws
 from ..order.selection import Selection
 from ..window import Key
 from .arrays import Arrays
-from .scale import scale_of
 from .store import STAGED_BYTES
 
 INDEX_BYTES = 64
@@ -36,6 +35,8 @@ class Output(NamedTuple):
 
     way: str | None = None
     dtype: str | None = None
+    scales: tuple[Any, ...] = ()
+    """For each source, offset and scale of each channel."""
 
 
 class Edits(NamedTuple):
@@ -71,7 +72,6 @@ class Pictures:
         """With an ``image``."""
         self.is_native = self.spec.codec in ("jpeg", None)
         """Decoded by the op, also on a GPU; else to pixels on the host first."""
-        self.scales = [scale_of(s.cache, key.name, output.way) if output.way else None for s in selections]
         self.load(selections, check)
         self.black = self.black_picture()
 
@@ -243,7 +243,7 @@ class Pictures:
             return self.arrays.cast(pixels, dtype)
         out = self.arrays.empty(pixels.shape, dtype, self.device)
         for source in np.unique(sources).tolist():
-            offset, scale = (self.there(x) for x in self.scales[source] or ())
+            offset, scale = (self.there(x) for x in self.output.scales[source])
             rows = self.there(np.flatnonzero(sources == source))
             everything = len(rows) == len(pixels)
             part = pixels if everything else self.arrays.take(pixels, rows)

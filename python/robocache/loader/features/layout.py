@@ -328,21 +328,20 @@ def require_text_options(what: str, feature: Feature) -> None:
 
 
 def with_own_image(what: str, feature: Feature) -> Feature:
-    """``normalize`` and ``dtype`` of a feature that is read as pictures are those of its ``Image``."""
-    numbers = feature.normalize == "imagenet" or isinstance(feature.normalize, tuple)
-    if feature.image is None and not numbers:
+    """``normalize`` and ``dtype`` of a feature that is read as pictures are those of its ``Image``. Numbers that are
+    computed come later, from ``FeatureStatistics``."""
+    way = feature.normalize
+    is_given = way == "imagenet" or isinstance(way, tuple)
+    if feature.image is None and not is_given:
         return feature
     image = feature.image or Image()
-    if feature.normalize is not None and image.normalize is not None:
-        raise ValueError(f"{what}: normalize must be given once, got {feature.normalize!r} and that of its Image")
-    if feature.normalize is not None and not numbers:
-        raise ValueError(
-            f"{what}: normalize with an Image must be 'imagenet' or (mean, std), got {feature.normalize!r}"
-        )
-    dtype = feature.dtype or (image.dtype if image.dtype != "uint8" else "float32")
-    if feature.normalize is None and feature.dtype is None:
+    if way is not None and image.normalize is not None:
+        raise ValueError(f"{what}: normalize must be given once, got {way!r} and that of its Image")
+    if way is None and feature.dtype is None:
         return feature
-    normalize = image.normalize if feature.normalize is None else feature.normalize
+    dtype = feature.dtype or (image.dtype if image.dtype != "uint8" else "float32")
+    # Without numbers, values of a floating dtype are from 0 to 1, which is "unit".
+    normalize = way if is_given else image.normalize
     return dataclasses.replace(feature, image=dataclasses.replace(image, dtype=dtype, normalize=normalize))
 
 
