@@ -236,6 +236,7 @@ class Samples:
         """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)
         made: list[Clouds | Pictures] = []
+        pictures: dict[str, Pictures] = {}
         for i, (key, named) in enumerate(zip(self.keys, by_stream(self.keys), strict=True)):
             if key.window.voxels:
                 made.append(Clouds(named, 2 * i, self.selections, tier, self.arrays, check))
@@ -243,7 +244,11 @@ class Samples:
                 output = self.outputs[key.name]
                 if output.way is not None:
                     output = output._replace(scales=tuple(found[key.name] for found in self.scales))
-                made.append(open_pictures(named, 2 * i, self.selections, tier, self.arrays, output, check))
+                if named.name in pictures:  # in memory once
+                    made.append(pictures[named.name].of_key(named, 2 * i, output))
+                    continue
+                pictures[named.name] = open_pictures(named, 2 * i, self.selections, tier, self.arrays, output, check)
+                made.append(pictures[named.name])
         return made
 
 

@@ -172,6 +172,28 @@ def test_a_stream_is_read_with_and_without_an_image(caches, tier):
     same(together, Loader(caches["keep"], 5, features=features, seed=3, tier=tier).batch(0))
 
 
+@pytest.mark.parametrize("images", ["raw", "keep"])
+def test_several_keys_of_a_stream_share_its_memory(caches, images):
+    sizes = {}
+    for count in (1, 3):
+        features = {f"at {i}": Feature("flat", image=Image(size=(8 + i, 8))) for i in range(count)}
+        made = Loader(caches[images], 5, features=features, anchors="arm", tier="memory")
+        sizes[count] = made.size_bytes
+        assert len({pictures.parts[0].data_ptr() for pictures in made._ragged}) == 1
+        assert [made.batch(0)[name].shape[1] for name in features] == [8 + i for i in range(count)]
+    assert sizes[1] == sizes[3]
+
+
+def test_several_keys_of_a_mixture_have_their_own_edits(caches):
+    features = {"a": Feature("flat", image=Image(size=(8, 9))), "b": Feature("flat", image=Image(layout="CHW"))}
+    mixed, alike = (
+        Loader(Mixture([(caches["keep"], 1.0), (caches[i], 1.0)]), 8, features=features, anchors="arm", seed=1)
+        for i in ("raw", "keep")
+    )
+    for step in range(3):
+        same(mixed.batch(step), alike.batch(step))
+
+
 @pytest.mark.parametrize("normalize", ["imagenet", ((0.4, 0.5, 0.6), (0.2, 0.1, 0.3)), None])
 def test_normalize_and_dtype_of_a_feature_are_those_of_its_image(caches, normalize):
     feature = Feature("flat", normalize=normalize, dtype="float32", image=Image(size=(8, 8)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,12 @@ class Mixed(Pictures):
         found = [(part.rows[1:], first) for part, first in zip(self.made, self.firsts[:-1], strict=True)]
         self.rows = np.concatenate([np.full(1, -1), *(np.where(rows < 0, -1, rows + first) for rows, first in found)])
         self.sources = np.repeat(np.arange(len(self.made)), np.diff(self.firsts))
+
+    def of_key(self, key: Key, place: int, output: Output) -> Pictures:
+        made = copy.copy(self)
+        made.settle(key, place, output)
+        made.made = [part.of_key(key, place, Output()) for part in self.made]
+        return made
 
     def decoded(self, rows: NDArray[np.int64], edits: Edits) -> Any:
         sources = self.sources[rows]

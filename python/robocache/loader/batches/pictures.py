@@ -6,6 +6,7 @@ shards. 0 is what ``align`` gives where an episode has none. So a picture is cho
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -64,16 +65,25 @@ class Pictures:
         check: bool = False,
     ) -> None:
         """``check``: compare the checksums of the pictures that are copied."""
-        self.key, self.arrays, self.device, self.tier = key, arrays, arrays.device, tier
-        self.name, self.place, self.output = key.name, place, output
+        self.arrays, self.device, self.tier = arrays, arrays.device, tier
         self.spec = selections[0].cache.specs[key.name]
-        self.image = key.window.image
         self.channels = channels_of(self.spec.shape)
         """With an ``image``."""
         self.is_native = self.spec.codec in ("jpeg", None)
         """Decoded by the op, also on a GPU; else to pixels on the host first."""
+        self.settle(key, place, output)
         self.load(selections, check)
+
+    def settle(self, key: Key, place: int, output: Output) -> None:
+        """What becomes of the pictures."""
+        self.key, self.name, self.place, self.output, self.image = key, key.name, place, output, key.window.image
         self.black = self.black_picture()
+
+    def of_key(self, key: Key, place: int, output: Output) -> Pictures:
+        """The same pictures for another key of the stream, without another copy in memory."""
+        made = copy.copy(self)
+        made.settle(key, place, output)
+        return made
 
     def load(self, selections: list[Selection], check: bool) -> None:
         """Finds the pictures, and copies them into the memory of the tier."""
@@ -266,17 +276,17 @@ def index_of(selection: Selection, name: str, episode: int) -> PictureIndex:
 def pictures_bytes(keys: list[Key], selections: list[Selection]) -> int:
     """Of the pictures of the kept episodes, with their indexes."""
     total = 0
-    for key in keys:
+    for name in dict.fromkeys(key.name for key in keys):
         for selection in selections:
-            spec = selection.cache.specs[key.name]
-            if not selection.is_numbered(key.name) or spec.kind in RAGGED:
+            spec = selection.cache.specs[name]
+            if not selection.is_numbered(name) or spec.kind in RAGGED:
                 continue
-            number = list(selection.cache.specs).index(key.name)
+            number = list(selection.cache.specs).index(name)
             for shard in selection.shards.tolist():
-                splits = selection.ragged(key.name, shard)[1]
-                total += sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.name, shard))
+                splits = selection.ragged(name, shard)[1]
+                total += sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(name, shard))
             if spec.codec is None:
-                total += int(selection.counts(key.name).sum()) * INDEX_BYTES
+                total += int(selection.counts(name).sum()) * INDEX_BYTES
                 continue
             total += sum(len(selection.cache._reader.index(episode, number)) for episode in selection.kept.tolist())
     return total
