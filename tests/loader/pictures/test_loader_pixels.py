@@ -2,11 +2,13 @@
 
 import pickle
 
+import adapter_datasets
 import numpy as np
 import pytest
 import robocache
 import torch
 from picture_cases import CAMERAS, HEIGHT, WIDTH
+from picture_cases import encoded as encode
 from robocache import CenterCrop, ColorJitter, Feature, Image, Loader, Mixture, RandomCrop, Window
 from robocache.loader.batches.store import STAGED_BYTES
 from video_cases import FILMS, FilmSource
@@ -240,6 +242,23 @@ def test_other_streams_have_no_image(tmp_path, dtype, shape, kind, message):
     writer.add(robocache.Episode(0, {"x": rows}))
     with pytest.raises(ValueError, match=rf"'x' has an image, which is for uint8 images .*, {message}"):
         Loader(writer.commit(), 2, {"x": Window(image=Image())})
+
+
+@pytest.mark.parametrize("dataset", ["robomimic", "calvin", "zarr_v2_with_times", "zarr_zip"])
+def test_datasets_whose_pictures_are_arrays_take_an_image(dataset, tmp_path, rng):
+    """By ``decode_images`` of PNG of the pixels that the source returns."""
+    for package in ("h5py", "zarr", "PIL"):
+        pytest.importorskip(package)
+    written = getattr(adapter_datasets, dataset)(tmp_path, rng)
+    cache = robocache.ingest(written.path, tmp_path / "cache", **written.options)
+    (name, spec), *_ = [(name, spec) for name, spec in cache.specs.items() if spec.kind == "image"]
+    edits = {"size": (7, 9), "layout": "CHW", "dtype": "float32", "normalize": "imagenet"}
+    rows = cache.episode(0).streams[name]
+    window = Window(image=Image(crop=CenterCrop(1.0), **edits))
+    made = Loader(cache, len(rows.times), {name: window}, anchors=name, shuffle=False, framework="numpy")
+    pictures = [encode(pixels, "PNG") for pixels in rows.values]
+    wanted = robocache.decode_images(pictures, channels=min(3, spec.shape[2]), **edits)
+    np.testing.assert_array_equal(made.batch(0)[name][:, 0], wanted)
 
 
 @pytest.mark.parametrize("tier", TIERS)
