@@ -45,7 +45,7 @@ enum class PixelFormat : std::int32_t {
 struct PixelShape {
     std::int32_t height = 0;
     std::int32_t width = 0;
-    std::int32_t channels = 3;  ///< 3 or 1; 3 for planes
+    std::int32_t channels = 3;  ///< 3 or 1, or 4 with alpha, which is ignored; 3 for planes
     PixelFormat format = PixelFormat::interleaved;
 };
 

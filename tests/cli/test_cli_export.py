@@ -258,8 +258,8 @@ def test_dtype_and_size_of_single_streams_are_on_the_command_line_too(tmp_path, 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--dtype", "int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
-        (["--dtype", "arm=int8"], "must be one of float16, bfloat16, float32, float64, got 'int8'"),
+        (["--dtype", "int8"], "must be one of float16, bfloat16, float32, float64, uint8, got 'int8'"),
+        (["--dtype", "arm=int8"], "must be one of float16, bfloat16, float32, float64, uint8, got 'int8'"),
         (["--dtype", "=float32"], "must be VALUE, or NAME=VALUE with each NAME once, got '=float32'"),
         (["--dtype", "a=float16,float32"], "must be VALUE, or NAME=VALUE with each NAME once, got 'a=float16,float32'"),
         (["--image-size", "a=2x2,a=3x3"], "must be VALUE, or NAME=VALUE with each NAME once, got 'a=2x2,a=3x3'"),

@@ -184,3 +184,42 @@ def test_a_number_that_is_too_large_for_the_dtype_is_an_error_and_infinity_is_no
         robocache.ingest(Given(values), tmp_path / "cache", dtype=dtype)
     values[1, 1] = 1
     assert robocache.ingest(Given(values), tmp_path / "cache", dtype=dtype).specs["arm"].dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("images", ["keep", "jpeg"])
+def test_pixels_that_are_floats_become_images(dtype, images, tmp_path, rng):
+    pixels = rng.integers(0, 256, (3, 8, 10, 3)).astype(dtype)
+    source = Given(pixels, pixels[:1])
+    options = {"images": images, "quality": 100, "dtype": {"arm": "uint8"}}
+    cache = robocache.ingest(source, tmp_path / "cache", **options)
+    spec = cache.specs["arm"]
+    assert (spec.dtype, spec.kind, spec.shape, spec.codec) == (
+        "uint8", "image", (8, 10, 3), None if images == "keep" else "jpeg",
+    )  # fmt: skip
+    found = cache.episode(0).streams["arm"].values
+    if images == "keep":
+        np.testing.assert_array_equal(found, pixels)
+    assert found.dtype == np.uint8
+    window = robocache.Window(image=robocache.Image(size=(4, 4), layout="CHW"))
+    batch = robocache.Loader(cache, 2, {"arm": window}, shuffle=False, framework="numpy").batch(0)["arm"]
+    assert batch.shape == (2, 1, 3, 4, 4)
+    small = robocache.ingest(source, tmp_path / "small", image_size=(4, 5), **options)
+    assert small.episode(1).streams["arm"].values.shape == (1, 4, 5, 3)
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1.0, 256.0, np.nan])
+def test_pixels_that_no_byte_holds_are_an_error(wrong, tmp_path):
+    pixels = np.zeros((3, 2, 2, 1), np.float32)
+    pixels[2, 1, 0] = wrong
+    with pytest.raises(
+        FormatError, match=rf"stream 'arm', row 2: pixels must be whole numbers from 0 to 255, got {wrong}"
+    ):
+        robocache.ingest(Given(pixels), tmp_path / "cache", dtype={"arm": "uint8"})
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 4), (4, 4, 2)])
+def test_other_floats_do_not_become_images(shape, tmp_path):
+    message = r"dtype 'uint8' of 'arm' must be for pixels \(height, width, 1, 3 or 4 channels\), got vector"
+    with pytest.raises(ValueError, match=message):
+        robocache.ingest(Given(np.zeros((2, *shape), np.float32)), tmp_path / "cache", dtype="uint8")

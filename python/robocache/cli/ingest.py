@@ -68,9 +68,9 @@ def image_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def float_dtype(text: str) -> str:
-    if text not in FLOATS:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(FLOATS)}, got {text!r}")
+def stored_dtype(text: str) -> str:
+    if text not in (*FLOATS, "uint8"):
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(FLOATS)}, uint8, got {text!r}")
     return text
 
 
@@ -105,7 +105,8 @@ def add_commands(commands: Commands) -> None:
     add.add_argument("out", type=Path, help="folder of the cache")
     add.add_argument("--streams", type=stream_map, metavar="A,B=C", help="streams to keep; B=C renames B to C")
     dtypes = f"stored dtype of floating-point streams, for all or by name (A=DTYPE,B=DTYPE): {', '.join(FLOATS)}"
-    add.add_argument("--dtype", type=by_stream(float_dtype), help=dtypes)
+    dtypes += "; uint8: images of pixels that are floats from 0 to 255"
+    add.add_argument("--dtype", type=by_stream(stored_dtype), help=dtypes)
     kept = "keep: encoded pictures as they are, raw camera messages as PNG; jpeg: 8-bit pictures as JPEG; raw: pixels"
     add.add_argument("--images", choices=IMAGES, default="keep", help=f"{kept} (default: keep)")
     quality = f"of pictures that are encoded as JPEG, 1 to 100 (default: {QUALITY})"

@@ -59,9 +59,10 @@ def ingest(
     """Converts a dataset into a cache in the folder ``out``, and opens it.
 
     ``streams``: names to keep, or ``{name in the source: name in the cache}``. ``dtype``: stored dtype of float streams
-    (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``. ``images``: ``"keep"``
-    stores encoded pictures as they are and raw camera messages as PNG; ``"jpeg"`` encodes all 8-bit pictures that are
-    not JPEG as JPEG of that ``quality`` (1 to 100); ``"raw"`` stores pixels. ``Cache.notes`` lists what was encoded.
+    (``"bfloat16"``, ``"float16"``, ``"float32"``), for all or as ``{name in the cache: dtype}``; ``"uint8"`` makes
+    images of pixels that are floats from 0 to 255. ``images``: ``"keep"`` stores encoded pictures as they are and raw
+    camera messages as PNG; ``"jpeg"`` encodes all 8-bit pictures that are not JPEG as JPEG of that ``quality`` (1 to
+    100); ``"raw"`` stores pixels. ``Cache.notes`` lists what was encoded.
     ``image_size``: (height, width) of images and depth, for all or as ``{name in the cache: size}``; images use
     Pillow's box filter, depth the nearest pixel. ``episodes``: numbers to keep, or a function ``Episode -> bool``.
     ``progress(done, total)`` is called after each episode. If ``source`` is a path, ``format`` and ``options`` are
@@ -328,6 +329,13 @@ def stored_spec(spec: StreamSpec, name: str, dtype: Dtype) -> StreamSpec:
     chosen = chosen_dtype(spec, name, dtype)
     if chosen is not None and spec.dtype not in FLOATS:
         raise ValueError(f"ingest: dtype of {name!r} must stay {spec.dtype}, which is not a float, got {chosen!r}")
+    if chosen == "uint8":
+        if spec.kind not in ("vector", "image") or len(spec.shape) != 3 or spec.shape[2] not in (1, 3, 4):
+            raise ValueError(
+                f"ingest: dtype 'uint8' of {name!r} must be for pixels (height, width, 1, 3 or 4 channels), got "
+                f"{spec.kind} {spec.shape}"
+            )
+        return dataclasses.replace(spec, name=name, dtype=chosen, kind="image", method=None, period=None)
     if chosen is not None and chosen not in FLOATS:
         raise ValueError(f"ingest: dtype of {name!r} must be one of {', '.join(FLOATS)}, got {chosen!r}")
     return dataclasses.replace(spec, name=name, dtype=chosen or spec.dtype)
@@ -348,12 +356,16 @@ def convert(
         if stream is None:
             continue
         spec, where = specs[new], f"ingest: episode {episode.index}: stream {old!r}"
-        if (stream.spec.shape, stream.spec.kind) != (had[old].shape, spec.kind):
+        if (stream.spec.shape, stream.spec.kind) != (had[old].shape, had[old].kind):
             raise FormatError(f"{where} must have rows of shape {had[old].shape}, got {stream.spec.shape}")
         if stream.spec.codec != had[old].codec:
             raise FormatError(
                 f"{where} must have codec {had[old].codec}, as in the source's specs, got {stream.spec.codec}"
             )
+        if spec.dtype == "uint8" and had[old].dtype in FLOATS and stream.spec.dtype in FLOATS:
+            pixels = as_pixels(stream.values, stream.spec.dtype, where)
+            shown = dataclasses.replace(spec, shape=had[old].shape, codec=None)
+            stream = EpisodeStream(shown, pixels, stream.times)
         if stream.pictures is not None or spec.codec is not None:
             if stream.spec.dtype != spec.dtype:
                 raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {stream.spec.dtype}")
@@ -368,6 +380,17 @@ def convert(
             values = resize(values, spec)
         streams[new] = EpisodeStream(spec, values, stream.times, stream.offsets)
     return Episode(episode.index, streams, episode.task, episode.meta)
+
+
+def as_pixels(values: Any, have: str, where: str) -> Any:
+    """Floats that are whole numbers from 0 to 255, as uint8."""
+    wide = bfloat16_to_float32(values) if have == "bfloat16" else values
+    with np.errstate(invalid="ignore"):
+        pixels = wide.astype(np.uint8)
+    if not np.array_equal(pixels, wide):
+        at = np.unravel_index(int((pixels != wide).argmax()), wide.shape)
+        raise FormatError(f"{where}, row {at[0]}: pixels must be whole numbers from 0 to 255, got {wide[at]}")
+    return pixels
 
 
 def cast(values: Any, have: str, want: str, where: str) -> Any:

@@ -26,8 +26,9 @@ def caches_of(source: Any, episodes: Episodes) -> list[Cache]:
     return [cache_of(source, "Loader: source must be a Cache, its path, or a Mixture")]
 
 
-def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, StreamSpec]:
-    """The streams of the first cache; those of the others must be like them. ``names``: only these (None: all)."""
+def shared_specs(caches: list[Cache], names: list[str] | None, with_image: set[str]) -> dict[str, StreamSpec]:
+    """The streams of the first cache; those of the others must be like them. ``names``: only these (None: all).
+    ``with_image``: those that a window has an ``image`` for, whose codecs may differ."""
     specs = caches[0].specs
     for i, cache in enumerate(caches[1:], 1):
         for name, spec in specs.items():
@@ -44,10 +45,10 @@ def shared_specs(caches: list[Cache], names: list[str] | None) -> dict[str, Stre
                     f"Loader: stream {name!r} of sources[{i}] must be {spec.dtype} {spec.shape} like that of the "
                     f"first, got {other.dtype} {other.shape}"
                 )
-            if other.codec != spec.codec:
+            if other.codec != spec.codec and name not in with_image:
                 raise ValueError(
                     f"Loader: stream {name!r} of sources[{i}] must have codec {spec.codec} like that of the first, got "
-                    f"{other.codec}; ingest both with the same images="
+                    f"{other.codec}; read it with image=robocache.Image(), or ingest both with the same images="
                 )
     return specs
 

@@ -1,4 +1,4 @@
-"""What becomes of encoded pictures in a batch: crop, resize, flip, color, layout and dtype."""
+"""What becomes of pictures in a batch: crop, resize, flip, color, layout and dtype."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class Image:
-    """How the encoded pictures of a stream become a batch; as ``decode_images`` does it, in this order.
+    """How the pictures of a stream, encoded or stored as pixels, become a batch: as ``decode_images`` does it, in this
+    order. They are uint8 with 1, 3 or 4 channels; the fourth one, alpha, is ignored.
 
     ``crop``: ``CenterCrop(scale)`` or ``RandomCrop(scale)``. ``size``: ``(height, width)`` after the crop; None: no
     resize. ``flip``: the probability of mirroring left and right. ``color``: a ``ColorJitter``. ``normalize``: ``(mean,
@@ -146,8 +147,13 @@ class Image:
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Of a picture in a batch, from that of the stream, ``(height, width, channels)``."""
         height, width = self.size or self.cropped((shape[0], shape[1]))
-        channels = shape[2] if len(shape) == 3 else 1
+        channels = channels_of(shape)
         return (channels, height, width) if self.layout == "CHW" else (height, width, channels)
+
+
+def channels_of(shape: tuple[int, ...]) -> int:
+    """Of a batch, where a picture of the stream has that shape: alpha is ignored."""
+    return min(shape[2], 3) if len(shape) == 3 else 1
 
 
 def _check_scale(op: str, scale: Any) -> None:

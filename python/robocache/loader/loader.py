@@ -129,10 +129,6 @@ class Loader:
         self._first_episode = np.cumsum([0, *(len(cache) for cache in self.caches)])
         """Of each cache, counted through all of them."""
         self._scales = samples.scales
-        for pictures in self._ragged:
-            for scales, own in zip(self._scales, getattr(pictures, "scales", ()), strict=False):
-                if own is not None:
-                    scales[samples.keys[pictures.place // 2].name] = own
         for cache in self.caches:
             cache._reader.require_readable()
         del guard
@@ -168,7 +164,7 @@ class Loader:
     def video_decoders(self) -> dict[str, str]:
         """What decodes each stream of video: ``"NVDEC"``, or ``"PyAV (why)"``."""
         made = {}
-        for films in self._ragged:
+        for films in (part for ragged in self._ragged for part in getattr(ragged, "made", [ragged])):
             if isinstance(films, Films):
                 reason = films.why_no_nvdec()
                 made[films.name] = f"PyAV ({reason})" if reason else "NVDEC"
@@ -264,7 +260,8 @@ class Loader:
     def stats(self) -> Any:
         """``{feature: {"mean": ..., "std", "min", "max", "q01", "q99", "count", "not_finite"}}``: arrays, a number for
         each channel, of all samples of the kept episodes without padding, after ``relative_to`` and ``rotation`` and
-        before ``normalize``. A list of such dicts, one for each cache, for a mixture. Computed when first asked for."""
+        before ``normalize``. Of pictures, only where they are normalized with them, and those of the whole cache. A
+        list of such dicts, one for each cache, for a mixture. Computed when first asked for."""
         self._require_features("stats")
         found = [self._statistics.of_source(i) for i in range(len(self.caches))]
         return found if isinstance(self._source, Mixture) else found[0]

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..cache.cache import Cache
 from ..cache.episode import StreamSpec
-from ..cache.pictures import VIDEO_CODECS
 from ..convert.export import TASK as TASK_INDEX
 from .arguments import (
     anchor_stream,
@@ -22,12 +21,12 @@ from .arguments import (
 )
 from .batches.arrays import Arrays
 from .batches.clouds import Clouds, number_messages, points_bytes
+from .batches.mixed import open_pictures
 from .batches.pictures import Output, Pictures, pictures_bytes
 from .batches.reader import BatchReader, Column, columns_of
 from .batches.scale import check_ways, scale_of
 from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
-from .batches.video import Films
 from .features.batch import BatchForm
 from .features.feature import Feature
 from .features.layout import TASK, Entry, Layout, layout_of
@@ -56,7 +55,7 @@ class Samples:
         self.what = what
         self.selections = [Selection(cache, order.episodes, order.split) for cache in self.caches]
         asked = self._asked(what)
-        self.specs = shared_specs(self.caches, asked if what.delta_timestamps is None else None)
+        self.specs = shared_specs(self.caches, asked if what.delta_timestamps is None else None, with_image(what))
         self.layout = self._layout(what, self.specs)
         self.keys = self.layout.keys
         self.anchors = anchor_stream(order.anchors, asked, self.specs, self.caches)
@@ -162,19 +161,21 @@ class Samples:
             self.ways = {n: f.normalize for n, f in options.items() if f.normalize is not None and n not in images}
             dtype = {n: f.dtype for n, f in options.items() if f.dtype is not None and n not in images}
         read_as = number_messages(self.keys, self.selections, specs, self.ways, dtype)
-        encoded = {key.name: key for key in self.keys if specs[key.stream].codec is not None}
+        numbered = [key for key in self.keys if self.selections[0].is_numbered(key.stream)]
+        pictures = {key.name: key for key in numbered if specs[key.stream].kind in ("image", "depth")}
         dtypes = dtypes_of(dtype, {key.name: read_as[key.stream] for key in self.keys}, names, self.ways)
-        self.outputs = {name: output_of(key, self.ways.get(name), dtypes.get(name)) for name, key in encoded.items()}
-        numbers = {name: x for name, x in self.ways.items() if name not in encoded}
-        return columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in encoded})
+        self.outputs = {name: output_of(key, self.ways.get(name), dtypes.get(name)) for name, key in pictures.items()}
+        """Of keys whose numbers become pictures."""
+        numbers = {name: x for name, x in self.ways.items() if name not in pictures}
+        return columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in pictures})
 
     def _scales(self, what: What) -> list[dict[str, Any]]:
         if what.features is not None:
             return self.statistics.scales()
-        return [
-            {c.key.name: scale_of(cache, c.key.stream, c.way) for c in self.columns if c.way is not None}
-            for cache in self.caches
-        ]
+        ways = {c.key.name: (c.key.stream, c.way) for c in self.columns if c.way is not None}
+        streams = {key.name: key.stream for key in self.keys}
+        ways |= {name: (streams[name], x.way) for name, x in self.outputs.items() if x.way is not None}
+        return [{name: scale_of(cache, *way) for name, way in ways.items()} for cache in self.caches]
 
     def open_form(self, given: Callable[[Any], Any] | None) -> BatchForm:
         """What makes batches of the columns. ``given``: converts arrays for the user; None: not."""
@@ -220,7 +221,7 @@ class Samples:
         return BatchReader(store, scales, self.columns, anchors, rows_of, self.arrays, mapped, self.episodes)
 
     def open_numbers(self, tier: str) -> BatchReader | None:
-        """Reads the numbers of encoded pictures and texts on the host, where the tier has them on a device: the host
+        """Reads the numbers of pictures and texts on the host, where the tier has them on a device: the host
         decides what is decoded, and would otherwise wait for the device."""
         texts = {e.name for e in self.layout.entries if e.kind == "text" and e.feature and not e.feature.tokenizer}
         columns = [c for c in self.columns if c.key.name in self.outputs or c.key.name in texts]
@@ -235,14 +236,27 @@ class Samples:
         """What makes grids and pixels of the numbers that the reader finds."""
         check = is_checked(where.verify, tier)
         made: list[Clouds | Pictures] = []
+        pictures: dict[str, Pictures] = {}
         for i, (key, named) in enumerate(zip(self.keys, by_stream(self.keys), strict=True)):
             if key.window.voxels:
                 made.append(Clouds(named, 2 * i, self.selections, tier, self.arrays, check))
             elif key.name in self.outputs:
-                is_video = self.caches[0].specs[named.name].codec in VIDEO_CODECS
-                reads = Films if is_video else Pictures
-                made.append(reads(named, 2 * i, self.selections, tier, self.arrays, self.outputs[key.name], check))
+                output = self.outputs[key.name]
+                if output.way is not None:
+                    output = output._replace(scales=tuple(found[key.name] for found in self.scales))
+                if named.name in pictures:  # in memory once
+                    made.append(pictures[named.name].of_key(named, 2 * i, output))
+                    continue
+                pictures[named.name] = open_pictures(named, 2 * i, self.selections, tier, self.arrays, output, check)
+                made.append(pictures[named.name])
         return made
+
+
+def with_image(what: What) -> set[str]:
+    """Streams that a window or a feature has an ``image`` for."""
+    windows = {name: (name,) for name, w in (what.windows or {}).items() if getattr(w, "image", None) is not None}
+    features = {n: f.names for n, f in (what.features or {}).items() if getattr(f, "image", None) is not None}
+    return {stream for names in (*windows.values(), *features.values()) for stream in names}
 
 
 def by_stream(keys: list[Key]) -> list[Key]:
@@ -257,7 +271,7 @@ def scales_of(scales: list[dict[str, Any]], columns: list[Column]) -> list[dict[
 
 
 def output_of(key: Key, way: Any, dtype: str | None) -> Output:
-    """What becomes of encoded pictures without an ``image``; with one, it says that itself."""
+    """What becomes of pictures without an ``image``; with one, it says that itself."""
     if key.window.image is not None:
         if way is not None or dtype is not None:
             what = "normalize" if way is not None else "dtype"

@@ -42,8 +42,8 @@ class Window:
 
     Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
     ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
-    in seconds. ``voxels``: what becomes of point clouds. ``image``: what becomes of encoded pictures; None: pixels as
-    they are. In a batch the stream is ``(B, T, ...)``: B samples of T moments.
+    in seconds. ``voxels``: what becomes of point clouds. ``image``: what becomes of pictures, encoded or pixels; None:
+    pixels as they are. In a batch the stream is ``(B, T, ...)``: B samples of T moments.
 
     ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
     the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
@@ -171,15 +171,18 @@ def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, toleran
 
 def require_image(spec: StreamSpec) -> None:
     """Raises unless a window may have an ``image``."""
-    what = f"Loader: the window of {spec.name!r} has an image, which"
-    if spec.codec is None:
-        raise ValueError(
-            f"{what} is for encoded pictures, got {spec.kind} of pixels; ingest the dataset with images='keep' or "
-            "images='jpeg'"
-        )
-    channels = spec.shape[2] if len(spec.shape) == 3 else 1
-    if spec.kind != "image" or spec.dtype != "uint8" or channels not in (1, 3):
-        raise ValueError(f"{what} is for uint8 images of 1 or 3 channels, got {spec.dtype} {spec.kind} {spec.shape}")
+    shape = spec.shape
+    fits = len(shape) in (2, 3) and (len(shape) == 2 or shape[2] in (1, 3, 4)) and min(shape) > 0
+    if spec.kind == "image" and spec.dtype == "uint8" and fits:
+        return
+    hint = ""
+    if fits and spec.kind in ("image", "vector"):
+        is_float = spec.dtype in ("float16", "bfloat16", "float32", "float64")
+        hint = f"; ingest with dtype={{{spec.name!r}: 'uint8'}}" if is_float else "; store it as uint8 of kind 'image'"
+    raise ValueError(
+        f"Loader: the window of {spec.name!r} has an image, which is for uint8 images (height, width, 1, 3 or 4 "
+        f"channels), got {spec.dtype} {spec.kind} {shape}{hint}"
+    )
 
 
 def keys_of(

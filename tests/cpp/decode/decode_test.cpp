@@ -116,6 +116,16 @@ TEST(Decode, PixelsAreEditedLikePictures) {
     EXPECT_EQ(decode(pictures, edits), (std::vector<std::uint8_t>{30, 20, 10}));
 }
 
+TEST(Decode, AlphaOfPixelsIsIgnored) {
+    PictureIndexOptions options;
+    const std::array<PixelShape, 1> shape{PixelShape{1, 2, 4}};
+    options.pixels = shape;
+    const Pictures pictures({{10, 20, 30, 0, 40, 50, 60, 255}}, options);
+    EXPECT_EQ(decode(pictures), (std::vector<std::uint8_t>{10, 20, 30, 40, 50, 60}));
+    const PictureIndex again = PictureIndex::from_bytes(pictures.index.bytes());
+    EXPECT_EQ(again.num_pictures(), 1);
+}
+
 TEST(Decode, FramesOfVideoAreConvertedAsSwscaleDoes) {
     PictureIndexOptions options;
     const std::array<PixelShape, 2> shapes{PixelShape{2, 2, 3, PixelFormat::yuv420_bt601},

@@ -256,10 +256,8 @@ def test_wrong_settings_are_refused(make, message):
 @pytest.mark.parametrize(
     ("images", "windows", "options", "message"),
     [
-        ("raw", {"front": Window(image=Image())}, {}, "for encoded pictures, got image of pixels; ingest the dataset"),
-        ("keep", {"arm": Window(image=Image())}, {}, "is for encoded pictures, got vector of pixels"),
-        ("keep", {"depth": Window(image=Image())}, {}, "for uint8 images of 1 or 3 channels, got uint16 depth"),
-        ("keep", {"alpha": Window(image=Image())}, {}, "for uint8 images of 1 or 3 channels, got uint8 image"),
+        ("keep", {"arm": Window(image=Image())}, {}, "is for uint8 images .* got float32 vector"),
+        ("keep", {"depth": Window(image=Image())}, {}, "is for uint8 images .* got uint16 depth"),
         (
             "keep",
             {"front": Window(image=Image())},

@@ -15,11 +15,13 @@ SPECS = {
     "gripper": robocache.StreamSpec("gripper", "float32", (1,), rate_hz=50),
     "action": robocache.StreamSpec("action", "float64", (14,), rate_hz=50),
     "tcp": robocache.StreamSpec("tcp", "float32", (7,), rate_hz=50, method=[(3, 7, "slerp_xyzw")]),
+    "img": robocache.StreamSpec("img", "uint8", (96, 96, 3), "image", rate_hz=50),
     "top": robocache.StreamSpec("top", "uint8", (48, 64, 3), "image", rate_hz=50, codec="jpeg"),
 }
 SHAPES = {
     "act": {"observation.state": (8, 14), "observation.images.top": (8, 3, 48, 64), "action": (8, 100, 14)},
     "diffusion_policy": {"obs": (8, 2, 15), "action": (8, 16, 14)},
+    "pusht_image": {"image": (8, 2, 3, 84, 84), "agent_pos": (8, 2, 14), "action": (8, 16, 14)},
     "umi": {"pose": (8, 2, 9), "action": (8, 16, 9), "action.gripper": (8, 16, 1)},
     "vla": {
         "state": (8, 15),
@@ -53,8 +55,10 @@ def recorded(tmp_path_factory):
         streams = {
             name: robocache.EpisodeStream(spec, rng.normal(size=(n, *spec.shape)).astype(spec.dtype), times)
             for name, spec in SPECS.items()
-            if name != "top"
+            if spec.kind == "vector"
         }
+        pixels = rng.integers(0, 256, (n, *SPECS["img"].shape), dtype=np.uint8)
+        streams["img"] = robocache.EpisodeStream(SPECS["img"], pixels, times)
         streams["top"] = robocache.EpisodeStream(SPECS["top"], Pictures.of([jpeg_of(rng) for _ in range(n)]), times)
         writer.add(robocache.Episode(e, streams, f"pick up cup {e}"))
     return writer.commit()

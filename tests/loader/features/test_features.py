@@ -430,7 +430,6 @@ WRONG = {
     ),
     "ids that are no numbers": ({"x": Feature("say", tokenizer=lambda texts: [["a"] for _ in texts])}, "whole numbers"),
     "unit of a vector": ({"x": Feature("left", normalize="unit")}, "must be one of mean_std, min_max, quantile or"),
-    "statistics of a picture": ({"x": Feature("cam", normalize="min_max")}, "must be 'unit', 'imagenet' or"),
     "numbers of another width": ({"x": Feature("left", normalize=([0, 0], 1))}, "must be 1 or 7 numbers, got 2"),
     "two things of one name": ({"x": Feature("left"), "x_is_pad": Feature("left")}, "has the name that the padding of"),
 }

@@ -70,12 +70,28 @@ def test_edits_are_those_of_pictures(device, rng):
     np.testing.assert_array_equal(pixels_of([samples], [(40, 57, 3, 3)], device, **options), plain)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_alpha_of_pixels_is_ignored(device, channels, rng):
+    rgba = rng.integers(0, 256, (2, 11, 13, 4), dtype=np.uint8)
+    color = np.ascontiguousarray(rgba[..., :3])
+    for edits in ({}, {"crop": (2, 1, 13, 9), "size": (5, 7), "flip": True, "dtype": "float32", "layout": "CHW"}):
+        options = {"channels": channels, **edits}
+        found = pixels_of([x.reshape(-1) for x in rgba], [(11, 13, 4, 0)] * 2, device, **options)
+        expected = pixels_of([x.reshape(-1) for x in color], [(11, 13, 3, 0)] * 2, **options)
+        np.testing.assert_array_equal(found, expected)
+        if not edits and channels == 3:
+            np.testing.assert_array_equal(found, color)
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
         ((40, 57, 3, 11), "a known format"),
         ((40, 57, 3, -1), "a known format"),
         ((40, 57, 1, 3), "a known format"),
+        ((40, 57, 2, 0), "1, 3 or 4 channels"),
+        ((40, 57, 4, 3), "a known format"),
         ((40, 56, 3, 3), r"have 3360 bytes of pixels, got 3440"),
     ],
 )

@@ -94,13 +94,17 @@ class Clouds:
 def number_messages(
     keys: list[Key], selections: list[Selection], specs: Mapping[str, StreamSpec], scaled: Mapping[str, Any], dtype: Any
 ) -> dict[str, StreamSpec]:
-    """Makes each stream of clouds or encoded pictures one of numbers. Returns the specs of all streams as the reader
-    sees them."""
+    """Makes each stream of clouds, encoded pictures or texts one of numbers, and each one of pixels that a window has
+    an ``image`` for. Returns the specs of all streams as the reader sees them."""
     seen = dict(specs)
+    with_image = {key.stream for key in keys if key.window.image is not None}
     for key in keys:
+        spec = specs[key.stream]
         if key.window.voxels is not None:
             require_voxels(key, scaled, dtype)
-        elif specs[key.stream].codec is None and specs[key.stream].kind != "text":
+        elif spec.codec is not None or key.stream in with_image:
+            require_picture_method(key)
+        elif spec.kind != "text":
             continue
         first = 1
         for selection in selections:
@@ -117,6 +121,15 @@ def require_voxels(key: Key, scaled: Mapping[str, Any], dtype: Any) -> None:
         raise ValueError(f"{what}: outside must be 'hold', got {window.outside!r}")
     if scaled.get(key.name) is not None or (isinstance(dtype, Mapping) and key.name in dtype):
         raise ValueError(f"{what}: its dtype is that of its Voxels, and there is nothing to normalize")
+
+
+def require_picture_method(key: Key) -> None:
+    method = key.window.method
+    if method is not None and method not in FRAMES:
+        raise ValueError(
+            f"Loader: method of {key.name!r} must be previous, next or nearest, because pictures are not interpolated, "
+            f"got {method!r}"
+        )
 
 
 def points_bytes(keys: list[Key], selections: list[Selection]) -> int:

@@ -1,4 +1,4 @@
-"""Encoded pictures in batches: the picture of each moment is found by its number, and decoded.
+"""Pictures in batches: the picture of each moment is found by its number, and decoded.
 
 For the reader of batches such a stream has one int64 for each picture: its number from 1 on, through all caches and
 shards. 0 is what ``align`` gives where an episode has none. So a picture is chosen as a row of pixels is.
@@ -6,6 +6,7 @@ shards. 0 is what ``align`` gives where an episode has none. So a picture is cho
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,16 +15,18 @@ from numpy.typing import NDArray
 
 from ... import _core
 from ...cache import pictures as encoded
+from ...cache.episode import RAGGED
 from ...ops.decode import PictureIndex, decode_images
 from ...ops.decode.edits import as_normalization
-from ..image import Image, RandomCrop
+from ..image import Image, RandomCrop, channels_of
 from ..order.draws import draws
 from ..order.selection import Selection
 from ..window import Key
 from .arrays import Arrays
-from .scale import scale_of
 from .store import STAGED_BYTES
 
+INDEX_BYTES = 64
+"""Of a picture that is not encoded: its record in an index."""
 NUM_DRAWS = 6
 """Of a sample: top and left of the crop, flip, brightness, contrast, saturation."""
 
@@ -33,6 +36,8 @@ class Output(NamedTuple):
 
     way: str | None = None
     dtype: str | None = None
+    scales: tuple[Any, ...] = ()
+    """For each source, offset and scale of each channel."""
 
 
 class Edits(NamedTuple):
@@ -61,22 +66,35 @@ class Pictures:
     ) -> None:
         """``check``: compare the checksums of the pictures that are copied."""
         self.arrays, self.device, self.tier = arrays, arrays.device, tier
-        self.name, self.place, self.output = key.name, place, output
         self.spec = selections[0].cache.specs[key.name]
-        self.image = key.window.image
-        self.channels = self.spec.shape[2] if len(self.spec.shape) == 3 else 1
-        self.is_native = self.spec.codec == "jpeg"
+        self.channels = channels_of(self.spec.shape)
+        """With an ``image``."""
+        self.is_native = self.spec.codec in ("jpeg", None)
         """Decoded by the op, also on a GPU; else to pixels on the host first."""
+        self.settle(key, place, output)
+        self.load(selections, check)
+
+    def settle(self, key: Key, place: int, output: Output) -> None:
+        """What becomes of the pictures."""
+        self.key, self.name, self.place, self.output, self.image = key, key.name, place, output, key.window.image
+        self.black = self.black_picture()
+
+    def of_key(self, key: Key, place: int, output: Output) -> Pictures:
+        """The same pictures for another key of the stream, without another copy in memory."""
+        made = copy.copy(self)
+        made.settle(key, place, output)
+        return made
+
+    def load(self, selections: list[Selection], check: bool) -> None:
+        """Finds the pictures, and copies them into the memory of the tier."""
         self.parts: list[Any] = []
-        self.scales = [scale_of(s.cache, key.name, output.way) if output.way else None for s in selections]
         rows: list[Any] = [np.full(1, -1)]
         ranges: list[Any] = []
         sources: list[Any] = []
-        indexes: list[PictureIndex] = []
         count = 0
         for source, selection in enumerate(selections):
-            number = list(selection.cache.specs).index(key.name)
-            for episode in selection.kept.tolist() if check and tier != "mmap" else ():
+            number = list(selection.cache.specs).index(self.name)
+            for episode in selection.kept.tolist() if check and self.tier != "mmap" else ():
                 selection.cache._reader.check_rows(episode, number)
             for shard in range(selection.cache.num_shards):
                 found, kept = self.add(selection, shard)
@@ -84,17 +102,18 @@ class Pictures:
                 ranges.append(found[kept])
                 count += int(kept.sum())
             sources.append(np.full(count - sum(len(x) for x in sources), source))
-            if self.is_native and tier != "mmap":
-                indexes += [index_of(selection, number, episode) for episode in selection.kept.tolist()]
         self.rows = np.concatenate(rows)
         """For each number: which of the kept pictures it is; -1 for none."""
         self.ranges = np.concatenate(ranges) if ranges else np.zeros((0, 3), np.int64)
         """For each kept picture: its part, and its bytes there."""
         self.sources = np.concatenate(sources)
-        self.index: PictureIndex | None = PictureIndex.join(indexes) if self.is_native and tier != "mmap" else None
-        if tier != "mmap":
+        self.index = self.joined_index(selections) if self.is_native and self.tier != "mmap" else None
+        if self.tier != "mmap":
             self.copy()
-        self.black = self.black_picture()
+
+    def joined_index(self, selections: list[Selection]) -> PictureIndex:
+        """Of the kept pictures."""
+        return PictureIndex.join([index_of(s, self.name, episode) for s in selections for episode in s.kept.tolist()])
 
     def add(self, selection: Selection, shard: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """``(part, begin, end)`` of each picture of a shard, and whether it belongs to a kept episode."""
@@ -146,7 +165,7 @@ class Pictures:
 
     def decoded(self, rows: NDArray[np.int64], edits: Edits) -> Any:
         """Pixels of these kept pictures, ``(n, ...)``, on the device of the loader."""
-        if not self.is_native and (self.channels == 4 or self.spec.dtype != "uint8"):
+        if not self.is_native and self.image is None and (self.spec.shape[2:] == (4,) or self.spec.dtype != "uint8"):
             picked = encoded.Pictures(*map(self.arrays.as_numpy, (self.gather(rows), self.splits_of(rows))))
             return self.there(picked.decoded(self.spec))
         on_gpu = self.arrays.on_gpu
@@ -234,7 +253,7 @@ class Pictures:
             return self.arrays.cast(pixels, dtype)
         out = self.arrays.empty(pixels.shape, dtype, self.device)
         for source in np.unique(sources).tolist():
-            offset, scale = (self.there(x) for x in self.scales[source] or ())
+            offset, scale = (self.there(x) for x in self.output.scales[source])
             rows = self.there(np.flatnonzero(sources == source))
             everything = len(rows) == len(pixels)
             part = pixels if everything else self.arrays.take(pixels, rows)
@@ -246,9 +265,9 @@ class Pictures:
         return out
 
 
-def index_of(selection: Selection, stream: int, episode: int) -> PictureIndex:
+def index_of(selection: Selection, name: str, episode: int) -> PictureIndex:
     """The stored index of an episode. FormatError where it is damaged, or is not of these pictures."""
-    reader = selection.cache._reader
+    reader, stream = selection.cache._reader, list(selection.cache.specs).index(name)
     data, _, splits, _ = reader.rows(episode, stream)
     stored = reader.index(episode, stream)
     return encoded.Pictures(data, splits - splits[0], stored if len(stored) else None).index
@@ -257,14 +276,17 @@ def index_of(selection: Selection, stream: int, episode: int) -> PictureIndex:
 def pictures_bytes(keys: list[Key], selections: list[Selection]) -> int:
     """Of the pictures of the kept episodes, with their indexes."""
     total = 0
-    for key in keys:
+    for name in dict.fromkeys(key.name for key in keys):
         for selection in selections:
-            spec = selection.cache.specs[key.name]
-            if spec.codec is None:
+            spec = selection.cache.specs[name]
+            if not selection.is_numbered(name) or spec.kind in RAGGED:
                 continue
-            number = list(selection.cache.specs).index(key.name)
+            number = list(selection.cache.specs).index(name)
             for shard in selection.shards.tolist():
-                splits = selection.ragged(key.name, shard)[1]
-                total += sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(key.name, shard))
+                splits = selection.ragged(name, shard)[1]
+                total += sum(int(splits[end] - splits[begin]) for begin, end in selection.runs_of(name, shard))
+            if spec.codec is None:
+                total += int(selection.counts(name).sum()) * INDEX_BYTES
+                continue
             total += sum(len(selection.cache._reader.index(episode, number)) for episode in selection.kept.tolist())
     return total

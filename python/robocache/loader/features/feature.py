@@ -26,6 +26,8 @@ ROTATIONS = {
 """Forms of a rotation, and how many numbers each has."""
 WAYS = ("mean_std", "min_max", "quantile", "unit", "imagenet")
 """Names of normalizations; ``(mean, std)`` is one too."""
+COMPUTED = ("mean_std", "min_max", "quantile")
+"""Those that need statistics."""
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -45,9 +47,9 @@ class Feature:
     ``"euler"`` (roll, pitch, yaw). ``StreamSpec.method`` says which channels are quaternions and angles, or ``method``
     does.
 
-    ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature; ``"unit"`` and
-    ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one. ``tokenizer``: of a text, ``f(list of
-    str)`` to ids. ``transform``: a function of the finished entry of the batch.
+    ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature, of pictures with
+    those of the cache; ``"unit"`` and ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one.
+    ``tokenizer``: of a text, ``f(list of str)`` to ids. ``transform``: a function of the finished entry of the batch.
 
     >>> import robocache
     >>> action = robocache.Feature("tcp/pose", steps=range(16), rate_hz=20, relative_to="anchor", rotation="6d")

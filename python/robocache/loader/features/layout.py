@@ -213,7 +213,10 @@ class _Builder:
             raise ValueError(f"{what}: voxels are for point clouds, and stream {spec.name!r} is of kind {spec.kind}")
         if feature.image is not None:
             require_image(spec)
-        place = self.add(name, with_own_image(what, feature, spec), spec, feature.timed)
+        of_stream = [f for f in self.features.values() if isinstance(f, Feature) and f.names == feature.names]
+        if spec.codec is not None or any(f.image is not None for f in of_stream):
+            feature = with_own_image(what, feature)
+        place = self.add(name, feature, spec, feature.timed)
         return Entry(name, "column", place, timed=feature.timed, feature=feature)
 
     def add(self, name: str, feature: Feature, spec: StreamSpec, timed: bool) -> int:
@@ -324,22 +327,21 @@ def require_text_options(what: str, feature: Feature) -> None:
             raise ValueError(f"{what} is text, which takes no {option}, got {getattr(feature, option)!r}")
 
 
-def with_own_image(what: str, feature: Feature, spec: StreamSpec) -> Feature:
-    """``normalize`` and ``dtype`` of a feature of encoded pictures are those of its ``Image``."""
-    numbers = feature.normalize == "imagenet" or isinstance(feature.normalize, tuple)
-    if spec.codec is None or (feature.image is None and not numbers):
+def with_own_image(what: str, feature: Feature) -> Feature:
+    """``normalize`` and ``dtype`` of a feature that is read as pictures are those of its ``Image``. Numbers that are
+    computed come later, from ``FeatureStatistics``."""
+    way = feature.normalize
+    is_given = way == "imagenet" or isinstance(way, tuple)
+    if feature.image is None and not is_given:
         return feature
     image = feature.image or Image()
-    if feature.normalize is not None and image.normalize is not None:
-        raise ValueError(f"{what}: normalize must be given once, got {feature.normalize!r} and that of its Image")
-    if feature.normalize is not None and not numbers:
-        raise ValueError(
-            f"{what}: normalize with an Image must be 'imagenet' or (mean, std), got {feature.normalize!r}"
-        )
-    dtype = feature.dtype or (image.dtype if image.dtype != "uint8" else "float32")
-    if feature.normalize is None and feature.dtype is None:
+    if way is not None and image.normalize is not None:
+        raise ValueError(f"{what}: normalize must be given once, got {way!r} and that of its Image")
+    if way is None and feature.dtype is None:
         return feature
-    normalize = image.normalize if feature.normalize is None else feature.normalize
+    dtype = feature.dtype or (image.dtype if image.dtype != "uint8" else "float32")
+    # Without numbers, values of a floating dtype are from 0 to 1, which is "unit".
+    normalize = way if is_given else image.normalize
     return dataclasses.replace(feature, image=dataclasses.replace(image, dtype=dtype, normalize=normalize))
 
 

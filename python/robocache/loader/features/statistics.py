@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
+from ...cache.statistics import num_channels
 from ...ops.decode.edits import as_normalization
 from ...text import did_you_mean
 from ..batches.reader import BatchReader, Column
-from ..batches.scale import UNIT_DTYPES, scale_from, scale_of
+from ..batches.scale import UNIT_DTYPES, column, scale_from, scale_of
 from ..batches.store import open_store
 from ..batches.verify import MappedRows
 from .batch import feature_rows
-from .feature import Feature
+from .feature import COMPUTED, Feature
 from .layout import Channels, Composed, Entry, Part, description
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 VERSION = 1
 NAMES = ("count", "mean", "std", "min", "max", "q01", "q99", "not_finite")
 QUANTILES = {"q01": 0.01, "q99": 0.99}
-COMPUTED = ("mean_std", "min_max", "quantile")
-"""Normalizations that need statistics."""
 STEP_BYTES = 4 << 20
 """Of the samples that are read at a time."""
 SAMPLES = 1 << 16
@@ -65,13 +64,23 @@ class FeatureStatistics:
                 found[entry.name] = entry
         return found
 
+    def pictures(self) -> dict[str, Entry]:
+        """Features of pictures that are normalized with statistics: those of the cache."""
+        columns = [e for e in self.samples.layout.entries if e.kind == "column" and e.feature is not None]
+        return {
+            e.name: e
+            for e in columns
+            if e.feature is not None and e.feature.normalize in COMPUTED and self.spec(e).kind in ("image", "depth")
+        }
+
     def spec(self, entry: Entry) -> Any:
         return self.samples.specs[self.samples.keys[entry.place].stream]
 
     def width(self, entry: Entry) -> int:
         if entry.kind == "composed":
             return self.samples.layout.composed[entry.place].width
-        return max(1, int(math.prod(self.spec(entry).shape)))
+        spec = self.spec(entry)
+        return max(1, num_channels(spec) if spec.kind in ("image", "depth") else int(math.prod(spec.shape)))
 
     def parts(self, entry: Entry) -> tuple[Part, ...]:
         """What the row of a feature is made of."""
@@ -82,15 +91,36 @@ class FeatureStatistics:
     # ---- normalization -----------------------------------------------------------------------------------------------
 
     def scales(self) -> list[dict[str, Any]]:
-        """For each source, ``(offset, scale)`` of the features that are normalized."""
+        """For each source, ``(offset, scale)`` of the features that are normalized. Those of an ``Image`` become its
+        ``normalize``."""
         entries = [e for e in self.samples.layout.entries if e.feature is not None and e.feature.normalize is not None]
-        entries = [e for e in entries if e.kind == "composed" or self.spec(e).codec is None]
+        with_image = {e.name for e in entries if e.kind == "column" and self.samples.keys[e.place].window.image}
         for entry in entries:
-            self.require_way(entry)
-        computed = [e.name for e in entries if e.feature is not None and e.feature.normalize in COMPUTED]
+            if entry.name not in with_image:
+                self.require_way(entry)
+        computed = [e for e in entries if e.feature is not None and e.feature.normalize in COMPUTED]
         if computed:
-            self.compute(computed)
+            self.compute([entry.name for entry in computed])
+        for entry in computed:
+            if entry.name in with_image:
+                self.complete_image(entry)
+        entries = [entry for entry in entries if entry.name not in with_image]
         return [{e.name: self.scale(e, source) for e in entries} for source in range(len(self.samples.caches))]
+
+    def complete_image(self, entry: Entry) -> None:
+        """Gives the ``Image`` of a feature the numbers of its statistics."""
+        assert entry.feature is not None
+        if len(self.samples.caches) > 1:
+            raise ValueError(
+                f"Loader: normalize of features[{entry.name!r}] must be 'imagenet', 'unit' or (mean, std) for an Image "
+                f"and a Mixture, whose caches have statistics of their own, got {entry.feature.normalize!r}"
+            )
+        offset, scale = self.scale(entry, 0)
+        numbers = [x[:3].tolist() for x in (offset / 255, 1 / (scale * 255))]  # alpha is ignored
+        key = self.samples.keys[entry.place]
+        assert key.window.image is not None
+        image = dataclasses.replace(key.window.image, normalize=(*numbers,))
+        self.samples.keys[entry.place] = dataclasses.replace(key, window=dataclasses.replace(key.window, image=image))
 
     def require_way(self, entry: Entry) -> None:
         assert entry.feature is not None
@@ -98,9 +128,7 @@ class FeatureStatistics:
         is_vector = entry.name in self.entries()
         if is_vector and way in ("unit", "imagenet"):
             raise ValueError(f"{what} must be one of {', '.join(COMPUTED)} or (mean, std) for vectors, got {way!r}")
-        if not is_vector and way in COMPUTED:
-            raise ValueError(f"{what} must be 'unit', 'imagenet' or (mean, std) for pictures, got {way!r}")
-        if not is_vector and self.spec(entry).dtype not in UNIT_DTYPES:
+        if not is_vector and entry.name not in self.pictures() and self.spec(entry).dtype not in UNIT_DTYPES:
             raise ValueError(f"{what} is for uint8 and uint16 pictures, got {self.spec(entry).dtype}")
 
     def scale(self, entry: Entry, source: int) -> tuple[Float64, Float64]:
@@ -130,11 +158,13 @@ class FeatureStatistics:
 
     def of_source(self, source: int) -> dict[str, Statistics]:
         """Of all features that have statistics."""
-        self.compute([*self.entries()])
-        return {name: dict(self.known[source][name]) for name in self.entries()}
+        names = [*self.entries(), *self.pictures()]
+        self.compute(names)
+        return {name: dict(self.known[source][name]) for name in names}
 
     def compute(self, names: list[str]) -> None:
-        entries = self.entries()
+        pictures = self.pictures()
+        entries = self.entries() | pictures
         for source in range(len(self.samples.caches)):
             known = self.known[source]
             missing = [name for name in names if name not in known]
@@ -147,6 +177,8 @@ class FeatureStatistics:
                         f"Loader: stats must have feature {wanted[0]!r}, got {', '.join(self.given)}"
                         f"{did_you_mean(wanted[0], self.given)}"
                     )
+            known |= {name: self.of_cache(pictures[name], source) for name in missing if name in pictures}
+            missing = [name for name in missing if name not in pictures]
             places = {name: stored_path(self.fingerprint(entries[name], source)) for name in missing}
             for name, path in places.items():
                 if (found := load_stored(path, self.width(entries[name]))) is not None:
@@ -156,6 +188,14 @@ class FeatureStatistics:
                 for name, made in StatisticsPass(self.samples, source, [entries[n] for n in missing]).result().items():
                     known[name] = made
                     store(places[name], made)
+
+    def of_cache(self, entry: Entry, source: int) -> Statistics:
+        """Of pictures: of all episodes, and of a sample where they are encoded."""
+        cache, spec = self.samples.caches[source], self.spec(entry)
+        told, width = cache.statistics[spec.name], self.width(entry)
+        made = {name: column(cache, spec.name, name) for name in NAMES if name not in ("count", "not_finite")}
+        counts = {name: np.full(width, int(np.max(told.get(name, 0))), np.int64) for name in ("count", "not_finite")}
+        return {name: (made | counts)[name] for name in NAMES}
 
     def from_file(self, entry: Entry, source: int) -> Statistics:
         assert self.given is not None
@@ -192,9 +232,10 @@ class FeatureStatistics:
         return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        self.compute([*self.entries()])
+        entries = self.entries() | self.pictures()
+        self.compute([*entries])
         features = {}
-        for name, entry in self.entries().items():
+        for name, entry in entries.items():
             assert entry.feature is not None
             features[name] = {
                 **described(entry.feature),

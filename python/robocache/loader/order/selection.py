@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..._core import CacheReader, FormatError
 from ...cache.cache import Cache
-from ...cache.episode import Episode, StreamSpec
+from ...cache.episode import RAGGED, Episode, StreamSpec
 from ...convert.ingest import check_episodes
 from ..window import usual_tolerance_ns
 
@@ -50,6 +50,7 @@ class Selection:
         self.shards = np.unique(self.shard_of)
         self._streams: dict[tuple[str, int], ShardStream] = {}
         self._first_numbers: dict[tuple[str, int], int] = {}
+        self._numbered: set[str] = set()
 
     def stream(self, name: str, shard: int) -> ShardStream:
         found = self._streams.get((name, shard))
@@ -84,24 +85,32 @@ class Selection:
         return np.asarray(rows[0])
 
     def number_messages(self, name: str, first: int) -> int:
-        """From now on the values of a stream of clouds or encoded pictures are their numbers, from ``first`` on.
+        """From now on the values of a stream of clouds, pictures or texts are their numbers, from ``first`` on.
         Returns the next number."""
+        self._numbered.add(name)
         for shard in range(self.cache.num_shards):
             self._first_numbers[name, shard] = first
             self._streams.pop((name, shard), None)
             first += len(self.ragged(name, shard)[1]) - 1
         return first
 
+    def is_numbered(self, name: str) -> bool:
+        """Whether the values of a stream are numbers of messages."""
+        return name in self._numbered
+
     def spec(self, name: str) -> StreamSpec:
         """Of the values of ``stream``."""
         spec = self.cache.specs[name]
-        numbered = (name, 0) in self._first_numbers
-        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz, method=spec.method) if numbered else spec
+        if not self.is_numbered(name):
+            return spec
+        return StreamSpec(name, "int64", (), rate_hz=spec.rate_hz, method=spec.method)
 
     def ragged(self, name: str, shard: int) -> tuple[NDArray[Any], Int64]:
-        """Of all clouds or encoded pictures of a shard: message m has the points or bytes ``[splits[m], splits[m +
-        1])``."""
+        """Of all clouds or pictures of a shard: message m has the points or bytes ``[splits[m], splits[m + 1])``."""
         values, _, splits, _ = self.cache._reader.shard_rows(shard, list(self.cache.specs).index(name))
+        spec = self.cache.specs[name]
+        if spec.codec is None and spec.kind not in RAGGED:  # pixels: each row has as many bytes
+            return values.reshape(-1), np.arange(len(values) + 1, dtype=np.int64) * spec.row_bytes
         if len(splits) == 0 or splits[0] != 0 or splits[-1] != len(values) or (np.diff(splits) < 0).any():
             raise FormatError(f"{self.cache.path}: shard {shard}: splits of {name!r} must rise from 0 to {len(values)}")
         return values, splits

@@ -40,7 +40,7 @@ struct PictureRecord {
     std::int32_t height;
     Codec codec;
     ColorSpace color;
-    std::uint8_t num_components;     // 1 or 3
+    std::uint8_t num_components;     // 1 or 3; of pixels also 4, of which the last one is ignored
     std::uint8_t yuv;                // of yuv420: 2 * YuvMatrix + is_full_range
     std::uint8_t h[max_components];  // sampling factors, 1 to 4
     std::uint8_t v[max_components];

@@ -108,11 +108,17 @@ void RowMaker::make_from_pixels(int y, std::uint8_t* out) const {
     const auto width = static_cast<std::size_t>(box_.x1 - box_.x0);
     if (pixel_channels_ == channels_) {
         std::memcpy(out, in, width * static_cast<std::size_t>(channels_));
-    } else if (channels_ == 3) {
+    } else if (pixel_channels_ == 1) {
         for (std::size_t x = 0; x < width; ++x) std::memset(out + 3 * x, in[x], 3);
     } else {
+        const auto step = static_cast<std::size_t>(pixel_channels_);  // 4: alpha is ignored
         for (std::size_t x = 0; x < width; ++x) {
-            out[x] = static_cast<std::uint8_t>(gray_of_rgb(in[3 * x], in[3 * x + 1], in[3 * x + 2]));
+            const std::uint8_t* p = in + step * x;
+            if (channels_ == 3) {
+                std::memcpy(out + 3 * x, p, 3);
+            } else {
+                out[x] = static_cast<std::uint8_t>(gray_of_rgb(p[0], p[1], p[2]));
+            }
         }
     }
 }

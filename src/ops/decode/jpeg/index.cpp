@@ -60,10 +60,11 @@ private:
 
     void check_picture(const IndexView& view, std::uint64_t i) const {
         const PictureRecord& p = view.record(static_cast<std::int64_t>(i));
-        bool is_valid = p.width > 0 && p.width < 65536 && p.height > 0 && p.height < 65536 &&
-                        p.codec <= Codec::yuv420 && p.color <= ColorSpace::rgb &&
-                        (p.num_components == 1 || p.num_components == 3) &&
-                        (p.num_components == 1) == (p.color == ColorSpace::gray);
+        bool is_valid =
+            p.width > 0 && p.width < 65536 && p.height > 0 && p.height < 65536 && p.codec <= Codec::yuv420 &&
+            p.color <= ColorSpace::rgb &&
+            (p.num_components == 1 || p.num_components == 3 || (p.num_components == 4 && p.codec == Codec::pixels)) &&
+            (p.num_components == 1) == (p.color == ColorSpace::gray);
         if (is_valid && p.codec == Codec::pixels) {
             is_valid = std::int64_t{p.width} * p.height * p.num_components == p.num_bytes;
         } else if (is_valid && p.codec == Codec::yuv420) {

@@ -77,13 +77,14 @@ Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pi
     const auto format = static_cast<std::int32_t>(shape.format);
     const bool is_yuv = shape.format != PixelFormat::interleaved;
     const bool is_valid = shape.width > 0 && shape.width < 65536 && shape.height > 0 && shape.height < 65536 &&
-                          (shape.channels == 1 || shape.channels == 3) && format >= 0 && format <= num_yuv &&
-                          (!is_yuv || shape.channels == 3) && std::int64_t{shape.width} * shape.height <= max_pixels;
+                          (shape.channels == 1 || shape.channels == 3 || shape.channels == 4) && format >= 0 &&
+                          format <= num_yuv && (!is_yuv || shape.channels == 3) &&
+                          std::int64_t{shape.width} * shape.height <= max_pixels;
     if (!is_valid)
-        throw PictureFault{
-            false,
-            "have 1 or 3 channels, a known format and at most " + std::to_string(max_pixels) + " pixels (max_pixels)",
-            text};
+        throw PictureFault{false,
+                           "have 1, 3 or 4 channels, a known format and at most " + std::to_string(max_pixels) +
+                               " pixels (max_pixels)",
+                           text};
     const std::int64_t num_bytes =
         is_yuv ? YuvLayout(shape.width, shape.height).end : std::int64_t{shape.width} * shape.height * shape.channels;
     constexpr std::int64_t most = std::numeric_limits<decltype(PictureRecord::num_bytes)>::max();
