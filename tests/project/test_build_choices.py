@@ -119,7 +119,8 @@ def test_make_compiles_cuda_code_where_a_gpu_is_or_where_it_is_told_to(tmp_path)
 
 def test_ci_compiles_cuda_code_although_it_has_no_gpu():
     text = (ROOT / ".ci" / "run").read_text()
-    assert 'make test-python CUDA="$cuda"' in text
+    assert 'wheel=(CUDA="$cuda"' in text
+    assert 'make test-python "${wheel[@]}"' in text
     assert "built=build/cuda cuda=1" in text
 
 
