@@ -82,10 +82,36 @@ def cuda_table(result: Result) -> str:
     return "\n".join([*lines, *(["", *grid(index_header, index_rows)] if index_rows else [])])
 
 
+def features_table(results: list[Result]) -> str:
+    """A batch of features against the same bytes as plain windows, and the time of a loader's statistics."""
+    said = "\n".join(
+        f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['threads']} threads, commit "
+        f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
+        for result in results
+    )
+    header = ["what", "batch", "time", "x windows", "target"]
+    rows = []
+    for case in (case for result in results for case in result["features"]):
+        target = "; ".join(
+            f"{'met' if entry['met'] else 'MISSED'}: {number(entry['measured'])} {name}, target {entry['at_most']:g}"
+            for name, entry in case["targets"].items()
+        )
+        for name, seconds in case["median_batch_s"].items():
+            is_batch = case["name"] == "features"
+            what = name if is_batch else f"statistics of {case['axes']['hours']:g} h at {case['axes']['rate_hz']} Hz"
+            took = f"{number(seconds * 1e6)} µs" if is_batch else f"{number(seconds)} s"
+            is_asked = not is_batch or name == "features, text, index"
+            rows.append([what, f"{case['axes']['batch']:,}" if is_batch else "", took,
+                         number(case["ratios"].get(name)), target if is_asked else ""])  # fmt: skip
+    return "\n".join([said, "", *grid(header, rows)])
+
+
 def blocks() -> dict[str, str]:
     """What is between the marks of docs/benchmarks.md."""
     result, on_gpu = load("cpu", "loader"), load("cuda", "loader")
+    features = [load("cpu", name) for name in ("loader_features", "loader_statistics")]
     return {
         "bench:loader": NOT_MEASURED if result is None else table(result),
+        "bench:loader:features": features_table([result for result in features if result is not None]),
         "bench:loader_cuda": "Not measured yet." if on_gpu is None else cuda_table(on_gpu),
     }
