@@ -6,6 +6,7 @@ import adapter_logs
 import numpy as np
 import pytest
 import robocache
+from hostile import refused
 from robocache import FormatError
 from video_cases import ENCODERS, film
 
@@ -172,6 +173,20 @@ def test_b_frames_are_refused(tmp_path, rng, codec):
 def test_bad_packets_are_named(tmp_path, data, format, message):
     with pytest.raises(FormatError, match=message):
         ingested(log(tmp_path / "a.mcap", [data], format))
+
+
+@pytest.mark.parametrize(("unit", "format"), [(b"\x12\0", "av1"), (b"\0\0\1\x06", "h264"), (b"\0\0\1\x40\1\1", "h265")])
+def test_a_message_of_a_million_units_is_refused_with_little_memory(tmp_path, unit, format):
+    data = unit * (1 << 20)
+    path = log(tmp_path / "a.mcap", [data], format)
+    match = f"the {format} packet cannot be used: a message must have at most 8192 units"
+    refused(path, match, peak_bytes=6 * len(data), clock="log_time", encoded=True)
+
+
+def test_the_time_is_checked_before_each_unit(tmp_path):
+    path = log(tmp_path / "a.mcap", [b"\0\0\1\x06" * 3], "h264")
+    with pytest.raises(FormatError, match=f"topic {TOPIC}, message 0: reading took more than 0 s of processor time"):
+        robocache.open(path, clock="log_time", max_seconds=1e-9)
 
 
 def test_two_pictures_in_a_message_are_refused(tmp_path, rng):

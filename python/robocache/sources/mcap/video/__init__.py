@@ -21,7 +21,7 @@ from ...reading.isolated import decode_video
 from .av1 import Av1
 from .h264 import H264
 from .hevc import Hevc
-from .packet import Form, Packet
+from .packet import Form, Packet, UnitCounter
 from .vp9 import Vp9
 
 COMPRESSED_VIDEO = "foxglove_msgs/msg/CompressedVideo"
@@ -71,7 +71,7 @@ class VideoMessages:
         data = bytes(message.data)
         self._budget.count(where)
         try:
-            packet = self._reader.read(data)
+            packet = self._reader.read(data, UnitCounter(self._budget, where))
         except ValueError as error:
             raise FormatError(f"{where}: the {message.format} packet cannot be used: {error}") from None
         if self._add(packet, where):
