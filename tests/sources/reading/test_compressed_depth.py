@@ -1,6 +1,7 @@
 """ROS ``compressedDepth``: PNG and RVL, integer and float depth, through open, ingest, the loader and export."""
 
 import struct
+import tracemalloc
 
 import adapter_logs as logs
 import numpy as np
@@ -217,6 +218,20 @@ def test_every_flipped_byte_of_rvl_gives_depth_or_a_format_error(tmp_path, rng):
         except robocache.FormatError:
             refused += 1
     assert refused > 0
+
+
+@pytest.mark.parametrize("format", ["16UC1; compressedDepth rvl", "32FC1; compressedDepth rvl"])
+def test_rvl_of_many_pixels_takes_the_memory_of_its_pixels(tmp_path, format):
+    codes = np.zeros((4000, 4000), np.uint16)
+    codes[7, 7:9], codes[2000:2004] = (5, 700), np.arange(4000) % 600 + 1
+    log = write_log(tmp_path / "log.mcap", format, [header(A, B) + rvl(codes) + bytes(100_000)])
+    source = robocache.open(log, clock="log_time", encoded=True)
+    tracemalloc.start()
+    values = source.episode(0).streams[TOPIC].values
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(values[0], codes if format.startswith("16") else depth_of(codes))
+    assert peak < (values.itemsize + 6) * codes.size
 
 
 def test_other_parameters_in_a_later_message_are_refused(tmp_path, rng):
