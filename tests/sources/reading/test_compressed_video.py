@@ -8,6 +8,7 @@ import pytest
 import robocache
 from hostile import refused
 from robocache import FormatError
+from robocache.sources.reading import isolated
 from video_cases import ENCODERS, film
 
 av = pytest.importorskip("av")
@@ -86,6 +87,33 @@ def test_pixels_are_those_of_the_packets(tmp_path, rng):
     kept, raw = (ingested(path, images).episode(0).streams[TOPIC] for images in ("keep", "raw"))
     assert raw.spec.codec is None
     np.testing.assert_array_equal(raw.values, kept.values)
+
+
+def test_frames_of_one_key_frame_are_decoded_in_few_parts(tmp_path, rng, monkeypatch):
+    from robocache.sources.mcap import video
+
+    parts = []
+
+    def decode_video(packets, spec, rows):
+        parts.append(list(rows))
+        return isolated.decode_video(packets, spec, rows)
+
+    monkeypatch.setattr(video, "DECODED_BYTES", 1)
+    monkeypatch.setattr(video, "decode_video", decode_video)
+    packets = packets_of(film(rng, 24), "h264", gop=24)
+    path = log(tmp_path / "a.mcap", packets, "h264")
+    values = robocache.open(path, clock="log_time").episode(0).streams[TOPIC].values
+    assert [len(rows) for rows in parts] == [6, 6, 6, 6]
+    np.testing.assert_array_equal(values, frames_of(packets, "h264"))
+
+
+def test_pixels_of_far_more_bytes_than_the_file_stores_are_refused(tmp_path):
+    key, still = packets_of(np.zeros((2, 1080, 1920, 3), np.uint8), "vp9")
+    path = log(tmp_path / "a.mcap", [key, *[still] * 200], "vp9")
+    assert path.stat().st_size < 20_000
+    match = f"stream {TOPIC} declares 1250380800 bytes, more than 20000 times its [0-9]+ stored bytes"
+    refused(path, match, clock="log_time")
+    assert len(robocache.open(path, clock="log_time", encoded=True).episode(0).streams[TOPIC].times) == 201
 
 
 def test_frames_become_jpeg(tmp_path, rng):
