@@ -17,7 +17,7 @@ from ..._core import FormatError
 from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
-from ..reading.paths import read_file
+from ..reading.paths import read_file, state_of
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
@@ -126,16 +126,15 @@ class Calvin(BaseSource):
         return [path for name in names if (path := self.path / name.lstrip("/")).is_file()]
 
     def fingerprint(self) -> str:
-        """Also of size and time of change of every step: steps are rewritten in place, which no folder shows."""
+        """Also of size and times of every step: steps are rewritten in place, which no folder shows."""
         digest = hashlib.sha256(super().fingerprint().encode())
         for folder in self._annotations:
             total = 0  # of hashes: the same in whatever order the steps are listed
             with os.scandir(self.path / folder) as steps:
                 for step in steps:
                     if step.name.startswith("episode_") and step.name.endswith(".npz"):
-                        state = step.stat()
-                        text = f"{step.name}\0{state.st_size}\0{state.st_mtime_ns}"
-                        total += int.from_bytes(hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), "little")
+                        state = state_of(step.name, step.stat())
+                        total += int.from_bytes(hashlib.blake2b(state, digest_size=16).digest(), "little")
             digest.update(f"\0{folder}\0{total % 2**128}".encode())
         return digest.hexdigest()
 

@@ -248,7 +248,7 @@ class IsolatedSource:
         return Episode(index, found, answer["task"], answer["meta"])
 
     def fingerprint(self) -> str:
-        """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""
+        """A hash of the path, and of names, sizes and times of the files. If it differs, the files may have changed."""
         return str(self._request("fingerprint")[0])
 
     def files(self) -> list[Path]:
