@@ -1,7 +1,5 @@
 """foxglove_msgs/CompressedVideo in MCAP: packets stay as they are, frames are those of PyAV at the messages' times."""
 
-from fractions import Fraction
-
 import adapter_logs
 import numpy as np
 import pytest
@@ -9,33 +7,13 @@ import robocache
 from hostile import refused
 from robocache import FormatError
 from robocache.sources.reading import isolated
-from video_cases import ENCODERS, film
+from video_cases import film, packets_of
 
 av = pytest.importorskip("av")
 pytest.importorskip("mcap_ros2")
 KIND, TOPIC = "foxglove_msgs/msg/CompressedVideo", "/wrist/video"
 FORMATS = {"h264": "h264", "hevc": "h265", "vp9": "vp9", "av1": "av1"}
 START_NS, STEP_NS = adapter_logs.START_NS, 33_333_333
-IN_ORDER = {
-    "h264": {"bf": "0", "preset": "veryfast"},
-    "hevc": {"x265-params": "log-level=none:ctu=16:bframes=0:keyint=5:repeat-headers=1", "preset": "veryfast"},
-    "vp9": {"cpu-used": "8", "lag-in-frames": "0"},
-    "av1": {"crf": "30", "preset": "12", "svtav1-params": "pred-struct=1"},
-}
-
-
-def packets_of(frames, codec, gop=5, pixels="yuv420p", **options):
-    """One packet for each frame, without a container: parameter sets are before the keyframes."""
-    encoder = av.CodecContext.create(ENCODERS[codec][0], "w")
-    encoder.height, encoder.width, encoder.pix_fmt = *frames.shape[1:3], pixels
-    encoder.time_base, encoder.framerate = Fraction(1, 30), 30
-    encoder.options = {**IN_ORDER[codec], "g": str(gop), **options}
-    packets = []
-    for i, frame in enumerate(frames):
-        picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
-        picture.pts = i
-        packets += encoder.encode(picture)
-    return [bytes(packet) for packet in [*packets, *encoder.encode(None)]]
 
 
 def frames_of(packets, codec):
