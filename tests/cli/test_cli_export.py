@@ -170,7 +170,8 @@ def test_of_what_is_in_the_way_only_what_the_journal_names_is_removed(cache, tmp
     for other in others:
         other.write_text("of a user")
     (left / "journal.json").write_text(json.dumps({"format": "robocache export journal", "creates": made.name}))
-    robocache.export(cache, tmp_path / "out")
+    with pytest.warns(RuntimeWarning, match=f"{left} has {others[1].parent.name} and more, which no journal names"):
+        robocache.export(cache, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"data", "meta"}
     assert {p.name for p in left.iterdir()} == {"notes.txt", others[1].parent.name}
     assert [other.read_text() for other in others] == ["of a user"] * 2

@@ -18,7 +18,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from .._core import FormatError
@@ -66,11 +66,11 @@ def new_folder(out: Path, op: str) -> Iterator[Path]:
                 raise OSError(error.errno, f"{op}: {error.strerror}", str(out)) from error  # write() names no file
             raise
         finally:
-            if is_at(hidden, lock):
-                with suppress(OSError, FormatError):  # the first error is the one to report
-                    end_journal(hidden, op)
-                    hidden.rmdir()
-            os.close(lock)
+            try:
+                if is_at(hidden, lock):
+                    remove_hidden(hidden, op)
+            finally:
+                os.close(lock)
     finally:
         os.close(parent)
 
@@ -79,8 +79,25 @@ def begin_journal(hidden: Path, op: str) -> str:
     """The name of a folder to make, after removing what a killed process left."""
     end_journal(hidden, op)
     made = f"new-{uuid.uuid4().hex}"
-    (hidden / JOURNAL).write_text(json.dumps({"format": FORMAT, "creates": made}))
+    with open(hidden / JOURNAL, "w") as file:
+        file.write(json.dumps({"format": FORMAT, "creates": made}))
+        file.flush()
+        os.fsync(file.fileno())  # before the folder is there: after a power loss nothing else names it
+    sync(hidden)
     return made
+
+
+def remove_hidden(hidden: Path, op: str) -> None:
+    """The folder with what its journal names; a note where there is more in it."""
+    try:
+        end_journal(hidden, op)
+        if not (others := sorted(os.listdir(hidden))):
+            hidden.rmdir()
+            return
+    except (OSError, FormatError):
+        return  # the error before it is the one to report, and the next export tries again
+    named = f"{others[0]} and more" if others[1:] else others[0]
+    warnings.warn(f"{op}: {hidden} has {named}, which no journal names: not removed", RuntimeWarning, stacklevel=4)
 
 
 def end_journal(hidden: Path, op: str) -> None:
