@@ -238,9 +238,13 @@ struct CacheWriter::Impl {
         if (before) journal->replaces(files_of(*before));
         folder->sync();  // the names of the shards, before the manifest that lists them
         folder->require_in_place();
+        // Opened before the manifest replaces the one before, whose files are then removed, and while the folder is
+        // locked: no other ingest replaces it meanwhile.
+        CacheReader opened(std::make_shared<const CacheReader::Impl>(folder->path(), folder->descriptor(), manifest));
         const int result = io.rename(folder->descriptor(), next, std::string(manifest_name), before.has_value());
         if (result < 0) fail_io(folder->path_of(std::string(manifest_name)), "rename", -result);
         folder->sync();
+        committed = std::move(opened);
     }
 
     /// After the commit. What cannot be removed now is in the journal, and the next ingest removes it.
@@ -371,10 +375,6 @@ void CacheWriter::commit(std::string_view metadata) {
     impl.writing([&] {
         impl.commit();
         impl.remove_before();
-        // Opened while the folder is locked: no other ingest replaces it meanwhile.
-        const LockedFolder& folder = *impl.folder;
-        impl.committed =
-            CacheReader(std::make_shared<const CacheReader::Impl>(folder.path(), folder.descriptor(), impl.manifest));
     });
     impl.state = Impl::State::committed;
     impl.notes = notes();

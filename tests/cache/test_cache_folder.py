@@ -202,6 +202,55 @@ def test_calvin_steps_that_were_rewritten_in_place_are_another_source(tmp_path):
     assert cache.episode(1).streams["actions"].values[0, 0] == 99
 
 
+def calvin_of(path, value):
+    """As an archive that sets all times to 0 leaves it: value aside, all such datasets look the same."""
+    path.mkdir(exist_ok=True)
+    for step in range(4):
+        np.savez(path / f"episode_{step:07d}.npz", actions=np.full(7, value, np.float64))
+    np.save(path / "ep_start_end_ids.npy", np.array([[0, 1], [2, 3]]))
+    for file in path.iterdir():
+        os.utime(file, (0, 0))
+    return path
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "in the same place"])
+def test_a_source_of_the_same_names_sizes_and_times_is_not_taken_for_another(tmp_path, where):
+    first, out = calvin_of(tmp_path / "a", 1.0), tmp_path / "cache"
+    robocache.ingest(first, out)
+    assert robocache.ingest(first, out, resume=True).generation == 1
+    second = calvin_of(first if where == "in the same place" else tmp_path / "b", 2.0)
+    with pytest.warns(RuntimeWarning, match=f"resume cannot continue, and begins anew: {out} has a cache of {first}"):
+        cache = robocache.ingest(second, out, resume=True)
+    assert cache.episode(0).streams["actions"].values[0, 0] == 2.0
+
+
+def test_a_moved_source_and_other_options_begin_anew_with_the_reason(tmp_path):
+    first, out = calvin_of(tmp_path / "a", 1.0), tmp_path / "cache"
+    robocache.ingest(first, out)
+    with pytest.warns(RuntimeWarning, match="has a cache of this source with other options"):
+        assert robocache.ingest(first, out, resume=True, rate_hz=15).generation == 2
+    first.rename(tmp_path / "b")
+    with pytest.warns(RuntimeWarning, match=f"has a cache of {first}; its files .* have changed or were moved since"):
+        assert robocache.ingest(tmp_path / "b", out, resume=True, rate_hz=15).generation == 3
+
+
+def test_an_interrupted_ingest_of_another_source_is_not_continued(tmp_path):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    first, second = calvin_of(tmp_path / "a", 1.0), calvin_of(tmp_path / "b", 2.0)
+    out = tmp_path / "cache"
+    with pytest.raises(KeyboardInterrupt):
+        robocache.ingest(first, out, shard_bytes=1, progress=stop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            robocache.ingest(first, out, shard_bytes=1, progress=stop, resume=True)
+    with pytest.warns(RuntimeWarning, match="has an interrupted ingest of another source"):
+        cache = robocache.ingest(second, out, shard_bytes=1, resume=True)
+    assert [episode.streams["actions"].values[0, 0] for episode in cache] == [2.0, 2.0]
+
+
 @pytest.mark.parametrize("how", ["rewritten", "removed"])
 def test_a_source_that_changes_during_the_ingest_is_noticed_and_nothing_is_committed(how, tmp_path):
     path, out = write_calvin(tmp_path / "calvin"), tmp_path / "cache"

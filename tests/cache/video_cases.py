@@ -1,5 +1,6 @@
 """Videos for tests: small moving scenes in every codec, as files and as the packets of an episode."""
 
+import fractions
 import functools
 import io
 
@@ -22,11 +23,33 @@ ENCODERS = {
     "mpeg4": ("mpeg4", {"bf": "2"}),
 }
 
+IN_ORDER = {
+    "h264": {"bf": "0", "preset": "veryfast"},
+    "hevc": {"x265-params": "log-level=none:ctu=16:bframes=0:keyint=5:repeat-headers=1", "preset": "veryfast"},
+    "vp9": {"cpu-used": "8", "lag-in-frames": "0"},
+    "av1": {"crf": "30", "preset": "12", "svtav1-params": "pred-struct=1"},
+}
+"""Settings without B-frames: frames are shown in the order of their packets."""
+
 
 def film(rng, count, height=HEIGHT, width=WIDTH):
     """Frames of one scene that moves."""
     wide = scene(rng, height, width + 3 * count)
     return np.stack([np.ascontiguousarray(wide[:, 3 * i : 3 * i + width]) for i in range(count)])
+
+
+def packets_of(frames, codec, gop=5, pixels="yuv420p", **options):
+    """One packet for each frame, without a container: parameter sets are before the keyframes."""
+    encoder = av.CodecContext.create(ENCODERS[codec][0], "w")
+    encoder.height, encoder.width, encoder.pix_fmt = *frames.shape[1:3], pixels
+    encoder.time_base, encoder.framerate = fractions.Fraction(1, 30), 30
+    encoder.options = {**IN_ORDER[codec], "g": str(gop), **options}
+    packets = []
+    for i, frame in enumerate(frames):
+        picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
+        picture.pts = i
+        packets += encoder.encode(picture)
+    return [bytes(packet) for packet in [*packets, *encoder.encode(None)]]
 
 
 def mp4(frames, codec, gop=5, pixels="yuv420p", rate=10, path=None, **options):

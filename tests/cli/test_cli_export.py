@@ -159,14 +159,34 @@ def test_a_killed_export_leaves_nothing_or_all_and_the_next_one_cleans_up(cache,
     same(robocache.open(out), cache)
 
 
-def test_what_a_killed_export_left_is_removed(cache, tmp_path):
+def test_of_what_is_in_the_way_only_what_the_journal_names_is_removed(cache, tmp_path):
     left = tmp_path / ".out.robocache-tmp"
-    (left / "data").mkdir(parents=True)
-    (left / "data" / "old.parquet").write_text("half of it")
-    (left / "link").symlink_to(cache.path)
-    robocache.export(cache, tmp_path / "out")
-    assert {p.name for p in tmp_path.iterdir()} == {"cache", "out"}
+    made = left / f"new-{'0a' * 16}"
+    (made / "data").mkdir(parents=True)
+    (made / "data" / "old.parquet").write_text("half of it")
+    (made / "link").symlink_to(cache.path)
+    others = [left / "notes.txt", left / f"new-{'0b' * 16}" / "episode.parquet"]
+    others[1].parent.mkdir()
+    for other in others:
+        other.write_text("of a user")
+    (left / "journal.json").write_text(json.dumps({"format": "robocache export journal", "creates": made.name}))
+    with pytest.warns(RuntimeWarning, match=f"{left} has {others[1].parent.name} and more, which no journal names"):
+        robocache.export(cache, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"data", "meta"}
+    assert {p.name for p in left.iterdir()} == {"notes.txt", others[1].parent.name}
+    assert [other.read_text() for other in others] == ["of a user"] * 2
+    assert cache.verify() == []
+
+
+@pytest.mark.parametrize("text", ["mine", "[]", '{"format": "robocache export journal", "creates": "../cache"}'])
+def test_a_journal_of_another_program_is_refused_and_stays(cache, tmp_path, text):
+    journal = tmp_path / ".out.robocache-tmp" / "journal.json"
+    journal.parent.mkdir()
+    journal.write_text(text)
+    with pytest.raises(robocache.FormatError, match="must be the journal of an export, got another file; move it away"):
+        robocache.export(cache, tmp_path / "out")
+    assert journal.read_text() == text
+    assert {p.name for p in tmp_path.iterdir()} == {"cache", journal.parent.name}
     assert cache.verify() == []
 
 

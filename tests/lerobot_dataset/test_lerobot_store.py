@@ -47,6 +47,23 @@ def test_a_dataset_is_ingested_once_and_again_only_when_it_changes(dataset, home
     assert len(caches(home)) == 2
 
 
+def test_datasets_of_the_same_names_sizes_and_times_have_caches_of_their_own(dataset, tmp_path, home, capfd):
+    roots = [dataset.path, tmp_path / "other"]
+    shutil.copytree(*roots)
+    for path in [path for root in roots for path in root.rglob("*") if path.is_file()]:
+        os.utime(path, ns=(0, 0))
+    for root in roots:
+        LeRobotDataset("local/x", root=root)
+    assert len(caches(home)) == 2
+    data = dataset.path / "data/chunk-000/file-000.parquet"
+    data.write_bytes(data.read_bytes())
+    os.utime(data, ns=(0, 0))
+    capfd.readouterr()
+    LeRobotDataset("local/x", root=dataset.path)
+    assert len(caches(home)) == 3
+    assert f"is of an earlier state of {dataset.path}, or of" in capfd.readouterr().err
+
+
 def test_concurrent_processes_ingest_once(dataset, home):
     programs = [
         subprocess.Popen([sys.executable, "-c", OPEN.format(root=str(dataset.path))], stdout=-1, stderr=-1, text=True)

@@ -14,6 +14,9 @@ CODES = "codes"
 """Key of ``StreamSpec.meta``: ``{"inverse_depth": [a, b]}``. The pictures are PNG of 16-bit codes ``z``; the depth is
 ``a / (z - b)`` in float32, NaN where ``z`` is 0."""
 
+BLOCK = 1 << 20
+"""Codes that are looked up at once: NumPy makes 8 bytes of each."""
+
 
 def inverse_depth(a: float, b: float) -> dict[str, Any]:
     """The entry of ``StreamSpec.meta`` for these two parameters."""
@@ -37,7 +40,12 @@ def _is_number(x: object) -> bool:
 def depth_of_codes(codes: NDArray[np.uint16], meta: Mapping[str, Any]) -> NDArray[np.float32]:
     """float32 meters, by a table: the same bits everywhere."""
     a, b = meta[CODES]["inverse_depth"]
-    return np.asarray(_table(float(a), float(b))[codes])
+    table = _table(float(a), float(b))
+    depth = np.empty(codes.shape, np.float32)
+    flat, out = codes.reshape(-1), depth.reshape(-1)
+    for i in range(0, len(flat), BLOCK):
+        np.take(table, flat[i : i + BLOCK], out=out[i : i + BLOCK], mode="clip")
+    return depth
 
 
 @lru_cache(maxsize=16)

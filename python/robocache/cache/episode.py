@@ -403,5 +403,6 @@ class Source(Protocol):
 
     def __iter__(self) -> Iterator[Episode]: ...
     def fingerprint(self) -> str:
-        """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""
+        """A text that differs where the rows may differ, such as a hash of the path and of names, sizes and times of
+        the files (``st_mtime_ns`` and ``st_ctime_ns``); empty where there is none."""
         ...

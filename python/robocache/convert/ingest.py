@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import operator
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def ingest(
 
     ``out`` must be a new folder, an empty folder or a cache; not the source, nor a folder that contains it. An existing
     cache is replaced atomically at the end. ``resume=True`` continues an interrupted ingest of the same source with the
-    same options, and returns the cache if that ingest had finished; it requires a source with a fingerprint, and
+    same options, and returns the cache if that ingest had finished; if ``out`` has another one, it begins anew with a
+    ``RuntimeWarning``. It requires a source with a fingerprint, and
     ``episodes`` as numbers. If the source changes during the ingest, raises ``FormatError`` and commits nothing.
 
     >>> import numpy as np, pathlib, robocache, tempfile
@@ -113,8 +115,11 @@ def ingest(
         require_identity(identity, episodes)
     decides = [identity, getattr(opened, "open_options", "{}"), stored, kept]
     fingerprint = hashlib.sha256(to_json(decides).encode()).hexdigest() if identity else ""
-    if resume and (finished := finished_cache(out, fingerprint)) is not None:
-        return finished
+    if resume:
+        if (finished := finished_cache(out, fingerprint)) is not None:
+            return finished
+        if reason := other_state(out, fingerprint, identity):
+            warnings.warn(f"ingest: resume cannot continue, and begins anew: {reason}", RuntimeWarning, stacklevel=2)
     try:
         options = {"fingerprint": fingerprint, "shard_bytes": shard_bytes, "resume": resume}
         writer = CacheWriter(out, specs, **options, _decode_video=decode_video)
@@ -235,7 +240,7 @@ def require_identity(identity: str, episodes: Episodes) -> None:
     if not identity:
         raise ValueError(
             "ingest: resume must have a source whose fingerprint() is not empty, because the fingerprint identifies "
-            "the source of a cache; give the source a fingerprint (a version, or sizes and modification times of its "
+            "the source of a cache; give the source a fingerprint (a version, or path, sizes and times of its "
             "files), or pass resume=False to start over"
         )
     if callable(episodes):
@@ -255,6 +260,28 @@ def finished_cache(out: str | os.PathLike[str], fingerprint: str) -> Cache | Non
     if (cache.path / JOURNAL).exists():
         remove_leftovers(os.fspath(cache.path))
     return cache
+
+
+def other_state(out: str | os.PathLike[str], fingerprint: str, identity: str) -> str:
+    """Why nothing in ``out`` belongs to this ingest; empty where something does, and where there is nothing."""
+    folder = Path(out)
+    try:
+        with open(folder / JOURNAL, "rb") as file:
+            if fingerprint.encode() in file.readline(1 << 16):
+                return ""
+            reason = f"{folder} has an interrupted ingest of another source, of changed files or of other options"
+    except OSError:
+        reason = ""
+    if not (folder / "manifest.json").exists():
+        return reason
+    origin = Cache(folder).metadata.get("source")
+    origin = origin if isinstance(origin, dict) else {}
+    if origin.get("fingerprint") == identity:
+        return f"{folder} has a cache of this source with other options"
+    return (
+        f"{folder} has a cache of {origin.get('path', 'another source')}; its files are others, have changed or were "
+        "moved since, or it was made by an earlier version of RoboCache"
+    )
 
 
 def read_streams(source: Source, index: int, names: Collection[str] | None) -> Episode:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..sources import open as open_dataset
 from ..sources.lerobot import AUTOMATIC
 from ..sources.lerobot.tables import Tables
 from ..sources.reading.budget import BUDGET
-from ..sources.reading.paths import need
+from ..sources.reading.paths import need, state_of
 from .metadata import LeRobotDatasetMetadata
 
 LAYOUT = 1
@@ -42,15 +42,14 @@ def store_home() -> Path:
 
 
 def fingerprint(root: Path) -> str:
-    """Of the names, sizes and modification times of the files. If it differs, the files have changed."""
-    digest = hashlib.sha256(f"lerobot {LAYOUT}".encode())
+    """Of the path, and of names, sizes and times of the files. If it differs, the files may have changed."""
+    digest = hashlib.sha256(os.fsencode(f"lerobot {LAYOUT}\0{os.path.realpath(root)}"))
     for top in ("data", "meta", "videos"):
         for folder, folders, names in os.walk(root / top, followlinks=True):
             folders.sort()
             for name in sorted(names):
                 path = os.path.join(folder, name)
-                state = os.stat(path)
-                digest.update(f"\0{os.path.relpath(path, root)}\0{state.st_size}\0{state.st_mtime_ns}".encode())
+                digest.update(state_of(os.path.relpath(path, root), os.stat(path)))
     return digest.hexdigest()[:32]
 
 
@@ -164,6 +163,8 @@ def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | No
     if not kept:
         raise FileNotFoundError(f"LeRobotDataset: {meta.root}/data has no file of any episode")
     state = fingerprint(meta.root)
+    for other in others_of(meta.root, folder):
+        say(f"{other} is of an earlier state of {meta.root}, or of a dataset that was there before, and can be deleted")
     say(f"ingesting {meta.repo_id} ({len(kept)} episodes) from {meta.root} into {folder}, once")
     options: dict[str, Any] = {"automatic": True, "video": streams is not None, "follow_symlinks": True}
     options["rate_hz"] = float(meta.fps)
@@ -193,6 +194,16 @@ def make(folder: Path, meta: LeRobotDatasetMetadata, streams: Sequence[str] | No
     partial = folder / f"{READY}.part"
     partial.write_text(json.dumps(ready))
     os.replace(partial, folder / READY)
+
+
+def others_of(root: Path, folder: Path) -> list[Path]:
+    """Other finished folders beside this one that were made of the same path."""
+    found = []
+    for ready in sorted(folder.parent.glob(f"*/{READY}")):
+        with suppress(OSError, ValueError, AttributeError):
+            if ready.parent != folder and json.loads(ready.read_text()).get("root") == str(root):
+                found.append(ready.parent)
+    return found
 
 
 def write_texts(path: Path, meta: LeRobotDatasetMetadata, kept: Sequence[int], names: Sequence[str]) -> None:

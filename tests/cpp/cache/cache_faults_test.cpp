@@ -238,6 +238,24 @@ TEST_F(CacheFaults, AWriterWhoseDiskFailedTakesNothingMore) {
     EXPECT_THROW(CacheReader{folder}, FormatError);
 }
 
+TEST_F(CacheFaults, WhatCannotBeOpenedIsNotCommittedAndTheVersionBeforeStays) {
+    const std::vector<CacheStream> streams = some_streams();
+    for (const bool resume : {false, true}) {
+        prepare(true);
+        {
+            CacheWriter writer(folder, streams, {.shard_bytes = 1});
+            for (unsigned e = 0; e < 3; ++e) writer.add(e + 10, make_episode(streams, 20 + e).rows);
+            const fs::path shard = folder / ("shard-00001-" + hex(writer.generation()) + ".safetensors");
+            ASSERT_TRUE(fs::exists(shard));
+            make_writable(shard);
+            fs::resize_file(shard, 100);
+            EXPECT_THROW(writer.commit(), FormatError);
+            EXPECT_EQ(contents(CacheReader(folder)), expected[1]);
+        }
+        look(true, resume);
+    }
+}
+
 // ---- damage
 // ----------------------------------------------------------------------------------------------------------
 

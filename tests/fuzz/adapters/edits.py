@@ -250,41 +250,81 @@ def edit_tfrecord(rng: random.Random, data: bytearray) -> None:
 
 
 def edit_mcap(rng: random.Random, data: bytearray) -> None:
-    """A record changed inside a chunk, which is stored again without compression and checksum; or one outside."""
-    import lz4.frame
-    import zstandard
-
-    records, at = [], 8
-    while at + 9 <= len(data) - 8:
-        length = struct.unpack_from("<Q", data, at + 1)[0]
-        if length > len(data) - at - 9:
-            return
-        records.append((data[at], bytearray(data[at + 9 : at + 9 + length])))
-        at += 9 + length
+    """A record changed inside a chunk, which is stored again without compression and checksum; or one outside. Mostly
+    without the summary, which would give a changed chunk away before its messages are read."""
+    records = mcap_records(data[8:-8])
+    if not records:
+        return
     chunks = [content for code, content in records if code == 6]
     if chunks and rng.random() < 0.7:
-        chosen = rng.choice(chunks)
-        try:  # start u64, end u64, size u64, crc u32, compression string, records with length u64
-            name_bytes = struct.unpack_from("<I", chosen, 28)[0]
-            name, stored = bytes(chosen[32 : 32 + name_bytes]), bytes(chosen[32 + name_bytes + 8 :])
-            if name == b"zstd":
-                stored = zstandard.ZstdDecompressor().decompress(stored, max_output_size=1 << 24)
-            elif name == b"lz4":
-                stored = lz4.frame.decompress(stored)
-        except Exception:  # damaged by a change before this one
+        if not edit_chunk(rng, rng.choice(chunks)):
             return
-        inside = bytearray(stored)
-        if inside:
-            rng.choice(BYTES)(rng, inside)
-        chosen[16:] = struct.pack("<QIIQ", len(inside), 0, 0, len(inside)) + inside
-    elif records:
+        ends = [i for i, (code, content) in enumerate(records) if code == 15 and len(content) == 4]
+        if ends and rng.random() < 0.9:
+            records = [*records[: ends[0]], (15, bytearray(4)), (2, bytearray(20))]
+    else:
         chosen = rng.choice(records)[1]
         if chosen:
             rng.choice(BYTES)(rng, chosen)
         if rng.random() < 0.2:
             del records[rng.randrange(len(records))]
-    body = b"".join(struct.pack("<BQ", code, len(content)) + content for code, content in records)
-    data[:] = bytes(data[:8]) + body + bytes(data[-8:])
+    data[8:-8] = mcap_bytes(records)
+
+
+def edit_chunk(rng: random.Random, chunk: bytearray) -> bool:
+    """start u64, end u64, size u64, crc u32, compression string, records with length u64. False where it is damaged."""
+    import lz4.frame
+    import zstandard
+
+    try:
+        name_bytes = struct.unpack_from("<I", chunk, 28)[0]
+        name, stored = bytes(chunk[32 : 32 + name_bytes]), bytes(chunk[32 + name_bytes + 8 :])
+        if name == b"zstd":
+            stored = zstandard.ZstdDecompressor().decompress(stored, max_output_size=1 << 24)
+        elif name == b"lz4":
+            stored = lz4.frame.decompress(stored)
+    except Exception:  # damaged by a change before this one
+        return False
+    inside, records = bytearray(stored), mcap_records(bytearray(stored))
+    messages = [content for code, content in records if code == 5 and len(content) > 22]
+    if messages and rng.random() < 0.7:
+        message = rng.choice(messages)
+        payload = message[22:]
+        (edit_bytes_field if rng.random() < 0.6 else rng.choice(BYTES))(rng, payload)
+        message[22:] = payload
+        inside = mcap_bytes(records)
+    elif inside:
+        rng.choice(BYTES)(rng, inside)
+    chunk[16:] = struct.pack("<QIIQ", len(inside), 0, 0, len(inside)) + inside
+    return True
+
+
+def edit_bytes_field(rng: random.Random, payload: bytearray) -> None:
+    """The longest field of bytes in a message, a picture or a packet: length u32, bytes, padding to 4 bytes if fields
+    follow. Its length stays right, so that what reads the picture sees the change."""
+    sizes = [(int(struct.unpack_from("<I", payload, at)[0]), at + 4) for at in range(4, len(payload) - 4, 4)]
+    length, begin = max(((size, at) for size, at in sizes if size <= len(payload) - at), default=(0, 0))
+    if length:
+        field, rest = payload[begin : begin + length], payload[begin + length + -(begin + length) % 4 :]
+        rng.choice(BYTES)(rng, field)
+        padding = bytes(-(begin + len(field)) % 4 if rest else 0)
+        payload[begin - 4 :] = struct.pack("<I", len(field)) + field + padding + rest
+
+
+def mcap_records(data: bytearray) -> list[tuple[int, bytearray]]:
+    """Opcode and content of each record; empty where they do not fit."""
+    records, at = [], 0
+    while at + 9 <= len(data):
+        length = struct.unpack_from("<Q", data, at + 1)[0]
+        if length > len(data) - at - 9:
+            return []
+        records.append((data[at], data[at + 9 : at + 9 + length]))
+        at += 9 + length
+    return records
+
+
+def mcap_bytes(records: list[tuple[int, bytearray]]) -> bytearray:
+    return bytearray(b"".join(struct.pack("<BQ", code, len(content)) + content for code, content in records))
 
 
 def edit_parquet(rng: random.Random, data: bytearray) -> None:

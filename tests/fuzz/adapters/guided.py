@@ -39,10 +39,10 @@ from tracing import Coverage, counted_by_readers, trace_readers
 from workers import CLOCK, QUIET, SECONDS, Worker, cpu_seconds, die_with_parent, hangs
 
 ADAPTERS = {
-    "lerobot": ("lerobot21", "lerobot30"),
+    "lerobot": ("lerobot21", "lerobot30", "lerobot30-kept", "lerobot06"),
     "robomimic": ("robomimic",),
     "zarr": ("zarr2", "zarr3", "zarrzip"),
-    "mcap": ("mcap", "ros2bag"),
+    "mcap": ("mcap", "mcap-coded", "mcap-kept", "ros2bag"),
     "calvin": ("calvin",),
     "rlds": ("rlds",),
     "robocache": ("robocache",),

@@ -21,8 +21,10 @@ import paths  # noqa: F401
 import adapter_datasets
 import adapter_logs
 import cache_cases
+import video_cases
 
 SEED = 16
+Writer = Callable[[Path, np.random.Generator], adapter_datasets.Written]
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,83 @@ def few_messages(rng: np.random.Generator) -> list[tuple[Any, ...]]:
     return sorted((message for topic in found.values() for message in topic[:3]), key=lambda message: message[3])
 
 
+def coded_messages(rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """Pictures whose bytes our own code reads: depth as PNG and RVL, and the packets of each codec."""
+    messages: list[tuple[Any, ...]] = []
+
+    def add(topic: str, kind: str, packets: list[bytes], format: str) -> None:
+        for i, data in enumerate(packets):
+            at = adapter_logs.START_NS + i * 10**8
+            stamp = adapter_logs.stamp(at)
+            head = {"header": stamp} if kind.startswith("sensor") else {"timestamp": stamp["stamp"], "frame_id": ""}
+            messages.append((topic, kind, {**head, "format": format, "data": data}, at))
+
+    depth = rng.integers(300, 6000, (2, 6, 8)).astype(np.uint16)
+    depth[:, 1:3] = 0
+    packings = {"png": adapter_datasets.png, "rvl": adapter_logs.rvl}
+    for encoding, parameters in (("16UC1", (0.0, 0.0)), ("32FC1", (10100.0, -1009.0))):
+        for name, pack in packings.items():
+            packets = [adapter_logs.depth_header(*parameters) + pack(picture) for picture in depth]
+            topic = f"/depth/{encoding.lower()}_{name}"
+            add(topic, "sensor_msgs/msg/CompressedImage", packets, f"{encoding}; compressedDepth {name}")
+    film = video_cases.film(rng, 3, 48, 64)
+    for codec, format in (("h264", "h264"), ("hevc", "h265"), ("vp9", "vp9"), ("av1", "av1")):
+        packets = video_cases.packets_of(film, codec, gop=2)
+        add(f"/video/{format}", "foxglove_msgs/msg/CompressedVideo", packets, format)
+    return messages
+
+
+def coded_file(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
+    """Without compression, so that changed bytes are bytes of pictures; the topic of texts is in every log."""
+    from mcap.writer import CompressionType
+
+    path = folder / "coded.mcap"
+    adapter_logs.write_log(path, coded_messages(rng), compression=CompressionType.NONE, chunk_size=4096)
+    return adapter_datasets.Written(path, {"clock": "header.stamp"}, [], [], {}, [])
+
+
+def kept(write: Writer) -> Writer:
+    """The same, read with encoded pictures as they are."""
+
+    def write_kept(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
+        written = write(folder, rng)
+        written.options["encoded"] = True
+        return written
+
+    return write_kept
+
+
+def lerobot_of_06(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
+    """What LeRobot 0.6 added to v3.0: depth as TIFF and as video, texts and language columns."""
+    import pyarrow as pa
+    import test_lerobot_depth as depth
+
+    def entries(style: str | None, **fields: Any) -> list[dict[str, Any]]:
+        call = [{"type": "function", "function": {"name": "say", "arguments": {"text": "ok"}}}]
+        plain = {"role": "assistant", "content": "reach", "style": style, "camera": None, "tool_calls": None}
+        return [{**plain, **fields}, {**plain, **fields, "content": None, "tool_calls": call}]
+
+    rows = depth.ROWS
+    codes = rng.integers(0, 4096, (rows, *depth.SIZE)).astype(np.uint16)
+    columns = {
+        "said": pa.array([f"part {row // 3}" for row in range(rows)]),
+        "language_persistent": pa.array([entries("subtask", timestamp=0.1)] * rows),
+        "language_events": pa.array([entries(None) if row % 2 else [] for row in range(rows)]),
+        "near": depth.cells(depth.tiff(picture) for picture in codes),
+        "far": depth.cells(depth.tiff(picture.astype(np.float32) / 1000) for picture in codes),
+    }
+    features = {
+        "said": {"dtype": "string", "shape": [1], "names": None},
+        **{name: {"dtype": "language", "shape": [1], "names": None} for name in columns if "language" in name},
+        "near": depth.depth_feature("image", "mm"),
+        "far": depth.depth_feature("image", "m"),
+        "film": depth.depth_feature("video", "m", **depth.video_info()),
+    }
+    root = depth.write_dataset(folder / "v30", features, columns)
+    depth.write_depth_video(root / "videos/film/chunk-000/file-000.mp4", codes)
+    return adapter_datasets.Written(root, {}, [], [], {}, [])
+
+
 def mcap_file(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written:
     from mcap.writer import CompressionType
 
@@ -141,15 +220,18 @@ def ros2_bag(folder: Path, rng: np.random.Generator) -> adapter_datasets.Written
     return adapter_datasets.Written(root, {"clock": "publish_time"}, [], [], {}, [])
 
 
-Writer = Callable[[Path, np.random.Generator], adapter_datasets.Written]
 MUTATED: dict[str, tuple[Writer, str]] = {
     "lerobot21": (adapter_datasets.lerobot_v21, ""),
     "lerobot30": (adapter_datasets.lerobot_v30, ""),
+    "lerobot30-kept": (kept(adapter_datasets.lerobot_v30), ""),
+    "lerobot06": (lerobot_of_06, ""),
     "robomimic": (adapter_datasets.robomimic, ""),
     "zarr2": (adapter_datasets.zarr_v2_with_times, ""),
     "zarr3": (adapter_datasets.zarr_v3_at_a_rate, ""),
     "zarrzip": (adapter_datasets.zarr_zip, "*.zip"),
     "mcap": (mcap_file, "*.mcap"),
+    "mcap-coded": (coded_file, "*.mcap"),
+    "mcap-kept": (kept(coded_file), "*.mcap"),
     "ros2bag": (ros2_bag, "*/*.mcap"),
     "calvin": (adapter_datasets.calvin, ""),
     "rlds": (adapter_datasets.rlds, "**/*.tfrecord*"),

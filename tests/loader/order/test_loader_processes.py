@@ -2,11 +2,13 @@
 
 import copy
 import pickle
+import resource
 
 import pytest
 from loader_cases import anchors_in, make_cache
 from loader_processes import run, run_ranks
 from robocache import FormatError, Loader, Mixture, Window
+from robocache.loader.order.epochs import Epochs, Position
 
 torch = pytest.importorskip("torch")
 
@@ -150,3 +152,18 @@ def test_a_copy_of_a_cache_that_was_replaced_is_an_error(tmp_path):
     make_cache(tmp_path / "c", seed=1)
     with pytest.raises(FormatError, match="generation 1 is gone; another one, of generation 2"):
         pickle.loads(data)
+
+
+def test_a_worker_that_cannot_write_the_progress_does_not_harm_the_others(tmp_path):
+    """As on a full disk, or in a worker that is killed while it writes: a part of the bytes is written."""
+    epochs, position = Epochs(str(tmp_path / "progress")), Position(0, 5, 0)
+    assert epochs.begin("first", 0, position) == (5, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            epochs.begin("second", 1, position)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert epochs.begin("first", 1, position) == (5, 0)
+    assert epochs.begin("second", 1, position) == (6, 0)

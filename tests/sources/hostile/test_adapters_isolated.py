@@ -126,6 +126,33 @@ def test_a_reader_that_ended_between_two_requests_is_replaced(tmp_path, rng):
     same(source.episode(0), expected)
 
 
+def test_a_reader_that_ends_while_another_source_waits_for_it_is_replaced(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(isolated.READERS, "limit", 1)
+    path = write("robomimic", tmp_path, rng).path
+    source = robocache.open(path)
+    expected, reader = source.episode(0), source._reader
+    found = []
+
+    def read(get):
+        try:
+            found.append(get())
+        except FormatError as error:
+            found.append(error)
+
+    gets = (lambda: source.episode(0), lambda: robocache.open(path).episode(0))
+    with reader.lock:  # a request of another source, in which the process ends
+        threads = [threading.Thread(target=read, args=(get,)) for get in gets]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)  # both wait
+        reader.process.kill()
+        reader.process.wait()
+    for thread in threads:
+        thread.join()
+    for episode in found:
+        same(episode, expected)
+
+
 LIMITED = """
 import socket, sys
 import numpy as np

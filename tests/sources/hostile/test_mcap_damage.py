@@ -182,9 +182,20 @@ def test_topics_that_are_not_read_are_told_with_the_reason(tmp_path):
     assert robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out == []
 
 
-def other_encodings(path):
+@pytest.mark.parametrize("options", [{}, {"enable_crcs": False, "use_chunking": False}])
+def test_topics_of_a_log_without_any_message_are_told(tmp_path, options):
+    with (tmp_path / "x.mcap").open("wb") as file:
+        writer = Writer(file, **options)
+        writer.start("ros2")
+        kind = "sensor_msgs/msg/JointState"
+        writer.register_channel("/arm", "cdr", writer.register_schema(kind, "ros2msg", logs.SCHEMAS[kind].encode()))
+        writer.finish()
+    assert robocache.open(tmp_path / "x.mcap", clock="log_time").left_out == [LeftOut("/arm", "no messages")]
+
+
+def other_encodings(path, **options):
     with path.open("wb") as file:
-        writer = Writer(file)
+        writer = Writer(file, **options)
         writer.start("ros2")
         kind = "sensor_msgs/msg/JointState"
         idl = writer.register_schema(kind, "ros2idl", b"module sensor_msgs {};")
@@ -192,14 +203,16 @@ def other_encodings(path):
         for topic, schema, encoding in (("/idl", idl, "cdr"), ("/json", message, "json"), ("/none", 0, "cdr")):
             writer.add_message(writer.register_channel(topic, encoding, schema), 0, b"{}", 0)
         writer.add_attachment(0, 0, "calibration.yaml", "text/yaml", b"x")
+        writer.add_metadata("site", {"city": "Kyoto"})
         writer.finish()
 
 
-def test_topics_in_other_encodings_and_attachments_are_told(tmp_path):
-    other_encodings(tmp_path / "x.mcap")
+@pytest.mark.parametrize("options", [{}, {"enable_crcs": False}, {"use_statistics": False}, {"use_chunking": False}])
+def test_topics_in_other_encodings_and_attachments_are_told(tmp_path, options):
+    other_encodings(tmp_path / "x.mcap", **options)
     found = {str(left) for left in robocache.open(tmp_path / "x.mcap", clock="log_time").left_out}
     assert found == {
-        "x.mcap: 1 attachments and 0 metadata records are not read",
+        "x.mcap: 1 attachments and 1 metadata records are not read",
         "/idl: its type is defined in ros2idl; only ros2msg is supported",
         "/json: messages are encoded as json; only cdr is supported",
         "/none: its messages have no type",

@@ -209,6 +209,41 @@ def add_cameras(add, rng):
     add("/packed", "sensor_msgs/msg/CompressedImage", 30, 4, lambda i: packed(color[i]), {"": color})
 
 
+def depth_header(a=0.0, b=0.0, kind=0):
+    return struct.pack("<iff", kind, a, b)
+
+
+def rvl(codes):
+    """RVL by loops over pixels and nibbles."""
+    nibbles = []
+
+    def put(number):
+        while True:
+            more, low = number >> 3, number & 7
+            nibbles.append(low | (8 if more else 0))
+            number = more
+            if not number:
+                return
+
+    flat, at, last = codes.reshape(-1).tolist(), 0, 0
+    while at < len(flat):
+        begin = at
+        while at < len(flat) and flat[at] == 0:
+            at += 1
+        put(at - begin)
+        begin = at
+        while at < len(flat) and flat[at] != 0:
+            at += 1
+        put(at - begin)
+        for value in flat[begin:at]:
+            difference = value - last
+            put(2 * difference if difference >= 0 else -2 * difference - 1)
+            last = value
+    nibbles += [0] * (-len(nibbles) % 8)
+    words = [int("".join(f"{x:x}" for x in nibbles[i : i + 8]), 16) for i in range(0, len(nibbles), 8)]
+    return struct.pack("<II", codes.shape[1], codes.shape[0]) + struct.pack(f"<{len(words)}I", *words)
+
+
 def write_log(path, messages, said_ns=START_NS, **options):
     """In the order of time, as a recorder would; a topic of texts, and one of a type that is left out."""
     log = Log(path, **options)

@@ -165,6 +165,21 @@ def test_pictures_of_a_size_that_the_first_episode_cannot_tell_are_listed(tmp_pa
     assert (list(source.specs), source.metadata["left_out"]) == (["a"], ["camera"])
 
 
+def test_features_that_are_not_declared_are_listed(tmp_path):
+    rows = np.arange(2, dtype=np.float32)
+    ragged = {"sequence": {"feature": logs.tensor("float32"), "length": "-1"}}
+    first = {"steps/a": rows, "steps/force": rows, "steps/hits/ragged_row_lengths_0": rows, "site": [b"Kyoto"]}
+    rlds(tmp_path, first, a=logs.tensor("float32"), hits=ragged)
+    second = logs.tfrecord(logs.make_example({**first, "steps/glove": rows}))
+    shard = tmp_path / "x-train.tfrecord-00000-of-00001"
+    shard.write_bytes(shard.read_bytes() + second)
+    source = robocache.open(tmp_path, rate_hz=5)
+    assert source.metadata["left_out"] == ["hits", "site", "steps/force"]
+    assert str(source.left_out[1]) == "site: features.json does not declare it"
+    left = [episode.meta.get("left_out") for episode in source]
+    assert left == [None, ["feature steps/glove: features.json does not declare it"]]
+
+
 # ---- CALVIN ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,14 @@
 """ROS ``compressedDepth``: PNG and RVL, integer and float depth, through open, ingest, the loader and export."""
 
 import struct
+import tracemalloc
 
 import adapter_logs as logs
 import numpy as np
 import pytest
 import robocache
+from adapter_logs import depth_header as header
+from adapter_logs import rvl
 from picture_cases import encoded
 
 pytest.importorskip("mcap_ros2")
@@ -17,10 +20,6 @@ A, B = 100.0 * 101.0, 1.0 - 100.0 * 101.0 / 10.0
 """Of the default settings of ROS: depth_quantization 100, depth_max 10."""
 
 
-def header(a=0.0, b=0.0, kind=0):
-    return struct.pack("<iff", kind, a, b)
-
-
 def codes_of(depth_m):
     """As ROS quantizes float depth: 0 where it is NaN."""
     return np.where(np.isnan(depth_m), 0, np.float32(A) / np.nan_to_num(depth_m, nan=1.0) + np.float32(B)).astype("u2")
@@ -29,37 +28,6 @@ def codes_of(depth_m):
 def depth_of(codes):
     with np.errstate(divide="ignore"):
         return np.where(codes == 0, np.nan, np.float32(A) / (codes.astype(np.float32) - np.float32(B)))
-
-
-def rvl(codes):
-    """RVL by loops over pixels and nibbles."""
-    nibbles = []
-
-    def put(number):
-        while True:
-            more, low = number >> 3, number & 7
-            nibbles.append(low | (8 if more else 0))
-            number = more
-            if not number:
-                return
-
-    flat, at, last = codes.reshape(-1).tolist(), 0, 0
-    while at < len(flat):
-        begin = at
-        while at < len(flat) and flat[at] == 0:
-            at += 1
-        put(at - begin)
-        begin = at
-        while at < len(flat) and flat[at] != 0:
-            at += 1
-        put(at - begin)
-        for value in flat[begin:at]:
-            difference = value - last
-            put(2 * difference if difference >= 0 else -2 * difference - 1)
-            last = value
-    nibbles += [0] * (-len(nibbles) % 8)
-    words = [int("".join(f"{x:x}" for x in nibbles[i : i + 8]), 16) for i in range(0, len(nibbles), 8)]
-    return struct.pack("<II", codes.shape[1], codes.shape[0]) + struct.pack(f"<{len(words)}I", *words)
 
 
 def scenes(rng):
@@ -217,6 +185,20 @@ def test_every_flipped_byte_of_rvl_gives_depth_or_a_format_error(tmp_path, rng):
         except robocache.FormatError:
             refused += 1
     assert refused > 0
+
+
+@pytest.mark.parametrize("format", ["16UC1; compressedDepth rvl", "32FC1; compressedDepth rvl"])
+def test_rvl_of_many_pixels_takes_the_memory_of_its_pixels(tmp_path, format):
+    codes = np.zeros((4000, 4000), np.uint16)
+    codes[7, 7:9], codes[2000:2004] = (5, 700), np.arange(4000) % 600 + 1
+    log = write_log(tmp_path / "log.mcap", format, [header(A, B) + rvl(codes) + bytes(100_000)])
+    source = robocache.open(log, clock="log_time", encoded=True)
+    tracemalloc.start()
+    values = source.episode(0).streams[TOPIC].values
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(values[0], codes if format.startswith("16") else depth_of(codes))
+    assert peak < (values.itemsize + 6) * codes.size
 
 
 def test_other_parameters_in_a_later_message_are_refused(tmp_path, rng):

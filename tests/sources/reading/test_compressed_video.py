@@ -1,39 +1,19 @@
 """foxglove_msgs/CompressedVideo in MCAP: packets stay as they are, frames are those of PyAV at the messages' times."""
 
-from fractions import Fraction
-
 import adapter_logs
 import numpy as np
 import pytest
 import robocache
+from hostile import refused
 from robocache import FormatError
-from video_cases import ENCODERS, film
+from robocache.sources.reading import isolated
+from video_cases import film, packets_of
 
 av = pytest.importorskip("av")
 pytest.importorskip("mcap_ros2")
 KIND, TOPIC = "foxglove_msgs/msg/CompressedVideo", "/wrist/video"
 FORMATS = {"h264": "h264", "hevc": "h265", "vp9": "vp9", "av1": "av1"}
 START_NS, STEP_NS = adapter_logs.START_NS, 33_333_333
-IN_ORDER = {
-    "h264": {"bf": "0", "preset": "veryfast"},
-    "hevc": {"x265-params": "log-level=none:ctu=16:bframes=0:keyint=5:repeat-headers=1", "preset": "veryfast"},
-    "vp9": {"cpu-used": "8", "lag-in-frames": "0"},
-    "av1": {"crf": "30", "preset": "12", "svtav1-params": "pred-struct=1"},
-}
-
-
-def packets_of(frames, codec, gop=5, pixels="yuv420p", **options):
-    """One packet for each frame, without a container: parameter sets are before the keyframes."""
-    encoder = av.CodecContext.create(ENCODERS[codec][0], "w")
-    encoder.height, encoder.width, encoder.pix_fmt = *frames.shape[1:3], pixels
-    encoder.time_base, encoder.framerate = Fraction(1, 30), 30
-    encoder.options = {**IN_ORDER[codec], "g": str(gop), **options}
-    packets = []
-    for i, frame in enumerate(frames):
-        picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
-        picture.pts = i
-        packets += encoder.encode(picture)
-    return [bytes(packet) for packet in [*packets, *encoder.encode(None)]]
 
 
 def frames_of(packets, codec):
@@ -85,6 +65,33 @@ def test_pixels_are_those_of_the_packets(tmp_path, rng):
     kept, raw = (ingested(path, images).episode(0).streams[TOPIC] for images in ("keep", "raw"))
     assert raw.spec.codec is None
     np.testing.assert_array_equal(raw.values, kept.values)
+
+
+def test_frames_of_one_key_frame_are_decoded_in_few_parts(tmp_path, rng, monkeypatch):
+    from robocache.sources.mcap import video
+
+    parts = []
+
+    def decode_video(packets, spec, rows):
+        parts.append(list(rows))
+        return isolated.decode_video(packets, spec, rows)
+
+    monkeypatch.setattr(video, "DECODED_BYTES", 1)
+    monkeypatch.setattr(video, "decode_video", decode_video)
+    packets = packets_of(film(rng, 24), "h264", gop=24)
+    path = log(tmp_path / "a.mcap", packets, "h264")
+    values = robocache.open(path, clock="log_time").episode(0).streams[TOPIC].values
+    assert [len(rows) for rows in parts] == [6, 6, 6, 6]
+    np.testing.assert_array_equal(values, frames_of(packets, "h264"))
+
+
+def test_pixels_of_far_more_bytes_than_the_file_stores_are_refused(tmp_path):
+    key, still = packets_of(np.zeros((2, 1080, 1920, 3), np.uint8), "vp9")
+    path = log(tmp_path / "a.mcap", [key, *[still] * 200], "vp9")
+    assert path.stat().st_size < 20_000
+    match = f"stream {TOPIC} declares 1250380800 bytes, more than 20000 times its [0-9]+ stored bytes"
+    refused(path, match, clock="log_time")
+    assert len(robocache.open(path, clock="log_time", encoded=True).episode(0).streams[TOPIC].times) == 201
 
 
 def test_frames_become_jpeg(tmp_path, rng):
@@ -172,6 +179,20 @@ def test_b_frames_are_refused(tmp_path, rng, codec):
 def test_bad_packets_are_named(tmp_path, data, format, message):
     with pytest.raises(FormatError, match=message):
         ingested(log(tmp_path / "a.mcap", [data], format))
+
+
+@pytest.mark.parametrize(("unit", "format"), [(b"\x12\0", "av1"), (b"\0\0\1\x06", "h264"), (b"\0\0\1\x40\1\1", "h265")])
+def test_a_message_of_a_million_units_is_refused_with_little_memory(tmp_path, unit, format):
+    data = unit * (1 << 20)
+    path = log(tmp_path / "a.mcap", [data], format)
+    match = f"the {format} packet cannot be used: a message must have at most 8192 units"
+    refused(path, match, peak_bytes=6 * len(data), clock="log_time", encoded=True)
+
+
+def test_the_time_is_checked_before_each_unit(tmp_path):
+    path = log(tmp_path / "a.mcap", [b"\0\0\1\x06" * 3], "h264")
+    with pytest.raises(FormatError, match=f"topic {TOPIC}, message 0: reading took more than 0 s of processor time"):
+        robocache.open(path, clock="log_time", max_seconds=1e-9)
 
 
 def test_two_pictures_in_a_message_are_refused(tmp_path, rng):

@@ -38,6 +38,41 @@ def partial(monkeypatch):
     return source
 
 
+# ---- files and features of other tools ------------------------------------------------------------------------------
+
+
+def test_files_of_calvin_that_are_not_read_are_listed(tmp_path):
+    root = write_calvin(tmp_path / "task", steps=5)  # the last range ends after the last step
+    robocache.ingest(root, root / "cache", episodes=[0, 1])
+    np.save(root / "ep_start_end_ids.npy", np.array([[0, 1], [3, 3]]))
+    (root / ".hydra").mkdir()
+    (root / "lang_annotations").mkdir()
+    for name in ("scene_info.npy", "statistics.yaml", "lang_annotations/embeddings.npy"):
+        (root / name).write_bytes(b"x")
+    assert {str(left) for left in robocache.open(root).left_out} == {
+        ".hydra: neither a step nor an index",
+        "scene_info.npy: neither a step nor an index",
+        "statistics.yaml: neither a step nor an index",
+        "lang_annotations/embeddings.npy: neither a step nor an index",
+        "2 of 5 steps: in no range of an episode",
+    }
+    for i in range(30):
+        (root / f"note_{i}.txt").write_bytes(b"x")
+    left = [str(left) for left in robocache.open(root).left_out]
+    assert left[20] == "13 more files and folders of task: neither steps nor indices"
+
+
+def test_splits_and_annotations_of_calvin_that_are_not_selected_are_listed(tmp_path, rng):
+    path = datasets.CASES["calvin"][0](tmp_path, rng).path
+    (path / "README.md").write_text("x")
+    found = {str(left) for left in robocache.open(path, split="training", language=False).left_out}
+    assert found == {
+        "README.md: neither a step nor an index",
+        "training/lang_annotations: not selected; pass language=True to read it",
+        "validation: not selected; pass split= to read it",
+    }
+
+
 # ---- the manifest ----------------------------------------------------------------------------------------------------
 
 

@@ -86,17 +86,16 @@ class Epochs:
 
     @contextmanager
     def _state(self, path: Path) -> Iterator[dict[str, Any]]:
-        """What the file holds, locked until it is written again. The lock of a process that is killed is released."""
+        """What the file holds, locked until it is replaced: a process that is killed, or whose disk is full, leaves it
+        as it was and releases the lock."""
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            text = file.read()
-            state = json.loads(text) if text else {"version": -1, "next": [0, 0], "begun": []}
+        with os.fdopen(os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            state = json.loads(path.read_text()) if path.exists() else {"version": -1, "next": [0, 0], "begun": []}
             yield state
-            file.seek(0)
-            file.write(json.dumps(state))
-            file.truncate()
-            file.flush()
+            partial = path.with_suffix(".part")
+            partial.write_text(json.dumps(state))
+            os.replace(partial, path)
 
 
 def _adopt(state: dict[str, Any], position: Position) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..._core import FormatError
 from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
-from ..reading.budget import BUDGET, Budget
+from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
-from ..reading.paths import read_file
+from ..reading.paths import read_file, state_of
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
@@ -27,8 +28,12 @@ from .npy import read_npy, read_npy_header
 RATE_HZ = 30.0
 MAX_INDEX_BYTES = 64 << 20
 ENDS = "ep_start_end_ids.npy"
-LANGUAGE = "lang_annotations/auto_lang_ann.npy"
+ANNOTATIONS = "lang_annotations"
+LANGUAGE = f"{ANNOTATIONS}/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
+STEP = re.compile(r"episode_([0-9]{7,18})\.npz")
+MOST_OTHERS = 20
+"""Entries of a folder that are listed by name; of the others, how many there are."""
 TEXT = "language"
 """The stream of the annotated texts."""
 ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
@@ -86,6 +91,16 @@ class Calvin(BaseSource):
             found = self._annotations[folder] = self._read_language(folder) if language else []
             ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
             self._ranges += [(folder, begin, end) for begin, end in ranges]
+            self._add_others(folder, ranges, (ENDS, ANNOTATIONS), 'episodes="recordings"' if by_language else None)
+            annotations = _in(folder, ANNOTATIONS)
+            if language and (self.tree.root / annotations).is_dir():
+                self._add_others(annotations, [], (LANGUAGE.rpartition("/")[2],))
+            elif self.tree.has(annotations):
+                self.left_out.append(LeftOut(annotations, "not selected", "language=True"))
+        if folders and folders != [""]:
+            self._add_others("", [], SPLITS)
+            others = [split for split in SPLITS if split not in folders and self.tree.has(split)]
+            self.left_out += [LeftOut(split, "not selected", "split=") for split in others]
         self._by_language = by_language
         self.metadata = {
             "splits": folders,
@@ -111,16 +126,15 @@ class Calvin(BaseSource):
         return [path for name in names if (path := self.path / name.lstrip("/")).is_file()]
 
     def fingerprint(self) -> str:
-        """Also of size and time of change of every step: steps are rewritten in place, which no folder shows."""
+        """Also of size and times of every step: steps are rewritten in place, which no folder shows."""
         digest = hashlib.sha256(super().fingerprint().encode())
         for folder in self._annotations:
             total = 0  # of hashes: the same in whatever order the steps are listed
             with os.scandir(self.path / folder) as steps:
                 for step in steps:
                     if step.name.startswith("episode_") and step.name.endswith(".npz"):
-                        state = step.stat()
-                        text = f"{step.name}\0{state.st_size}\0{state.st_mtime_ns}"
-                        total += int.from_bytes(hashlib.blake2b(os.fsencode(text), digest_size=16).digest(), "little")
+                        state = state_of(step.name, step.stat())
+                        total += int.from_bytes(hashlib.blake2b(state, digest_size=16).digest(), "little")
             digest.update(f"\0{folder}\0{total % 2**128}".encode())
         return digest.hexdigest()
 
@@ -182,7 +196,7 @@ class Calvin(BaseSource):
         return [texts[i] for i in chosen.tolist()]
 
     def _read_ranges(self, folder: str) -> list[tuple[int, int]]:
-        path = self.tree.file(f"{folder}/{ENDS}" if folder else ENDS)
+        path = self.tree.file(_in(folder, ENDS))
         data = read_file(path, MAX_INDEX_BYTES)
         ranges = read_npy(io.BytesIO(data), len(data), f"calvin: {path}", self.budget)
         if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
@@ -194,12 +208,37 @@ class Calvin(BaseSource):
         return [(int(begin), int(end) + 1) for begin, end in ranges.tolist()]
 
     def _read_language(self, folder: str) -> list[Annotation]:
-        name = f"{folder}/{LANGUAGE}" if folder else LANGUAGE
+        name = _in(folder, LANGUAGE)
         if not self.tree.has(name):
             return []
         annotations, others = read_annotations(self.tree.file(name), self.budget)
         self.left_out += [LeftOut(f"{name}: {key}", "only texts and tasks of the language are read") for key in others]
         return annotations
+
+    def _add_others(
+        self, folder: str, ranges: list[tuple[int, int]], known: Collection[str], option: str | None = None
+    ) -> None:
+        """Lists what the folder has and no episode: steps outside of the ranges, which ``option`` reads, and other
+        entries that are not ``known``."""
+        where, steps, others = f"calvin: {self.path / folder}", [], []
+        with os.scandir(self.tree.root / folder) as entries:
+            for entry in entries:
+                add_stored(ENTRY_BYTES)
+                self.budget.count(where)
+                if step := STEP.fullmatch(entry.name):
+                    steps.append(int(step[1]))
+                elif entry.name not in known and not os.path.isfile(os.path.join(entry.path, "manifest.json")):
+                    others.append(_in(folder, entry.name))  # the folder of a cache may be an ingest of this dataset
+        self.left_out += [LeftOut(name, "neither a step nor an index") for name in sorted(others)[:MOST_OTHERS]]
+        if len(others) > MOST_OTHERS:
+            more = f"{len(others) - MOST_OTHERS} more files and folders of {folder or self.path.name}"
+            self.left_out.append(LeftOut(more, "neither steps nor indices"))
+        numbers = np.array(steps, np.int64)
+        begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
+        begun, ended = (np.searchsorted(np.sort(x), numbers, side="right") for x in (begins, ends))
+        if outside := int((begun == ended).sum()):
+            what = f"{outside} of {len(steps)} steps" + (f" of {folder}" if folder else "")
+            self.left_out.append(LeftOut(what, "in no range of an episode", option))
 
     def _add_specs(self, path: Path) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
@@ -241,5 +280,8 @@ class Calvin(BaseSource):
 
 
 def _step(folder: str, number: int) -> str:
-    name = f"episode_{number:07d}.npz"
+    return _in(folder, f"episode_{number:07d}.npz")
+
+
+def _in(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name

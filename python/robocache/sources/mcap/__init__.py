@@ -102,21 +102,20 @@ class Mcap(BaseSource):
         }
 
     def _add_topics(self, file: Path) -> None:
-        """From the summary where it has a checksum, else from the data: all of it is read."""
+        """From the summary where it has a checksum and statistics, else from the data: all of it is read."""
         summary = read_summary(file, self.budget)
-        data = Data(file, self.budget)
-        if not summary.checked or not summary.channels:
+        schemas, channels, stated = summary.schemas, summary.channels, summary.statistics
+        if not summary.checked or not channels or stated is None:
+            data = Data(file, self.budget)
             for _ in data.messages():
                 pass
-            schemas, channels, counts = data.schemas, data.channels, data.counts
-        else:
-            schemas, channels = summary.schemas, summary.channels
-            stated = summary.statistics
-            counts = stated.by_channel if stated is not None else {}
-            if stated is not None and (stated.num_attachments or stated.num_metadata):
-                what = f"{stated.num_attachments} attachments and {stated.num_metadata} metadata records"
-                self.left_out.append(LeftOut(file.name, f"{what} are not read"))
-        heard = {channel.topic for number, channel in channels.items() if counts.get(number, 0 if counts else 1)}
+            schemas, channels, stated = data.schemas, data.channels, data.statistics()
+        counts = stated.by_channel
+        if stated.num_attachments or stated.num_metadata:
+            what = f"{stated.num_attachments} attachments and {stated.num_metadata} metadata records"
+            self.left_out.append(LeftOut(file.name, f"{what} are not read"))
+        is_known = bool(counts) or not stated.num_messages
+        heard = {channel.topic for number, channel in channels.items() if counts.get(number, 0 if is_known else 1)}
         for channel in channels.values():
             topic = _topic(channel, schemas.get(channel.schema_id), self._clock)
             known = self._topics.setdefault(channel.topic, topic)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,12 @@ NAME = "compressedDepth"
 INTEGER, FLOAT = ("16UC1", "mono16"), ("32FC1",)
 RVL_BOUND = 1 << 16
 """Most pixels for one byte of RVL: a byte may code a run of zeros, but a whole frame of them is not a recording."""
+PIXEL_BYTES = 6
+"""Of a pixel at most, while it is read: uint16, and float32 where it is depth in meters."""
+BLOCK_BYTES = 1 << 16
+"""Of RVL that are decoded at once: their numbers take about 100 times that."""
+MAX_NIBBLES = 11
+"""Of a number: 33 bits. Encoders write up to 17."""
 
 
 @dataclass(frozen=True)
@@ -78,37 +85,64 @@ def decode_rvl(data: bytes, where: str, budget: Budget) -> NDArray[np.uint16]:
     num_pixels = width * height
     if num_pixels == 0 or num_pixels > len(data) * RVL_BOUND:
         raise FormatError(f"{where}: RVL must have 1 to {RVL_BOUND} pixels a byte, got {height} x {width}")
-    budget.check(where, num_pixels * 2 + len(data) * 16, len(data))
-    numbers = _numbers(data[8:])
-    if (numbers < 0).any():
-        raise FormatError(f"{where}: RVL must have numbers of up to 32 bits, got a longer one")
-    differences = np.zeros(num_pixels, np.int64)
-    is_value = np.zeros(num_pixels, bool)
-    place = at = 0
-    while at < num_pixels:
-        zeros, values = (int(x) for x in numbers[place : place + 2]) if place + 2 <= len(numbers) else (0, 0)
-        place, begin = place + 2, at + zeros
-        end = begin + values
-        if end == at or end > num_pixels or place + values > len(numbers):
-            raise FormatError(f"{where}: RVL must have {num_pixels} pixels, got a damaged run at pixel {at}")
-        differences[begin:end] = numbers[place : place + values]
-        is_value[begin:end] = True
-        place, at = place + values, end
-        budget.count(where)
-    signed = (differences >> 1) ^ -(differences & 1)
-    pixels = np.cumsum(signed).astype(np.uint16)  # zeros are no values: the next difference is to the last value
-    return np.where(is_value, pixels, np.uint16(0)).reshape(height, width)
+    budget.check(where, num_pixels * PIXEL_BYTES, len(data))
+    pixels = np.zeros(num_pixels, np.uint16)
+    begin = at = last = left = 0  # a run begins at pixel ``begin``; ``left`` of its differences are still to come
+    zeros = -1  # the first number of a run, once it is read
+
+    def damaged() -> FormatError:
+        return FormatError(f"{where}: RVL must have {num_pixels} pixels, got a damaged run at pixel {begin}")
+
+    for numbers in _blocks(memoryview(data)[8:], where):
+        read, place, pieces = numbers.tolist(), 0, []
+        while place < len(read) and at < num_pixels:
+            if left:
+                count = min(left, len(read) - place)
+                pieces.append((at, place, count))
+                at, place, left = at + count, place + count, left - count
+                continue
+            if zeros < 0:
+                zeros, begin = read[place], at
+            else:
+                at, left, zeros = at + zeros, read[place], -1
+                if at + left == begin or at + left > num_pixels:
+                    raise damaged()
+                budget.count(where)
+            place += 1
+        last = _put(pixels, pieces, numbers, last)
+        if at == num_pixels:
+            return pixels.reshape(height, width)
+    raise damaged()
 
 
-def _numbers(data: bytes) -> NDArray[np.int64]:
-    """All numbers of the words. One with more than 32 bits, which no encoder writes, is -1 here."""
-    words = np.frombuffer(data[: len(data) // 4 * 4], "<u4").astype(">u4").view(np.uint8)
-    nibbles = np.stack([words >> 4, words & 15], axis=1).reshape(-1).astype(np.int64)
-    ends = np.flatnonzero(nibbles < 8)
-    if not len(ends):
-        return np.zeros(0, np.int64)
-    begins = np.concatenate([[0], ends[:-1] + 1])
-    sizes = ends + 1 - begins
-    shifts = np.arange(ends[-1] + 1) - np.repeat(begins, sizes)
-    numbers = np.add.reduceat((nibbles[: ends[-1] + 1] & 7) << np.minimum(3 * shifts, 30), begins)
-    return np.where(sizes > 11, -1, numbers)
+def _put(pixels: NDArray[np.uint16], pieces: list[tuple[int, int, int]], numbers: NDArray[np.int64], last: int) -> int:
+    """Pixels of differences to the value before, also before a run of zeros. Returns the last value. ``pieces``: first
+    pixel, place of its number, and how many follow."""
+    if not pieces:
+        return last
+    at, place, count = np.array(pieces, np.int64).T
+    before = np.cumsum(count) - count
+    steps = np.arange(int(count.sum()))
+    differences = numbers[np.repeat(place - before, count) + steps]
+    values = last + np.cumsum((differences >> 1) ^ -(differences & 1))
+    pixels[np.repeat(at - before, count) + steps] = values.astype(np.uint16)
+    return int(values[-1]) & 0xFFFF
+
+
+def _blocks(data: memoryview, where: str) -> Iterator[NDArray[np.int64]]:
+    """The numbers of the words, from some words at a time."""
+    rest = np.zeros(0, np.uint8)
+    size = len(data) // 4 * 4
+    for begin in range(0, size, BLOCK_BYTES):
+        words = np.frombuffer(data[begin : min(begin + BLOCK_BYTES, size)], "<u4").astype(">u4").view(np.uint8)
+        nibbles = np.concatenate([rest, np.stack([words >> 4, words & 15], axis=1).reshape(-1)])
+        ends = np.flatnonzero(nibbles < 8)
+        begins = np.concatenate([[0], ends + 1])
+        sizes = np.diff(np.append(begins, len(nibbles)))
+        if (sizes > MAX_NIBBLES).any():
+            raise FormatError(f"{where}: RVL must have numbers of up to 32 bits, got a longer one")
+        whole = begins[-1]
+        rest = nibbles[whole:]
+        if len(ends):
+            shifts = np.arange(whole) - np.repeat(begins[:-1], sizes[:-1])
+            yield np.add.reduceat((nibbles[:whole] & 7).astype(np.int64) << 3 * shifts, begins[:-1])

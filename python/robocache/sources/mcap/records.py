@@ -20,7 +20,7 @@ from ..reading.paths import need, open_regular
 
 MAGIC = b"\x89MCAP0\r\n"
 HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK = 1, 2, 3, 4, 5, 6
-CHUNK_INDEX, STATISTICS, DATA_END = 8, 11, 15
+CHUNK_INDEX, ATTACHMENT, STATISTICS, METADATA, DATA_END = 8, 9, 11, 12, 15
 HEAD = struct.Struct("<BQ")
 FOOTER_FIELDS = struct.Struct("<QQI")
 MESSAGE_FIELDS = struct.Struct("<HIQQ")
@@ -187,6 +187,14 @@ class Data:
     channels: dict[int, Channel] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     """Messages by channel."""
+    num_attachments: int = 0
+    num_metadata: int = 0
+    num_chunks: int = 0
+
+    def statistics(self) -> Statistics:
+        """Of what ``messages`` has walked over."""
+        num_messages = sum(self.counts.values())
+        return Statistics(num_messages, self.num_attachments, self.num_metadata, self.num_chunks, self.counts)
 
     def messages(self) -> Iterator[tuple[Channel, Message]]:
         """In the order of the file. What can only be compared at the end is compared when the last one was taken."""
@@ -202,7 +210,7 @@ class Data:
 
     def _messages(self, file: IO[bytes], summary: Summary) -> Iterator[tuple[Channel, Message]]:
         crc, wanted = 0, self._data_crc(file, summary)
-        at, num_chunks = len(MAGIC), 0
+        at = len(MAGIC)
         file.seek(at)
         if wanted:
             crc = zlib.crc32(MAGIC)
@@ -219,6 +227,8 @@ class Data:
             if opcode in (FOOTER, DATA_END):
                 raise Damage(self.path, f"has an end of data at byte {at}, before its end")
             if opcode not in (SCHEMA, CHANNEL, MESSAGE, CHUNK):  # indices, attachments, metadata
+                self.num_attachments += opcode == ATTACHMENT
+                self.num_metadata += opcode == METADATA
                 if wanted:
                     crc = self._skip(file, length, zlib.crc32(head, crc))
                 file.seek(at + HEAD.size + length)
@@ -228,14 +238,14 @@ class Data:
             if wanted:
                 crc = zlib.crc32(content, zlib.crc32(head, crc))
             if opcode == CHUNK:
-                num_chunks += 1
+                self.num_chunks += 1
                 yield from self._chunk(content, at, summary)
             else:
                 yield from self._record(opcode, content, summary)
             at += HEAD.size + length
         if wanted and crc != wanted:
             raise Damage(self.path, "has data with a wrong checksum")
-        self._compare(summary, num_chunks)
+        self._compare(summary)
 
     def _data_crc(self, file: IO[bytes], summary: Summary) -> int:
         """What the end of data declares; 0 where it declares none."""
@@ -303,18 +313,17 @@ class Data:
         if repeated and repeated.get(number) != found:
             raise Damage(self.path, f"has a {what} {number} that its summary does not have")
 
-    def _compare(self, summary: Summary, num_chunks: int) -> None:
-        stated = summary.statistics
-        if summary.chunks and num_chunks != len(summary.chunks):
-            raise Damage(self.path, f"has {num_chunks} chunks, its index {len(summary.chunks)}")
+    def _compare(self, summary: Summary) -> None:
+        stated, found = summary.statistics, self.statistics()
+        if summary.chunks and found.num_chunks != len(summary.chunks):
+            raise Damage(self.path, f"has {found.num_chunks} chunks, its index {len(summary.chunks)}")
         if stated is None:
             return
-        found = sum(self.counts.values())
-        if (found, num_chunks) != (stated.num_messages, stated.num_chunks):
+        if (found.num_messages, found.num_chunks) != (stated.num_messages, stated.num_chunks):
             raise Damage(
                 self.path,
-                f"has {found} messages in {num_chunks} chunks, its statistics {stated.num_messages} in "
-                f"{stated.num_chunks}",
+                f"has {found.num_messages} messages in {found.num_chunks} chunks, its statistics "
+                f"{stated.num_messages} in {stated.num_chunks}",
             )
         for number in {*self.counts, *stated.by_channel} if stated.by_channel else ():
             have, declared = self.counts.get(number, 0), stated.by_channel.get(number, 0)

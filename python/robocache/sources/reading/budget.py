@@ -13,6 +13,8 @@ from ..._core import FormatError
 
 EXPANSION = 1000
 """A file may declare this many times the bytes that it stores."""
+VIDEO_EXPANSION = 20_000
+"""The same of the decoded frames of a video: one of a scene at rest is small."""
 FREE_BYTES = 64 << 20
 """Below this many bytes, expansion is not checked."""
 FREE_ITEMS = 1 << 18
@@ -63,15 +65,15 @@ class Budget:
         finally:
             _METER.reset(token)
 
-    def check(self, where: str, needed: int, stored: int | None = None) -> None:
+    def check(self, where: str, needed: int, stored: int | None = None, expansion: int = EXPANSION) -> None:
         """Raises FormatError if the declared bytes ``needed`` are too many, in total or relative to ``stored``."""
         if needed < 0 or needed > self.max_bytes:
             raise FormatError(
                 f"{where} declares {needed} bytes, more than the limit of {self.max_bytes}; raise it with max_bytes="
             )
-        if stored is not None and needed > FREE_BYTES and needed > stored * EXPANSION:
+        if stored is not None and needed > FREE_BYTES and needed > stored * expansion:
             raise FormatError(
-                f"{where} declares {needed} bytes, more than {EXPANSION} times its {stored} stored bytes: rejected as "
+                f"{where} declares {needed} bytes, more than {expansion} times its {stored} stored bytes: rejected as "
                 "a decompression bomb"
             )
 

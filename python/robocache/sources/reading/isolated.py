@@ -15,6 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ class ReaderProcess:
         """False after the process has ended, and in a fork. A busy process counts as usable."""
         return self.end.alive and (self.lock.locked() or self.process.poll() is None)
 
+    def runs(self) -> bool:
+        """Whether the process runs. For the holder of the lock, which may have waited until it ended."""
+        return self.end.alive and self.process.poll() is None
+
     def request(self, where: str, message: dict[str, JSON], given: Sequence[Any] = ()) -> tuple[JSON, list[Any]]:
         """The result and its arrays. ``given``: arrays that the message has. FormatError where the process ends."""
         try:
@@ -166,6 +171,17 @@ class Readers:
                 return self.processes[-1]
             return idle[0] if idle else self.processes[0]
 
+    @contextmanager
+    def locked(self) -> Iterator[ReaderProcess]:
+        """A reader process that runs, for one request. One that ends while this thread waits for it is replaced."""
+        while True:
+            reader = self.choose()
+            with reader.lock:
+                if reader.runs():
+                    yield reader
+                    return
+                reader.end()
+
     def forget(self) -> None:
         """After a fork: the processes and the locks belong to the process that forked."""
         for reader in self.processes:
@@ -195,9 +211,9 @@ class IsolatedSource:
         self.open_options = "{}"
         self._where = os.path.abspath(path)
         self._options = plain_options(options)
-        self._reader: ReaderProcess | None = None
-        self._number = -1
-        opened = self._opened(READERS.choose())
+        self._place: tuple[ReaderProcess, int] | None = None
+        """The process that has the source open, and its number there. Replaced as a whole: threads share a source."""
+        opened = self._open()[1]
         try:
             self.metadata: dict[str, JSON] = opened["metadata"]
             self.specs = {fields["name"]: _spec(fields) for fields in opened["specs"]}
@@ -232,7 +248,7 @@ class IsolatedSource:
         return Episode(index, found, answer["task"], answer["meta"])
 
     def fingerprint(self) -> str:
-        """A hash of the names, sizes and modification times of the files. If it differs, the files have changed."""
+        """A hash of the path, and of names, sizes and times of the files. If it differs, the files may have changed."""
         return str(self._request("fingerprint")[0])
 
     def files(self) -> list[Path]:
@@ -245,20 +261,27 @@ class IsolatedSource:
         return f"<{self.format} source {str(self.path)!r}: {len(self)} episodes, {len(self.specs)} streams>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_place": None}
+
+    @property
+    def _reader(self) -> ReaderProcess | None:
+        return self._place[0] if self._place is not None else None
 
     def _request(self, op: str, **more: JSON) -> tuple[JSON, list[Any]]:
-        reader = self._reader
-        if reader is None or not reader.usable():
-            reader = READERS.choose()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # already issued when the source was first opened
-                self._opened(reader)
         where = f"{self.format}: {self._where}" + (f": episode {more['index']}" if "index" in more else "")
-        with reader.lock:
-            return reader.request(where, {"op": op, "source": self._number, **more})
+        while True:
+            place = self._place
+            if place is None or not place[0].usable():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # already issued when the source was first opened
+                    place = self._open()[0]
+            reader, number = place
+            with reader.lock:
+                if reader.runs():
+                    return reader.request(where, {"op": op, "source": number, **more})
+                reader.end()  # it ended with the request of another source, while this one waited
 
-    def _opened(self, reader: ReaderProcess) -> JSON:
+    def _open(self) -> tuple[tuple[ReaderProcess, int], JSON]:
         number = next(NUMBERS)
         message = {
             "op": "open",
@@ -268,20 +291,19 @@ class IsolatedSource:
             "budget": dataclasses.asdict(self.budget),
             "options": self._options,
         }
-        with reader.lock:
+        with READERS.locked() as reader:
             opened, _ = reader.request(f"{self.format}: {self._where}", message)
-        self._reader, self._number = reader, number
+        self._place = place = reader, number
         weakref.finalize(self, reader.closed.append, number).atexit = False
-        return opened
+        return place, opened
 
 
 def decode_video(video: Video, spec: StreamSpec, rows: Sequence[int]) -> NDArray[np.uint8]:
     """Pixels ``(n, *spec.shape)`` of rows of a video, decoded in the reader process: packets may be hostile."""
     part = video[np.asarray(rows, np.int64)]
-    reader = READERS.choose()
     message = {"op": "decode_video", "source": None, "spec": dataclasses.asdict(spec)}
     where = f"stream {spec.name}"
-    with reader.lock:
+    with READERS.locked() as reader:
         _, arrays = reader.request(where, message, [part.data, part.index.to_bytes()])
     if len(arrays) != 1 or arrays[0].shape != (len(rows), *spec.shape) or arrays[0].dtype != np.uint8:
         raise FormatError(f"{where}: the reader process must return its frames")

@@ -84,6 +84,12 @@ def regular(path: Path) -> os.stat_result:
     return _checked(path, state)
 
 
+def state_of(name: str | Path, state: os.stat_result) -> bytes:
+    """Of a file, for fingerprints. Archives and copies can give files of other content the same time of modification
+    (``st_mtime``); nothing sets the time of the last change (``st_ctime``)."""
+    return os.fsencode(f"\0{name}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ctime_ns}")
+
+
 def open_regular(path: Path) -> IO[bytes]:
     """A regular file, opened for reading. Does not block, whatever lies there; see ``regular``."""
     try:

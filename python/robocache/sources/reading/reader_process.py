@@ -26,7 +26,7 @@ from ...cache.episode import JSON, Episode
 from ...cache.video import Video
 from .. import open_here
 from . import wire
-from .budget import Budget, stored_bytes
+from .budget import EXPANSION, Budget, stored_bytes
 from .guard import NeedsOption, OptionError
 
 MEMORY_BYTES = 640 << 20
@@ -100,8 +100,8 @@ class WatchedBudget(Budget):
 
     limits: ProcessLimits | None = None
 
-    def check(self, where: str, needed: int, stored: int | None = None) -> None:
-        super().check(where, needed, stored)
+    def check(self, where: str, needed: int, stored: int | None = None, expansion: int = EXPANSION) -> None:
+        super().check(where, needed, stored, expansion)
         if self.limits:
             # Twice: what is stored in a table, and the arrays that are made of it. Lists of episodes are Python's.
             self.limits.approve(2 * needed + OBJECTS * stored_bytes())

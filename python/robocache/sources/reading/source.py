@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ..._core import FormatError
 from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .budget import BUDGET, Budget
 from .guard import guarded
-from .paths import Tree
+from .paths import Tree, state_of
 from .repair import Repairer, checked_policies
 
 
@@ -134,10 +135,9 @@ class BaseSource(ABC):
         return (self.episode(i) for i in range(len(self)))
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(self.format.encode())
+        """Of the path, and of names, sizes and times of the files. If it differs, the files may have changed."""
+        digest = hashlib.sha256(os.fsencode(f"{self.format}\0{os.path.realpath(self.path)}"))
         root = self.tree.root
         for path in sorted(self.files()):
-            state = path.stat()
-            name = path.relative_to(root) if path.is_relative_to(root) else path
-            digest.update(f"\0{name}\0{state.st_size}\0{state.st_mtime_ns}".encode())
+            digest.update(state_of(path.relative_to(root) if path.is_relative_to(root) else path, path.stat()))
         return digest.hexdigest()

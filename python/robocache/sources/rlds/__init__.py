@@ -101,8 +101,16 @@ class Rlds(BaseSource):
         self._add_specs()
         self.metadata["left_out"] = [left.name for left in self.left_out]
 
+    def _undeclared(self, example: dict[str, Feature]) -> list[str]:
+        """Features of a record that features.json does not declare. Of nested sequences, records have several parts."""
+        declared = {leaf.key for leaf in self._leaves}
+        parts = tuple(f"{leaf.key}/" for leaf in self._leaves if leaf.kind == "other" or None in leaf.shape)
+        return sorted(key for key in example if key not in declared and not key.startswith(parts))
+
     def _add_specs(self) -> None:
         example, _ = self._example(0) if len(self) else ({}, 0)
+        self._listed = self._undeclared(example)
+        self.left_out += [LeftOut(key, "features.json does not declare it") for key in self._listed]
         for leaf in self._leaves:
             if leaf.in_steps and leaf.kind == "text" and not leaf.shape:
                 self.specs[leaf.name] = text_spec(leaf.name)
@@ -167,6 +175,8 @@ class Rlds(BaseSource):
                 meta[leaf.name] = _plain(value)
         if texts:
             meta["first_step"] = texts
+        if undeclared := [key for key in self._undeclared(example) if key not in self._listed]:
+            meta["left_out"] = [f"feature {key}: features.json does not declare it" for key in undeclared]
         task = next((text for name, text in texts.items() if name.rpartition("/")[2] in INSTRUCTIONS), None)
         return rows, task, meta
 

@@ -16,12 +16,12 @@ from ....cache.episode import StreamSpec
 from ....cache.video import Video, VideoIndex
 from ....ops.decode.index import MAX_PIXELS
 from ....ops.decode.video import UNSPECIFIED, Track
-from ...reading.budget import Budget
+from ...reading.budget import VIDEO_EXPANSION, Budget, stored_bytes
 from ...reading.isolated import decode_video
 from .av1 import Av1
 from .h264 import H264
 from .hevc import Hevc
-from .packet import Form, Packet
+from .packet import Form, Packet, UnitCounter
 from .vp9 import Vp9
 
 COMPRESSED_VIDEO = "foxglove_msgs/msg/CompressedVideo"
@@ -33,7 +33,9 @@ FORMATS: dict[str, tuple[str, type[H264] | type[Hevc] | type[Vp9] | type[Av1]]] 
 }
 """``format`` of a message: our codec, and the reader of its headers."""
 DECODED_BYTES = 64 << 20
-"""Of frames that are decoded at once."""
+"""Of frames that are decoded at once, ..."""
+MOST_RESTARTS = 4
+"""... and more, so that a keyframe and those after it are at most so many parts: each is decoded from there on."""
 
 
 class VideoMessages:
@@ -71,7 +73,7 @@ class VideoMessages:
         data = bytes(message.data)
         self._budget.count(where)
         try:
-            packet = self._reader.read(data)
+            packet = self._reader.read(data, UnitCounter(self._budget, where))
         except ValueError as error:
             raise FormatError(f"{where}: the {message.format} packet cannot be used: {error}") from None
         if self._add(packet, where):
@@ -140,10 +142,14 @@ class VideoMessages:
         if self._encoded:
             return video
         spec = self._spec(codec)
-        self._budget.check(f"stream {self.topic}", count * spec.row_bytes)
+        where = f"stream {self.topic}"
+        self._budget.check(where, count * spec.row_bytes, stored_bytes(), VIDEO_EXPANSION)
         pixels = np.empty((count, *spec.shape), np.uint8)
-        step = max(1, DECODED_BYTES // spec.row_bytes)
+        entries = np.flatnonzero(self._keys)
+        longest = int(np.diff(entries, append=count).max())
+        step = max(1, DECODED_BYTES // spec.row_bytes, -(-longest // MOST_RESTARTS))
         for first in range(0, count, step):
+            self._budget.check_time(where)
             pixels[first : first + step] = decode_video(video, spec, range(first, min(first + step, count)))
         return pixels
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .bits import MAX_HEADER_BYTES, Bits
 from .packet import Form, Packet, pixel_format
@@ -17,15 +17,14 @@ class Av1:
         self._form: Form | None = None
         self._still = False
 
-    def read(self, data: bytes) -> Packet:
+    def read(self, data: bytes, count: Callable[[], None]) -> Packet:
         has_sequence, shown, keys = False, 0, []
-        for kind, content in _units(data):
-            bits = Bits(content[:MAX_HEADER_BYTES])
+        for kind, content in _units(data, count):
             if kind == SEQUENCE:
-                self._form, self._still = _sequence(bits)
+                self._form, self._still = _sequence(Bits(content))
                 has_sequence = True
             elif kind in (FRAME_HEADER, FRAME):
-                is_key, is_shown = (True, True) if self._still else _frame(bits)
+                is_key, is_shown = (True, True) if self._still else _frame(Bits(content))
                 shown += is_shown
                 keys.append(is_key and is_shown)
         if shown != 1:
@@ -39,9 +38,11 @@ def _frame(bits: Bits) -> tuple[bool, bool]:
     return bits.u(2) == 0, bits.u(1) == 1
 
 
-def _units(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _units(data: bytes, count: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
+    """Kind and first bytes of each unit. Calls ``count`` before each."""
     at = 0
     while at < len(data):
+        count()
         head = data[at]
         at += 2 if head & 4 else 1
         if head & 0x80 or at > len(data):
@@ -51,7 +52,7 @@ def _units(data: bytes) -> Iterator[tuple[int, bytes]]:
             size, at = _leb128(data, at)
         if size > len(data) - at:
             raise ValueError("an AV1 unit (OBU) ends after the message")
-        yield head >> 3 & 15, data[at : at + size]
+        yield head >> 3 & 15, data[at : at + min(size, MAX_HEADER_BYTES)]
         at += size
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 MAX_HEADER_BYTES = 4096
 """Of a unit: the fields that are read here come first."""
-START = re.compile(rb"\x00\x00\x01")
+START = b"\0\0\1"
 
 
 class Bits:
@@ -37,14 +36,18 @@ class Bits:
         return (code + 1) // 2 if code % 2 else -(code // 2)
 
 
-def nal_units(packet: bytes) -> Iterator[bytes]:
-    """The NAL units of an Annex B packet, without start codes."""
-    starts = [found.end() for found in START.finditer(packet)]
-    if not starts or packet[: starts[0]].strip(b"\0") != b"\1":
+def nal_units(packet: bytes, count: Callable[[], None]) -> Iterator[bytes]:
+    """The NAL units of an Annex B packet, without start codes. Calls ``count`` before each."""
+    begin = packet.find(START) + len(START)
+    if begin < len(START) or packet[: begin - 1].strip(b"\0"):
         raise ValueError("H.264 and H.265 must be Annex B: it does not begin with a start code")
-    for begin, end in zip(starts, [*(at - 3 for at in starts[1:]), len(packet)], strict=True):
+    while begin:
+        count()
+        found = packet.find(START, begin)
+        end, following = (found, found + len(START)) if found >= 0 else (len(packet), 0)
         if unit := packet[begin:end].rstrip(b"\0"):
             yield unit
+        begin = following
 
 
 def header(unit: bytes, head_bytes: int) -> Bits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .bits import Bits, header, nal_units
@@ -26,9 +27,9 @@ class H264:
     def __init__(self) -> None:
         self._sequence: _Sequence | None = None
 
-    def read(self, data: bytes) -> Packet:
+    def read(self, data: bytes, count: Callable[[], None]) -> Packet:
         sets, pictures = [], []
-        for unit in nal_units(data):
+        for unit in nal_units(data, count):
             kind = unit[0] & 31
             if kind == SPS:
                 self._sequence = _sequence(header(unit, 1))

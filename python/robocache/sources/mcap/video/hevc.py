@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .bits import Bits, header, nal_units
@@ -29,9 +30,9 @@ class Hevc:
         self._separate = False
         self._pictures: dict[int, _Picture] = {}
 
-    def read(self, data: bytes) -> Packet:
+    def read(self, data: bytes, count: Callable[[], None]) -> Packet:
         sets, pictures = [], []
-        for unit in nal_units(data):
+        for unit in nal_units(data, count):
             if len(unit) < 3:
                 continue
             kind = unit[0] >> 1 & 63

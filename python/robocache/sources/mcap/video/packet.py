@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...reading.budget import Budget
+
 PLANES = ("gray", "yuv420p", "yuv422p", "yuv444p")
 """FFmpeg's names by chroma format."""
+
+
+MAX_UNITS = 1 << 13
+"""Of a message. Encoders write a few hundred slices at most: one for each row of macroblocks or network packet."""
+
+
+class UnitCounter:
+    """Called before each unit of one message, which may be as large as a chunk: counts it and checks the time."""
+
+    def __init__(self, budget: Budget, where: str) -> None:
+        self._budget, self._where = budget, where
+        self._num_units = 0
+
+    def __call__(self) -> None:
+        self._num_units += 1
+        if self._num_units > MAX_UNITS:
+            raise ValueError(f"a message must have at most {MAX_UNITS} units")
+        self._budget.count(self._where)
+        self._budget.check_time(self._where)
 
 
 @dataclass(frozen=True)

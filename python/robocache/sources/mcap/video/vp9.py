@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .bits import Bits
 from .packet import Form, Packet, pixel_format
 
@@ -14,7 +16,8 @@ class Vp9:
     def __init__(self) -> None:
         self._form: Form | None = None
 
-    def read(self, data: bytes) -> Packet:
+    def read(self, data: bytes, count: Callable[[], None]) -> Packet:
+        """``count`` is for the units of the other codecs: a superframe has at most 8 frames."""
         frames = [self._frame(frame) for frame in _frames(data)]
         shown = sum(is_shown for _, is_shown in frames)
         if shown != 1:
