@@ -12,6 +12,7 @@ import os
 import platform
 import random
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -108,6 +109,10 @@ def kill_loop(out, kills, seed=7):
     return counts
 
 
+def git(*words):
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=Path(__file__).parent).stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="a new folder for the cache")
@@ -118,6 +123,9 @@ def main():
     counts = kill_loop(args.folder, args.kills)
     result = {
         "command": f"python tests/cache/cache_kills.py FOLDER --kills {args.kills} --json FILE",
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": git("rev-parse", "HEAD"),
+        "modified": git("status", "--porcelain", "--untracked-files=no") != "",
         "foreign_files": len(FOREIGN),
         "foreign_files_changed": 0,
         "leftovers": 0,
