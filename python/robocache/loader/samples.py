@@ -17,7 +17,7 @@ from .arguments import (
     fingerprint_of,
     require_own_names,
     require_read_alike,
-    require_windows_fit,
+    require_rows,
     shared_specs,
 )
 from .batches.arrays import Arrays
@@ -35,7 +35,7 @@ from .features.statistics import FeatureStatistics
 from .features.text import TextTable, messages, tasks, tasks_by_number
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
-from .order.edges import bounds_of, limits_of
+from .order.edges import bounds_of, limits_of, too_long
 from .order.selection import Anchors, Selection, anchors_of, episodes_of
 from .order.weights import by_episode, slots_of
 from .window import Key, Window, keys_of, usual_tolerance_ns
@@ -91,8 +91,12 @@ class Samples:
         skip = (order.skip_anchors[0], order.skip_anchors[1] or order.drop_last_steps)
         limits = limits_of(order.edges)
         tables = [
-            anchors_of(s, self.anchors, order.anchor_hz, skip, bounds_of(s, self.keys, limits)) for s in self.selections
-        ]
+            anchors_of(
+                s, self.anchors, order.anchor_hz, skip, bounds_of(s, self.keys, limits),
+                lambda s=s: too_long(s, self.keys, limits),  # type: ignore[misc]
+            )
+            for s in self.selections
+        ]  # fmt: skip
         if order.weights is not None:
             if len(self.caches) > 1 and not callable(order.weights):
                 raise ValueError(
@@ -141,7 +145,7 @@ class Samples:
             layout = Layout(keys, entries)
         require_read_alike(self.caches, layout.keys, given)
         require_own_names(layout.entries, what.return_index)
-        require_windows_fit(layout.keys, self.selections)
+        require_rows(layout.keys, self.selections)
         return layout
 
     def _task_stream(self, specs: Mapping[str, StreamSpec]) -> str | None:

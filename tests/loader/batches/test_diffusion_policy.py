@@ -10,7 +10,7 @@ from test_loader_recipes import CLOCKS, LENGTHS, SPECS, Recordings, diffusion_po
 @pytest.mark.parametrize("hz", [10, 15, 20, 24, 30, 60])
 def test_every_item_is_that_of_diffusion_policy(tmp_path, hz, clock):
     recordings = Recordings(tmp_path / "c", hz, clock)
-    for length, before, after in ((16, 1, 7), (10, 1, 7), (4, 0, 3), (16, 0, 0), (1, 0, 0)):
+    for length, before, after in ((16, 1, 7), (10, 1, 7), (4, 0, 3), (16, 0, 0), (1, 0, 0), (50, 9, 40), (50, 20, 5)):
         sampler = SequenceSampler(recordings.cache, length, before, after, rate_hz=hz)
         expected = list(diffusion_policy_dataset(recordings, length, before, after))
         assert len(sampler) == len(expected) > 0

@@ -58,7 +58,7 @@ def assert_same(found, expected, where=""):
 @pytest.mark.parametrize("hz", [10, 15, 20, 24, 30, 60])
 def test_every_item_is_that_of_robomimic(tmp_path, hz, clock):
     recordings = recorded(tmp_path / "c", hz, clock)
-    for stack, length, *padded in ((1, 1), (1, 10), (3, 1), (4, 16), (4, 6, 0, 0), (4, 6, 1, 0), (4, 6, 0, 1)):
+    for stack, length, *padded in ((1, 1), (1, 10), (3, 1), (4, 16), (4, 6, 0, 0), (4, 6, 1, 0), (4, 6, 0, 1), (3, 60)):
         before, after = map(bool, padded or (1, 1))
         dataset = SequenceDataset(
             recordings.cache, **KEYS, frame_stack=stack, seq_length=length, pad_frame_stack=before,
