@@ -32,7 +32,7 @@ from .features.batch import BatchForm
 from .features.feature import Feature
 from .features.layout import TASK, Entry, Layout, layout_of
 from .features.statistics import FeatureStatistics
-from .features.text import TextTable, messages, tasks, tasks_by_number
+from .features.text import Numbered, TextTable, messages, tasks, tasks_by_number
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
 from .order.edges import bounds_of, limits_of, too_long
@@ -55,6 +55,8 @@ class Samples:
             )
         self.what = what
         self.selections = [Selection(cache, order.episodes, order.split) for cache in self.caches]
+        self.numbered: Numbered | None = None
+        """The tasks of moments, where a stream has their numbers."""
         asked = self._asked(what)
         self.specs = shared_specs(self.caches, asked if what.delta_timestamps is None else None)
         self.layout = self._layout(what, self.specs)
@@ -82,6 +84,7 @@ class Samples:
         self.fingerprint = fingerprint_of(self.selections, self.tables, self.quotas, self.count, order.shuffle)
         self.statistics = FeatureStatistics(self)
         has_task = any(entry.kind == "task" for entry in self.layout.entries)
+        has_task |= self.numbered is not None and self.numbered.bounds is not None
         has_index = what.return_index or has_task or (len(self.caches) > 1 and bool(self.layout.composed))
         self.episodes = episodes_of(self.selections) if has_index else None
         self.scales = self._scales(what)
@@ -150,8 +153,9 @@ class Samples:
 
     def _task_stream(self, specs: Mapping[str, StreamSpec]) -> str | None:
         """The stream of the numbers of tasks, where the tasks of an episode change."""
-        is_there = TASK not in specs and tasks_by_number(self.selections, TASK_INDEX) is not None
-        return TASK_INDEX if is_there else None
+        if TASK not in specs:
+            self.numbered = tasks_by_number(self.selections, TASK_INDEX)
+        return TASK_INDEX if self.numbered is not None else None
 
     def _columns(self, what: What, specs: Mapping[str, StreamSpec]) -> list[Column]:
         of_key = {key.name: specs[key.stream] for key in self.keys}
@@ -188,12 +192,12 @@ class Samples:
                 continue
             stream = self.keys[entry.place].stream
             if entry.kind == "task":
-                found = tasks(self.selections)
-            elif self.specs[stream].kind == "text":
-                found = messages(self.selections, stream)
+                found = Numbered(tasks(self.selections))
+            elif self.specs[stream].kind == "text" or self.numbered is None:
+                found = Numbered(messages(self.selections, stream))
             else:
-                found = tasks_by_number(self.selections, stream) or []
-            texts[entry.name] = TextTable(found, self.arrays, entry.feature.tokenizer, entry.name)
+                found = self.numbered
+            texts[entry.name] = TextTable(found.texts, self.arrays, entry.feature.tokenizer, entry.name, found.bounds)
         has_index = self.episodes is not None
         return BatchForm(self.layout, self.arrays, self.scales, texts, has_index, self.what.return_index, given)
 

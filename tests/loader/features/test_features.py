@@ -364,6 +364,38 @@ def test_tasks_that_change_within_an_episode_of_lerobot(tmp_path, shape):
     assert batch["ids"][:, 0].tolist() == [len(text) for text in texts]
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_tasks_of_moments_are_those_of_their_cache_in_a_mixture(tmp_path, tier):
+    """The caches number their tasks differently, and one has fewer of them."""
+    spec = robocache.StreamSpec("task_index", "int64", (), rate_hz=RATE)
+    tasks = [{"0": "reach", "1": "lift", "3": "wave"}, {"0": "pour", "1": "shake"}]
+    numbers = [[0, 1, 3, 2, 0, 1], [1, 0, 3, 1, -1, 0]]
+    caches = []
+    for number, texts in enumerate(tasks):
+        writer = robocache.CacheWriter(tmp_path / f"{number}", {"task_index": spec}, fingerprint=f"{number}")
+        rows = robocache.EpisodeStream(spec, np.array(numbers[number]), np.arange(6) * 10**9 // RATE)
+        writer.add(robocache.Episode(0, {"task_index": rows}, "of the episode"))
+        caches.append(writer.commit({"source": {"metadata": {"tasks": texts}}}))
+    features = {
+        "task": Feature("task"),
+        "next": Feature("task", steps=[0, 1], rate_hz=RATE),
+        "ids": Feature("task", tokenizer=lambda texts: [[*map(ord, text.ljust(5))] for text in texts]),
+        "number": Feature("task_index"),
+    }
+    loader = Loader(robocache.Mixture(caches, [1, 2]), 12, features=features, tier=tier, return_index=True)
+    seen = set()
+    for batch in (*loader, loader.dataset[[*range(12)]]):
+        rows = (batch["anchor_ns"] * RATE // 10**9).tolist()
+        for i, (source, row) in enumerate(zip(batch["source_index"].tolist(), rows, strict=True)):
+            at = [tasks[source].get(str(numbers[source][min(k, 5)]), "") for k in (row, row + 1)]
+            assert (batch["task"][i], batch["next"][i], batch["number"][i]) == (at[0], at, numbers[source][row])
+            assert batch["ids"][i].tolist() == ([*map(ord, at[0].ljust(5))] if at[0] else [0] * 5)
+            seen.add((source, row))
+    assert seen == {(source, row) for source in (0, 1) for row in range(6)}
+    ids = Loader(robocache.Mixture(caches, [1, 2]), 12, features={"ids": features["ids"]}, tier=tier)
+    assert torch.equal(ids.batch_at(torch.tensor(0))["ids"], ids.batch(0)["ids"])
+
+
 def test_a_text_is_tokenized_once(cache):
     calls = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,14 @@ from ..batches.arrays import Arrays
 from ..order.selection import Selection
 
 
+class Numbered(NamedTuple):
+    """The texts of numbers in a stream; number n of source s is at ``n + bounds[s]``, below ``bounds[s + 1]``."""
+
+    texts: list[str]
+    bounds: NDArray[np.int64] | None = None
+    """None: all sources number them alike, from 0."""
+
+
 class TextTable:
     """The texts that a feature can have, and which of them a number of the reader (or of an episode) stands for.
 
@@ -22,9 +30,16 @@ class TextTable:
     text, ids and mask are 0.
     """
 
-    def __init__(self, found: Sequence[str], arrays: Arrays, tokenizer: Callable[..., Any] | None, name: str) -> None:
-        """``found[n]``: the text of number n; other numbers have none."""
-        self.arrays = arrays
+    def __init__(
+        self,
+        found: Sequence[str],
+        arrays: Arrays,
+        tokenizer: Callable[..., Any] | None,
+        name: str,
+        bounds: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``found[n]``: the text of number n; other numbers have none. ``bounds``: as in ``Numbered``."""
+        self.arrays, self.bounds = arrays, bounds
         self.texts = [*dict.fromkeys(text for text in found if text), ""]
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
@@ -45,6 +60,16 @@ class TextTable:
     @property
     def is_read_on_host(self) -> bool:
         return self.ids is None
+
+    def of_sources(self, numbers: Any, sources: Any) -> Any:
+        """Numbers ``(B, ...)`` that each source counts by itself, as numbers of this table; -1 where a source has no
+        such number. ``sources``: ``(B,)``, and like the numbers on the host or on the device."""
+        if self.bounds is None:
+            return numbers
+        is_host = isinstance(numbers, np.ndarray)
+        xp, bounds = (np, self.bounds) if is_host else (self.arrays.xp, self.there(self.bounds))
+        first, end = (x[sources].reshape(-1, *(1,) * (numbers.ndim - 1)) for x in (bounds[:-1], bounds[1:]))
+        return xp.where((numbers >= 0) & (numbers < end - first), numbers + first, -1)
 
     def put(self, batch: dict[str, Any], name: str, numbers: Any, there: Any) -> None:
         """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
@@ -112,18 +137,22 @@ def messages(selections: list[Selection], stream: str) -> list[str]:
     return found
 
 
-def tasks_by_number(selections: list[Selection], stream: str) -> list[str] | None:
-    """LeRobot's table of tasks, where a stream has their numbers; None where it has not."""
-    found: dict[int, str] = {}
+def tasks_by_number(selections: list[Selection], stream: str) -> Numbered | None:
+    """LeRobot's tables of tasks, where a stream of every source has their numbers; None where one has not."""
+    tables: list[dict[int, str]] = []
     for selection in selections:
         spec = selection.cache.specs.get(stream)
         if spec is None or spec.kind != "vector" or math.prod(spec.shape) != 1:
             return None
         texts = task_texts(selection.cache)
-        if not texts or any(found.get(number, text) != text for number, text in texts.items()):
-            return None  # sources number their tasks differently
-        found |= texts
-    return [found.get(number, "") for number in range(max(found) + 1)]
+        if not texts:
+            return None
+        tables.append(texts)
+    merged = {number: text for texts in tables for number, text in texts.items()}
+    if all(texts == {number: merged.get(number) for number in texts} for texts in tables):
+        return Numbered([merged.get(number, "") for number in range(max(merged) + 1)])
+    each = [[texts.get(number, "") for number in range(max(texts) + 1)] for texts in tables]
+    return Numbered([text for texts in each for text in texts], np.cumsum([0, *map(len, each)]))
 
 
 def tasks(selections: list[Selection]) -> list[str]:
