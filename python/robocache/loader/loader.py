@@ -289,7 +289,8 @@ class Loader:
                 f"Loader.inverse: name must be a feature of vectors, {', '.join(entries)}, got {name!r}"
                 f"{did_you_mean(str(name), entries)}"
             )
-        return Inverse(name, self._statistics.parts(entries[name]), self._scales[source].get(name))
+        statistics, entry = self._statistics, entries[name]
+        return Inverse(name, statistics.parts(entry), self._scales[source].get(name), statistics.row(entry))
 
     def _require_features(self, what: str) -> None:
         if self.what.features is None:

@@ -185,6 +185,31 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("relative", [None, "anchor"])
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])
+def test_inverse_takes_and_returns_rows_of_the_shape_of_a_stream(tmp_path, shape, relative, array):
+    spec = robocache.StreamSpec("x", "float64", shape, rate_hz=RATE)
+    rows = np.random.default_rng(3).normal(2, 3, (20, *shape))
+    writer = robocache.CacheWriter(tmp_path / "c", {"x": spec})
+    writer.add(robocache.Episode(0, {"x": robocache.EpisodeStream(spec, rows, np.arange(20) * 10**9 // RATE)}))
+    features = {"x": Feature("x", steps=range(4), rate_hz=RATE, relative_to=relative, normalize="mean_std"),
+                "now": Feature("x", normalize="mean_std", relative_to=relative)}  # fmt: skip
+    loader = Loader(writer.commit(), 20, features=features, shuffle=False)
+    batch = loader.batch(0)
+    want = rows[np.minimum(np.arange(20)[:, None] + np.arange(4), 19)]
+    for name, expected in (("x", want), ("now", want[:, 0])):
+        inverse, values = loader.inverse(name), array(batch[name].numpy())
+        anchor = None if relative is None else array(want[:, 0])
+        np.testing.assert_allclose(inverse(values, anchor), expected, atol=1e-12)
+        flat = values.reshape(*expected.shape[: expected.ndim - len(shape)], -1)  # as rows of numbers, too
+        anchor = None if relative is None else array(want[:, 0].reshape(20, -1))
+        np.testing.assert_allclose(inverse(flat, anchor).reshape(expected.shape), expected, atol=1e-12)
+    if len(shape) == 2:
+        with pytest.raises(ValueError, match=r"numbers in the last dimension, or rows of shape \(2, 3\), got"):
+            inverse(np.zeros((5, 3)), None)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("num_channels", [1, 3, 14, 18, 33, 64, 70])
 @pytest.mark.parametrize("is_finite", [True, False])

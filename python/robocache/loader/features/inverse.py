@@ -15,13 +15,17 @@ class Inverse:
     """Undoes what a feature does to its streams: ``Loader.inverse``.
 
     Called with values ``(..., D)`` of the feature, as a batch has them, it returns rows ``(..., C)`` of its streams,
-    side by side, in float64. A relative feature needs ``anchor``: the row of the streams that it is relative to, at
-    the anchor, ``(C,)``, or ``(B, C)`` for values ``(B, T, D)``. NumPy arrays and torch tensors; gradients flow through
-    the latter.
+    side by side, in float64. Where the feature is one stream that is not rotated, both have the rows of the stream:
+    ``(B, T)`` for shape ``()``, ``(B, T, 2, 3)`` for ``(2, 3)``. A relative feature needs ``anchor``: the row of the
+    streams that it is relative to, at the anchor, ``(C,)``, or ``(B, C)`` for values ``(B, T, D)``. NumPy arrays and
+    torch tensors; gradients flow through the latter.
     """
 
-    def __init__(self, name: str, parts: tuple[Part, ...], scale: tuple[Any, Any] | None) -> None:
-        self.name, self.parts, self.scale = name, parts, scale
+    def __init__(
+        self, name: str, parts: tuple[Part, ...], scale: tuple[Any, Any] | None, row: tuple[int, ...] | None = None
+    ) -> None:
+        """``row``: the shape of a row in the batch and in the stream, where they are alike."""
+        self.name, self.parts, self.scale, self.row = name, parts, scale, row
         self.width = sum(part.width for part in parts)
         """Numbers of the feature."""
         self.stored_width = sum(part.stored_width for part in parts)
@@ -32,7 +36,7 @@ class Inverse:
         return f"Inverse({self.name!r}, {self.width} numbers to {self.stored_width})"
 
     def __call__(self, values: Any, anchor: Any = None) -> Any:
-        xp, values = self._array("values", values, self.width)
+        xp, values, shape = self._array("values", values, self.width)
         if self.is_relative != (anchor is not None):
             rule = "be given, because the feature is relative" if self.is_relative else "be None, it is not relative"
             raise ValueError(f"Loader.inverse: anchor of {self.name!r} must {rule}, got {type(anchor).__name__}")
@@ -57,10 +61,12 @@ class Inverse:
                 origin = [start[..., i] for i in range(stored, stored + part.stored_width)]
             made += undone(xp, part, found, origin)
             at, stored = at + part.width, stored + part.stored_width
-        shape = np.broadcast_shapes(*(tuple(x.shape) for x in made))
-        return xp.stack([xp.broadcast_to(x, shape) for x in made], -1)
+        wide = np.broadcast_shapes(*(tuple(x.shape) for x in made))
+        rows = xp.stack([xp.broadcast_to(x, wide) for x in made], -1)
+        return rows if shape is None else rows.reshape(*wide, *shape)
 
-    def _array(self, what: str, given: Any, width: int) -> tuple[Any, Any]:
+    def _array(self, what: str, given: Any, width: int) -> tuple[Any, Any, tuple[int, ...] | None]:
+        """The library, the numbers as ``(..., width)``, and the shape of their rows where it was another one."""
         if type(given).__module__.partition(".")[0] == "torch":
             import torch
 
@@ -68,12 +74,15 @@ class Inverse:
             found = given.to(torch.float64)
         else:
             xp, found = np, np.asarray(given, np.float64)
-        if found.ndim == 0 or found.shape[-1] != width:
+        shape, row = tuple(found.shape), self.row
+        if row is not None and len(row) != 1 and shape[len(shape) - len(row) :] == row:
+            return xp, found.reshape(*shape[: len(shape) - len(row)], width), row
+        if not shape or shape[-1] != width:
             raise ValueError(
-                f"Loader.inverse: {what} of {self.name!r} must have {width} numbers in the last dimension, got shape "
-                f"{tuple(found.shape)}"
+                f"Loader.inverse: {what} of {self.name!r} must have {width} numbers in the last dimension"
+                f"{'' if row is None or len(row) == 1 else f', or rows of shape {row}'}, got shape {shape}"
             )
-        return xp, found
+        return xp, found, None
 
     @staticmethod
     def _like(xp: Any, numbers: Any, values: Any) -> Any:

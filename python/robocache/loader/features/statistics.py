@@ -73,6 +73,14 @@ class FeatureStatistics:
             return self.samples.layout.composed[entry.place].width
         return max(1, int(math.prod(self.spec(entry).shape)))
 
+    def row(self, entry: Entry) -> tuple[int, ...] | None:
+        """The shape of a row where the batch and the stream have the same one."""
+        if entry.kind != "composed":
+            return tuple(self.spec(entry).shape)
+        feature = entry.feature
+        is_one = feature is not None and len(feature.names) == 1 and feature.rotation is None
+        return self.samples.layout.composed[entry.place].row if is_one else None
+
     def parts(self, entry: Entry) -> tuple[Part, ...]:
         """What the row of a feature is made of."""
         if entry.kind == "composed":
