@@ -290,7 +290,8 @@ class Loader:
                 f"{did_you_mean(str(name), entries)}"
             )
         statistics, entry = self._statistics, entries[name]
-        return Inverse(name, statistics.parts(entry), self._scales[source].get(name), statistics.row(entry))
+        scale, row, lows = self._scales[source].get(name), statistics.row(entry), statistics.lows(entry)
+        return Inverse(name, statistics.parts(entry), scale, row, lows)
 
     def _require_features(self, what: str) -> None:
         if self.what.features is None:

@@ -185,6 +185,33 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
 
 
+@pytest.mark.parametrize(
+    ("begin", "period", "turns"), [(-math.pi, 2 * math.pi, 1), (0, 2 * math.pi, 1), (-180, 360, 1), (-180, 360, 3)]
+)
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])
+def test_inverse_of_relative_angles_has_the_period_of_the_stream(tmp_path, begin, period, turns, array):
+    """``turns``: rows that count turns are not wrapped, since nothing says which one is meant."""
+    specs = {
+        "arm": robocache.StreamSpec("arm", "float64", (2,), rate_hz=RATE),
+        "yaw": robocache.StreamSpec("yaw", "float32", (3,), rate_hz=RATE, method="angle", period=period),
+    }
+    rng = np.random.default_rng(8)
+    rows = {"arm": rng.normal(0, 20, (300, 2)), "yaw": rng.uniform(begin, begin + turns * period, (300, 3))}
+    rows = {name: x.astype(specs[name].dtype) for name, x in rows.items()}
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    times = np.arange(300) * 10**9 // RATE
+    writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(specs[n], x, times) for n, x in rows.items()}))
+    feature = Feature(["arm", "yaw"], steps=range(8), rate_hz=RATE, relative_to="anchor", normalize="mean_std")
+    loader = Loader(writer.commit(), 290, features={"x": feature}, shuffle=False)
+    joined = np.concatenate([rows["arm"], rows["yaw"].astype(np.float64)], -1)
+    want = joined[np.arange(290)[:, None] + np.arange(8)]
+    got = np.asarray(loader.inverse("x")(array(loader.batch(0)["x"].numpy()), array(want[:, 0])))
+    np.testing.assert_allclose(got[..., :2], want[..., :2], atol=1e-9)
+    off = (got - want)[..., 2:] / period
+    np.testing.assert_allclose(off, np.rint(off), atol=1e-9)
+    assert (np.rint(off) == 0).all() or turns > 1
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("relative", [None, "anchor"])
 @pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])

@@ -9,6 +9,8 @@ import numpy as np
 from .layout import Part
 
 Arrays = tuple[Any, ...]
+ROUNDING = 1e-6
+"""Of an angle, in periods."""
 
 
 class Inverse:
@@ -22,10 +24,16 @@ class Inverse:
     """
 
     def __init__(
-        self, name: str, parts: tuple[Part, ...], scale: tuple[Any, Any] | None, row: tuple[int, ...] | None = None
+        self,
+        name: str,
+        parts: tuple[Part, ...],
+        scale: tuple[Any, Any] | None,
+        row: tuple[int, ...] | None = None,
+        lows: tuple[float | None, ...] | None = None,
     ) -> None:
-        """``row``: the shape of a row in the batch and in the stream, where they are alike."""
-        self.name, self.parts, self.scale, self.row = name, parts, scale, row
+        """``row``: the shape of a row in the batch and in the stream, where they are alike. ``lows``: for each number
+        of the streams, where the period of an angle begins; None: it is not known, or the angle is not wrapped."""
+        self.name, self.parts, self.scale, self.row, self.lows = name, parts, scale, row, lows
         self.width = sum(part.width for part in parts)
         """Numbers of the feature."""
         self.stored_width = sum(part.stored_width for part in parts)
@@ -59,7 +67,10 @@ class Inverse:
             origin = None
             if start is not None:
                 origin = [start[..., i] for i in range(stored, stored + part.stored_width)]
-            made += undone(xp, part, found, origin)
+            rows = undone(xp, part, found, origin)
+            if part.math == "angles" and origin is not None and self.lows is not None:
+                rows = [wrapped(xp, x, self.lows[stored + i], part.period) for i, x in enumerate(rows)]
+            made += rows
             at, stored = at + part.width, stored + part.stored_width
         wide = np.broadcast_shapes(*(tuple(x.shape) for x in made))
         rows = xp.stack([xp.broadcast_to(x, wide) for x in made], -1)
@@ -102,6 +113,15 @@ def undone(xp: Any, part: Part, x: list[Any], origin: list[Any] | None) -> list[
             position = [a + b for a, b in zip(turned, origin[:3], strict=True)]
     x_, y, z, w = normalized(xp, turn)
     return [*position, *((w, x_, y, z) if part.stored == "quaternion_wxyz" else (x_, y, z, w))]
+
+
+def wrapped(xp: Any, x: Any, low: float | None, period: float) -> Any:
+    """An angle as the stream has it, from ``low`` to a period above. Rounding at the ends is no reason to turn."""
+    if low is None:
+        return x
+    over = (x - low) / period
+    inside = (over >= -ROUNDING) & (over <= 1 + ROUNDING)
+    return xp.where(inside, x, x - period * xp.floor(over))
 
 
 def stored_quaternion(form: str, x: list[Any]) -> Arrays:

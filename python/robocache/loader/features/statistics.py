@@ -81,6 +81,20 @@ class FeatureStatistics:
         is_one = feature is not None and len(feature.names) == 1 and feature.rotation is None
         return self.samples.layout.composed[entry.place].row if is_one else None
 
+    def lows(self, entry: Entry) -> tuple[float | None, ...]:
+        """For each number of the streams, where the period of an angle begins, as the rows of the caches have it. None:
+        they are in no single period, or it is not known."""
+        assert entry.feature is not None
+        found: list[float | None] = []
+        for stream in entry.feature.names:
+            spec = self.samples.specs[stream]
+            told = [cache.statistics[stream] for cache in self.samples.caches]
+            ends = [[x.get(which) or () for x in told] for which in ("min", "max")]
+            for i in range(max(1, math.prod(spec.shape))):
+                lows, highs = ([x[i] if i < len(x) else None for x in lists] for lists in ends)
+                found.append(begin_of_period(lows, highs, spec.align_period))
+        return tuple(found)
+
     def parts(self, entry: Entry) -> tuple[Part, ...]:
         """What the row of a feature is made of."""
         if entry.kind == "composed":
@@ -209,6 +223,16 @@ class FeatureStatistics:
                 "sources": [{which: plain(known[name][which]) for which in NAMES} for known in self.known],
             }
         return {"robocache_statistics": VERSION, "features": features}
+
+
+def begin_of_period(lows: list[float | None], highs: list[float | None], period: float) -> float | None:
+    """That of angles between these numbers, by the rule of align: -period / 2 if all are around 0, or else 0."""
+    some = [x for x in (*lows, *highs) if x is not None]
+    near = 1e-6 * period  # float32 of pi is above pi
+    for begin in (-period / 2, 0.0):
+        if len(some) == 2 * len(lows) and min(some) >= begin - near and max(some) <= begin + period + near:
+            return begin
+    return None
 
 
 def given_numbers(entry: Entry, way: Any, width: int) -> tuple[Float64, Float64]:
