@@ -156,6 +156,28 @@ def test_a_pose_of_two_streams(cache, form, relative):
     check_pose(batch["x"], place, quaternions(turn, "wxyz"), form, relative)
 
 
+@pytest.mark.parametrize("shape", [(8,), (2, 4)])
+@pytest.mark.parametrize("form", [None, "6d"])
+def test_a_stream_of_several_quaternions_is_rotated_one_by_one(tmp_path, shape, form):
+    spec = robocache.StreamSpec("turns", "float64", shape, rate_hz=RATE, method="slerp_xyzw")
+    rows = Rotation.random(40, rng=np.random.default_rng(2)).as_quat().reshape(20, 2, 4)
+    writer = robocache.CacheWriter(tmp_path / "c", {"turns": spec})
+    times = np.arange(20) * 10**9 // RATE
+    writer.add(robocache.Episode(0, {"turns": robocache.EpisodeStream(spec, rows.reshape(20, *shape), times)}))
+    feature = Feature("turns", steps=range(3), rate_hz=RATE, relative_to="anchor", rotation=form)
+    loader = Loader(writer.commit(), 18, features={"x": feature}, shuffle=False)
+    batch = loader.batch(0)
+    windows = rows[np.arange(18)[:, None] + np.arange(3)]
+    for k in range(2):
+        there = Rotation.from_quat(windows[:, :, k])
+        anchors = Rotation.from_quat(np.broadcast_to(windows[:, :1, k], windows[:, :, k].shape))
+        want = as_form(anchors.inv() * there, form or "quaternion_xyzw")
+        close(batch["x"].reshape(18, 3, 2, -1)[:, :, k], want, 1e-9)
+    assert batch["x"].shape == (18, 3, *((12,) if form else shape))
+    back = loader.inverse("x")(batch["x"].numpy(), windows[:, 0].reshape(18, *(shape if form is None else (8,))))
+    close(np.abs((back.reshape(18, 3, 2, 4) * windows).sum(-1)), 1, 1e-9)
+
+
 def check_pose(got, places, turns, form, relative):
     """``T_anchor^-1 T``, with SciPy; the anchor is moment 2."""
     if relative is not None:

@@ -374,14 +374,15 @@ def pieces_of(what: str, feature: Feature, number: int, spec: StreamSpec) -> lis
     pieces: list[Piece] = []
     done = 0
     for begin, end, method in marked:
-        if method in QUATERNIONS and (end - begin != 4 or len(spec.shape) != 1):
+        if method in QUATERNIONS and ((end - begin) % 4 != 0 or (spec.shape or (1,))[-1] < 4):
             raise ValueError(
                 f"{what}: a quaternion must have 4 channels, got {end - begin} of stream {spec.name!r} {spec.shape}"
             )
         if begin > done:
             pieces.append(Piece("values", number, done, begin))
         if method in QUATERNIONS:
-            pieces.append(Piece("turn", number, begin, end, stored=QUATERNIONS[method]))
+            firsts = range(begin, end, 4)  # one after the other, as in align
+            pieces += [Piece("turn", number, i, i + 4, stored=QUATERNIONS[method]) for i in firsts]
         else:
             pieces.append(Piece("angles", number, begin, end, period=spec.align_period))
         done = end
