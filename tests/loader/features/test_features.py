@@ -156,6 +156,52 @@ def test_a_pose_of_two_streams(cache, form, relative):
     check_pose(batch["x"], place, quaternions(turn, "wxyz"), form, relative)
 
 
+@pytest.mark.parametrize("relative", [None, "anchor", "state"])
+@pytest.mark.parametrize("steps", [STEPS, range(1, 9)], ids=["with the anchor", "without it"])
+def test_ranges_of_a_method_are_those_of_the_joined_row(tmp_path, relative, steps):
+    """An unmarked pose between a flag and a gripper, and a stream that says itself how it is read."""
+    specs = {
+        "flag": robocache.StreamSpec("flag", "float64", (), rate_hz=RATE),
+        "tcp": robocache.StreamSpec("tcp", "float32", (7,), rate_hz=RATE),
+        "grip": robocache.StreamSpec("grip", "float64", (2,), rate_hz=RATE),
+        "yaw": robocache.StreamSpec("yaw", "float64", (1,), rate_hz=RATE, method="angle"),
+    }
+    rng = np.random.default_rng(4)
+    turns = Rotation.random(60, rng=rng).as_quat()
+    rows = {"flag": rng.normal(size=60), "tcp": np.concatenate([rng.normal(0, 2, (60, 3)), turns], -1),
+            "grip": rng.normal(size=(60, 2)), "yaw": rng.uniform(-np.pi, np.pi, (60, 1))}  # fmt: skip
+    rows = {name: x.astype(specs[name].dtype) for name, x in rows.items()}
+    times = np.arange(60) * 10**9 // RATE
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(specs[n], x, times) for n, x in rows.items()}))
+    marks = [(0, 1, "previous"), (4, 8, "slerp_xyzw")]
+    names = ["flag", "tcp", "grip", "yaw"]
+    options = {"method": marks, "relative_to": relative, "rotation": "rotvec", "dtype": "float64"}
+    features = {
+        "x": Feature(names, steps=steps, rate_hz=RATE, **options),
+        "state": Feature(names, method=marks),
+        "between": Feature(names, deltas=[0.51 / RATE], rate_hz=RATE, method=marks),
+        "whole": Feature(["tcp", "tcp"], method=[(3, 7, "slerp_xyzw"), (10, 14, "slerp_xyzw")], rotation="6d"),
+    }
+    batch = Loader(writer.commit(), 30, features=features, shuffle=False, skip_anchors=(2, 14)).batch(0)
+    joined = np.concatenate([rows[n].reshape(60, -1).astype(np.float64) for n in names], -1)
+    windows, now = joined[np.arange(2, 32)[:, None] + np.array(steps)], joined[2:32, None]
+    turned, start = Rotation.from_quat(windows[..., 4:8]), np.broadcast_to(now, windows.shape)
+    if relative:
+        back = Rotation.from_quat(start[..., 4:8]).inv()
+        turned, way = back * turned, windows - now
+        moved = Rotation.from_quat(back.as_quat().reshape(-1, 4)).apply(way[..., 1:4].reshape(-1, 3))
+        way[..., 1:4] = moved.reshape(*way.shape[:2], 3)
+        way[..., -1] = (way[..., -1] + np.pi) % (2 * np.pi) - np.pi
+        windows = way
+    want = np.concatenate([windows[..., :4], turned.as_rotvec(), windows[..., 8:]], -1)
+    close(batch["x"], want, 1e-9)
+    np.testing.assert_array_equal(batch["between"][:, 0, 0], rows["flag"][2:32])  # previous, the others are blended
+    close(np.linalg.norm(batch["between"][:, 0, 4:8], axis=-1), 1, 1e-6)
+    close(batch["between"][:, 0, 8:10], 0.49 * rows["grip"][2:32] + 0.51 * rows["grip"][3:33], 1e-6)
+    assert batch["whole"].shape == (30, 18)
+
+
 @pytest.mark.parametrize("shape", [(8,), (2, 4)])
 @pytest.mark.parametrize("form", [None, "6d"])
 def test_a_stream_of_several_quaternions_is_rotated_one_by_one(tmp_path, shape, form):
@@ -470,6 +516,14 @@ WRONG = {
     "a quaternion of the wrong width": (
         {"x": Feature("left", rotation="6d", method=[(3, 6, "slerp_xyzw")])},
         "a quaternion must have 4 channels, got 3 of stream 'left'",
+    ),
+    "a range across streams": (
+        {"x": Feature(["place", "left"], rotation="6d", method=[(2, 6, "slerp_xyzw")])},
+        r"a quaternion must be in one stream, got \(2, 6, 'slerp_xyzw'\) for the row place \(3,\), left \(7,\)",
+    ),
+    "a range outside of the row": (
+        {"x": Feature(["place", "left"], method=[(8, 12, "slerp_xyzw")])},
+        r"method must have ranges \(begin, end, name\) within 10 channels, got \(8, 12, 'slerp_xyzw'\)",
     ),
     "text in a numeric feature": ({"x": Feature(["left", "say"])}, "stream 'say' is text, which cannot be joined"),
     "text that is normalized": ({"x": Feature("say", normalize="mean_std")}, "is text, which takes no normalize"),

@@ -43,7 +43,7 @@ class Feature:
     ``inverse(T_anchor) @ T``. ``rotation``: the form of quaternions in the batch, ``"quaternion_xyzw"``,
     ``"quaternion_wxyz"``, ``"6d"`` (the first two rows of the matrix), ``"6d_columns"``, ``"matrix"``, ``"rotvec"`` or
     ``"euler"`` (roll, pitch, yaw). ``StreamSpec.method`` says which channels are quaternions and angles, or ``method``
-    does.
+    does, whose ranges are channels of the joined row.
 
     ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature; ``"unit"`` and
     ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one. ``tokenizer``: of a text, ``f(list of
