@@ -272,7 +272,7 @@ class Loader:
 
     def save_stats(self, path: str | os.PathLike[str]) -> None:
         """Writes the statistics of all features as JSON, to be kept beside the weights: ``Loader(..., stats=path)``
-        normalizes with them instead of its own."""
+        normalizes with them instead of its own, and ``load_inverse(path, name)`` is the inverse without a cache."""
         self._require_features("save_stats")
         Path(path).write_text(json.dumps(self._statistics.to_json(), indent=1) + "\n")
 
@@ -289,9 +289,7 @@ class Loader:
                 f"Loader.inverse: name must be a feature of vectors, {', '.join(entries)}, got {name!r}"
                 f"{did_you_mean(str(name), entries)}"
             )
-        statistics, entry = self._statistics, entries[name]
-        scale, row, lows = self._scales[source].get(name), statistics.row(entry), statistics.lows(entry)
-        return Inverse(name, statistics.parts(entry), scale, row, lows)
+        return self._statistics.inverse(entries[name], source)
 
     def _require_features(self, what: str) -> None:
         if self.what.features is None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from feature_cases import RATE, rows_of, windows_of
+from feature_cases import RATE, make_cache, rows_of, windows_of
 from robocache import Feature, Loader
 from robocache.loader.features import statistics
 from scipy.spatial.transform import Rotation
@@ -168,6 +168,54 @@ def test_inverse_returns_the_commands(cache, form, relative, array):
     turned = Rotation.from_quat(want[..., 3:7].reshape(-1, 4)).inv() * Rotation.from_quat(got[..., 3:7].reshape(-1, 4))
     assert turned.magnitude().max() < 1e-6
     np.testing.assert_allclose(np.delete(got, range(3, 7), -1), np.delete(want, range(3, 7), -1), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_the_saved_inverse_is_that_of_the_loader(cache, tmp_path, framework):
+    """On the robot, without the cache."""
+    relative = {"steps": STEPS, "rate_hz": RATE, "relative_to": "anchor"}
+    features = {
+        **{form: Feature(["heading", "tcp", "grip"], rotation=form, normalize="min_max", **relative) for form in FORMS},
+        "turn": Feature("turn", normalize="quantile", rotation="rotvec"),
+        "grip": Feature("grip", normalize=(0.5, 2.0), **relative),
+        "plain": Feature(["left", "count"]),
+        "task": Feature("task"),
+        "cam": Feature("cam", normalize="imagenet"),
+    }
+    mixture = robocache.Mixture([(cache, 1.0), (make_cache(tmp_path / "other", seed=7), 1.0)])
+    for source in (cache, mixture):
+        loader = Loader(source, 16, features=features, anchors="left", framework=framework)
+        loader.save_stats(tmp_path / "stats.json")
+        batch = loader.batch(0)
+        for name in (*FORMS, "turn", "grip", "plain"):
+            values = np.asarray(batch[name], np.float64)
+            for number in range(1 + (source is mixture)):
+                own = loader.inverse(name, number)
+                saved = robocache.load_inverse(tmp_path / "stats.json", name, number)
+                shape = () if name == "grip" else (own.stored_width,)
+                anchor = np.random.default_rng(1).normal(size=(16, *shape)) if own.is_relative else None
+                np.testing.assert_array_equal(saved(values, anchor), own(values, anchor))
+                assert repr(saved) == repr(own)
+                if number:
+                    first = robocache.load_inverse(tmp_path / "stats.json", name)
+                    assert (first(values, anchor) == own(values, anchor)).all() == (name in ("grip", "plain"))
+
+
+def test_a_file_without_an_inverse_gets_one_clear_line(cache, tmp_path):
+    Loader(cache, 8, features=FEATURES, anchors="left").save_stats(tmp_path / "stats.json")
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    with pytest.raises(ValueError, match=r"name must be a feature of the file, .*, got 'acton'; did you mean 'action'"):
+        robocache.load_inverse(saved, "acton")
+    with pytest.raises(ValueError, match="source must be from 0 to 0, got 1"):
+        robocache.load_inverse(saved, "action", 1)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"path must be a file of Loader\.save_stats of version 1, got \[\]"):
+        robocache.load_inverse(tmp_path / "list.json", "action")
+    told = saved["features"]["action"]["inverse"]
+    for change in (None, {}, {**told, "parts": [{}]}, {**told, "scales": [["a", "b"]]}):
+        saved["features"]["action"]["inverse"] = change
+        with pytest.raises(ValueError, match=r"with the inverse of 'action', got .*; save it again"):
+            robocache.load_inverse(saved, "action")
 
 
 def test_inverse_of_a_plain_feature_and_its_bad_input(cache):

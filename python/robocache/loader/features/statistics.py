@@ -24,12 +24,13 @@ from ..batches.store import open_store
 from ..batches.verify import MappedRows
 from .batch import feature_rows
 from .feature import Feature
+from .inverse import Inverse
 from .layout import Channels, Composed, Entry, Part, description
+from .saved import VERSION, read_saved, saved_inverse
 
 if TYPE_CHECKING:
     from ..samples import Samples
 
-VERSION = 1
 NAMES = ("count", "mean", "std", "min", "max", "q01", "q99", "not_finite")
 QUANTILES = {"q01": 0.01, "q99": 0.99}
 COMPUTED = ("mean_std", "min_max", "quantile")
@@ -51,7 +52,11 @@ class FeatureStatistics:
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
-        self.given = read_statistics(samples.what.stats) if samples.what.stats is not None else None
+        stats = samples.what.stats
+        self.saved: Mapping[str, Any] = {}
+        self.given: dict[str, list[Statistics]] | None = None
+        if stats is not None:
+            self.saved, self.given = read_statistics(stats)
         self.known: list[dict[str, Statistics]] = [{} for _ in samples.caches]
 
     # ---- which features ----------------------------------------------------------------------------------------------
@@ -72,6 +77,10 @@ class FeatureStatistics:
         if entry.kind == "composed":
             return self.samples.layout.composed[entry.place].width
         return max(1, int(math.prod(self.spec(entry).shape)))
+
+    def inverse(self, entry: Entry, source: int) -> Inverse:
+        scale = self.samples.scales[source].get(entry.name)
+        return Inverse(entry.name, self.parts(entry), scale, self.row(entry), self.lows(entry))
 
     def row(self, entry: Entry) -> tuple[int, ...] | None:
         """The shape of a row where the batch and the stream have the same one."""
@@ -218,8 +227,10 @@ class FeatureStatistics:
         features = {}
         for name, entry in self.entries().items():
             assert entry.feature is not None
+            scales = [found.get(name) for found in self.samples.scales]
             features[name] = {
                 **described(entry.feature),
+                "inverse": saved_inverse(self.inverse(entry, 0), scales),
                 "sources": [{which: plain(known[name][which]) for which in NAMES} for known in self.known],
             }
         return {"robocache_statistics": VERSION, "features": features}
@@ -430,20 +441,10 @@ def statistics_of(given: Any) -> Statistics:
     return made
 
 
-def read_statistics(given: Any) -> dict[str, list[Statistics]]:
-    """What ``Loader.save_stats`` wrote: a path, or the same as a dict. By feature, for each source."""
+def read_statistics(given: Any) -> tuple[Mapping[str, Any], dict[str, list[Statistics]]]:
+    """What ``Loader.save_stats`` wrote, and the statistics in it: by feature, for each source."""
     what = "Loader: stats"
-    if not isinstance(given, Mapping):
-        try:
-            given = json.loads(Path(given).read_text())
-        except TypeError:
-            raise ValueError(f"{what} must be a path or a dict, got {type(given).__name__}") from None
-        except ValueError as error:
-            raise ValueError(f"{what} must be a file of Loader.save_stats, got {given}: {error}") from None
-    features = given.get("features")
-    if given.get("robocache_statistics") != VERSION or not isinstance(features, Mapping):
-        raise ValueError(f"{what} must be a file of Loader.save_stats of version {VERSION}, got {str(given)[:80]}")
-    made = {}
+    features, made = read_saved(given, what), {}
     for name, told in features.items():
         sources = told.get("sources") if isinstance(told, Mapping) else None
         if not isinstance(sources, list) or not sources:
@@ -452,4 +453,4 @@ def read_statistics(given: Any) -> dict[str, list[Statistics]]:
             made[str(name)] = [statistics_of(x) for x in sources]
         except ValueError as error:
             raise ValueError(f"{what} of {name!r} {error}") from None
-    return made
+    return features, made
