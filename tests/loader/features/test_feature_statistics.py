@@ -129,6 +129,42 @@ def test_saved_statistics_normalize_another_loader(cache, tmp_path):
         Loader(cache, 8, features=normalized("min_max"), anchors="left", stats={})
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"streams": ["right"]}, r"streams=\['right'\] like this one, got \['left'\]; give it another name"),
+        ({"relative_to": "anchor"}, "relative_to='anchor' like this one, got None"),
+        ({"relative_to": "now"}, "relative_to='now' like this one, got None"),
+        ({"streams": "tcp"}, r"streams=\['tcp'\] like this one, got \['left'\]"),
+    ],
+)
+def test_statistics_of_another_feature_are_refused(cache, tmp_path, other, words):
+    """All of these have seven numbers."""
+    saved = {"x": Feature("left", normalize="mean_std"), "now": Feature("left")}
+    Loader(cache, 8, features=saved, anchors="left").save_stats(tmp_path / "stats.json")
+    given = {"streams": "left", "normalize": "mean_std"} | other
+    features = saved | {"x": Feature(given.pop("streams"), **given)}
+    with pytest.raises(ValueError, match=f"stats of 'x' must be of a feature with {words}"):
+        Loader(cache, 8, features=features, anchors="left", stats=tmp_path / "stats.json")
+
+
+def test_statistics_of_other_rotations_and_channels_are_refused(cache, tmp_path):
+    def feature(**options):
+        return {"x": Feature("tcp", normalize="mean_std", **options)}
+
+    def with_statistics(first, then):
+        Loader(cache, 8, features=first, anchors="left").save_stats(tmp_path / "stats.json")
+        return Loader(cache, 8, features=then, anchors="left", stats=tmp_path / "stats.json")
+
+    marks = {"method": [(0, 4, "slerp_xyzw")], "rotation": "6d"}
+    with pytest.raises(ValueError, match=r"rotation='6d_columns' like this one, got '6d'"):
+        with_statistics(feature(rotation="6d"), feature(rotation="6d_columns"))
+    with pytest.raises(ValueError, match=r"angles and numbers, got \['pose'\] for \['rotation', 'values'\]"):
+        with_statistics(feature(rotation="6d"), feature(**marks))
+    same = with_statistics(feature(rotation="6d"), feature(rotation="6d", dtype="float64"))
+    assert same.stats["x"]["mean"].shape == (9,)
+
+
 def test_moments_are_the_same_for_any_number_of_threads(cache, home):
     import robocache
 

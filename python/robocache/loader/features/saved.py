@@ -75,7 +75,7 @@ def load_inverse(path: str | os.PathLike[str] | Mapping[str, Any], name: str, so
     try:
         told = features[name]["inverse"]
         parts = tuple(part_from(part, bool(told["is_relative"])) for part in told["parts"])
-        scales = [None if pair is None else scale_from(*pair) for pair in told["scales"]]
+        scales = [None if pair is None else pair_from(*pair) for pair in told["scales"]]
         row, lows = (None if told[key] is None else tuple(told[key]) for key in ("row", "lows"))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -87,7 +87,7 @@ def load_inverse(path: str | os.PathLike[str] | Mapping[str, Any], name: str, so
     return Inverse(name, parts, scales[source], row, lows)
 
 
-def scale_from(offset: Any, scale: Any) -> tuple[Any, Any]:
+def pair_from(offset: Any, scale: Any) -> tuple[Any, Any]:
     return np.array(offset, np.float64), np.array(scale, np.float64)
 
 

@@ -26,7 +26,7 @@ from .batch import feature_rows
 from .feature import Feature
 from .inverse import Inverse
 from .layout import Channels, Composed, Entry, Part, description
-from .saved import VERSION, read_saved, saved_inverse
+from .saved import VERSION, described_parts, read_saved, saved_inverse
 
 if TYPE_CHECKING:
     from ..samples import Samples
@@ -196,11 +196,29 @@ class FeatureStatistics:
                 f"Loader: stats of {entry.name!r} must be of 1 or {len(self.samples.caches)} sources, got "
                 f"{len(sources)}"
             )
+        self.require_same(entry)
         found = sources[source if len(sources) > 1 else 0]
         width = self.width(entry)
         if len(found["mean"]) != width:
             raise ValueError(f"Loader: stats of {entry.name!r} must have {width} channels, got {len(found['mean'])}")
         return found
+
+    def require_same(self, entry: Entry) -> None:
+        """The statistics of a file must be those of a feature like this one: equal widths say little."""
+        assert entry.feature is not None
+        told, own = self.saved[entry.name], described(entry.feature)
+        for which in ("streams", "relative_to", "rotation"):
+            if which in told and told[which] != own[which]:
+                raise ValueError(
+                    f"Loader: stats of {entry.name!r} must be of a feature with {which}={own[which]!r} like this one, "
+                    f"got {told[which]!r}; give it another name, or the file of its own statistics"
+                )
+        parts = (told.get("inverse") or {}).get("parts")
+        if parts is not None and parts != described_parts(self.parts(entry)):
+            raise ValueError(
+                f"Loader: stats of {entry.name!r} must be of a feature with the same quaternions, angles and numbers, "
+                f"got {[part.get('math') for part in parts]} for {[part.math for part in self.parts(entry)]}"
+            )
 
     def fingerprint(self, entry: Entry, source: int) -> str:
         """Of everything that decides the statistics of a feature: the rows, the kept episodes, the anchors, and how the
