@@ -1,5 +1,6 @@
 """Features: names, joins, moments, relative values and rotations, against NumPy and SciPy."""
 
+import collections
 import pickle
 
 import numpy as np
@@ -114,6 +115,29 @@ def test_a_transform_gets_the_finished_entry(cache):
     plain = batch_of(cache, {"x": Feature("left", **moments())})
     made = batch_of(cache, {"x": Feature("left", transform=lambda x: x.flatten(1) * 2, **moments())})
     assert torch.equal(made["x"], plain["x"].flatten(1) * 2)
+
+
+def test_samples_by_number_have_the_rows_of_what_a_transform_returns(cache):
+    """Dicts, tuples and named tuples of entries; a list is one of rows, as of texts."""
+    pair = collections.namedtuple("pair", "first last")
+    features = {
+        "dict": Feature("left", transform=lambda x: {"x": x, "sum": {"all": x.sum(-1)}}, **moments()),
+        "tuple": Feature("left", transform=lambda x: (x, pair(x[:, 0], x[:, -1])), **moments()),
+        "texts": Feature("task", transform=lambda texts: [text.upper() for text in texts]),
+    }
+    loader = Loader(cache, 32, features=features, shuffle=False, anchors="left")
+    batch, rows = loader.dataset[[3, 50, 7]], loader.dataset.__getitems__([3, 50, 7])
+    assert torch.equal(loader.dataset[50]["dict"]["x"], rows[1]["dict"]["x"])
+    for i, row in enumerate(rows):
+        x = batch["dict"]["x"][i]
+        assert torch.equal(row["dict"]["x"], x)
+        assert torch.equal(row["dict"]["sum"]["all"], x.sum(-1))
+        assert torch.equal(row["tuple"][0], x)
+        assert isinstance(row["tuple"][1], pair)
+        assert torch.equal(row["tuple"][1].last, x[-1])
+        assert row["texts"] == batch["texts"][i] == batch["texts"][i].upper()
+    collated = next(iter(torch.utils.data.DataLoader(loader.dataset, 8)))
+    assert collated["dict"]["sum"]["all"].shape == (8, 16)
 
 
 # ---- relative -------------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class Feature:
 
     ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature; ``"unit"`` and
     ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one. ``tokenizer``: of a text, ``f(list of
-    str)`` to ids. ``transform``: a function of the finished entry of the batch.
+    str)`` to ids. ``transform``: a function of the finished entry of the batch, to an entry or a dict or tuple of
+    entries: samples are in the first dimension.
 
     >>> import robocache
     >>> action = robocache.Feature("tcp/pose", steps=range(16), rate_hz=20, relative_to="anchor", rotation="6d")
