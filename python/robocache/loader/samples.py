@@ -32,7 +32,7 @@ from .features.batch import BatchForm
 from .features.feature import Feature
 from .features.layout import TASK, Entry, Layout, layout_of
 from .features.statistics import FeatureStatistics
-from .features.text import Numbered, TextTable, messages, tasks, tasks_by_number
+from .features.text import Numbered, messages, tasks, tasks_by_number, text_tables
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
 from .order.edges import bounds_of, limits_of, too_long
@@ -186,20 +186,20 @@ class Samples:
 
     def open_form(self, given: Callable[[Any], Any] | None) -> BatchForm:
         """What makes batches of the columns. ``given``: converts arrays for the user; None: not."""
-        texts: dict[str, TextTable] = {}
-        for entry in self.layout.entries:
-            if entry.kind not in ("text", "task") or entry.feature is None:
-                continue
-            stream = self.keys[entry.place].stream
-            if entry.kind == "task":
-                found = Numbered(tasks(self.selections))
-            elif self.specs[stream].kind == "text" or self.numbered is None:
-                found = Numbered(messages(self.selections, stream))
-            else:
-                found = self.numbered
-            texts[entry.name] = TextTable(found.texts, self.arrays, entry.feature.tokenizer, entry.name, found.bounds)
+        entries = [e for e in self.layout.entries if e.kind in ("text", "task") and e.feature is not None]
+        tokenizers = {e.name: e.feature.tokenizer for e in entries if e.feature is not None}
+        texts = text_tables({e.name: self._numbered(e) for e in entries}, tokenizers, self.arrays)
         has_index = self.episodes is not None
         return BatchForm(self.layout, self.arrays, self.scales, texts, has_index, self.what.return_index, given)
+
+    def _numbered(self, entry: Entry) -> Numbered:
+        """The texts of a feature."""
+        stream = self.keys[entry.place].stream
+        if entry.kind == "task":
+            return Numbered(tasks(self.selections))
+        if self.specs[stream].kind == "text" or self.numbered is None:
+            return Numbered(messages(self.selections, stream))
+        return self.numbered
 
     def open_reader(self, where: Where, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""

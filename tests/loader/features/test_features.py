@@ -505,6 +505,27 @@ def test_a_text_is_tokenized_once(cache):
     assert len(calls[0]) == len(set(calls[0]))
 
 
+def test_features_of_one_tokenizer_share_its_ids(cache):
+    calls = []
+
+    def tokenizer(texts):
+        calls.append(texts)
+        return [[*map(ord, text.ljust(20))] for text in texts]
+
+    features = {"say": Feature("say", tokenizer=tokenizer), "task": Feature("task", tokenizer=tokenizer),
+                "soon": Feature("say", steps=[0, 5], rate_hz=RATE, tokenizer=tokenizer),
+                "other": Feature("say", tokenizer=lambda texts: [[len(text)] for text in texts]),
+                "text": Feature("say"), "name": Feature("task")}  # fmt: skip
+    batch = batch_of(cache, features)
+    assert sorted(calls[0]) == sorted({*TEXTS, "task 0", "task 1"})
+    assert len(calls) == 1
+    for ids, texts in (("say", "text"), ("task", "name")):
+        assert batch[ids].tolist() == [[*map(ord, t.ljust(20))] if t else [0] * 20 for t in batch[texts]]
+        assert batch[f"{ids}_mask"].any(1).tolist() == [bool(t) for t in batch[texts]]
+    assert torch.equal(batch["soon"][:, 0], batch["say"])
+    assert batch["other"][:, 0].tolist() == [len(t) for t in batch["text"]]
+
+
 def test_a_tokenizer_with_pad_is_told_to_pad(cache):
     class Tokenizer:
         def pad(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,22 +23,37 @@ class Numbered(NamedTuple):
     """None: all sources number them alike, from 0."""
 
 
+class Tokens:
+    """What a tokenizer makes of the texts of all features that have it: each different text once, in one call."""
+
+    def __init__(self, tokenizer: Any, found: Mapping[str, Sequence[str]]) -> None:
+        """``found``: the texts of each feature."""
+        texts = [*dict.fromkeys(text for some in found.values() for text in some if text)]
+        self.rows = {text: i for i, text in enumerate(texts)}
+        self.ids, self.mask = tokenized(tokenizer, texts, next(iter(found)))
+
+    def of(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """Ids and mask of some of the texts, ``(N, L)``."""
+        rows = [self.rows[text] for text in texts]
+        return self.ids[rows], self.mask[rows]
+
+
 class TextTable:
     """The texts that a feature can have, and which of them a number of the reader (or of an episode) stands for.
 
-    With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows. Where there is no
-    text, ids and mask are 0.
+    With a tokenizer, all texts are tokenized once, when the loader is made (``Tokens``); a batch takes their rows.
+    Where there is no text, ids and mask are 0.
     """
 
     def __init__(
         self,
         found: Sequence[str],
         arrays: Arrays,
-        tokenizer: Callable[..., Any] | None,
-        name: str,
+        tokens: Tokens | None,
         bounds: NDArray[np.int64] | None = None,
     ) -> None:
-        """``found[n]``: the text of number n; other numbers have none. ``bounds``: as in ``Numbered``."""
+        """``found[n]``: the text of number n; other numbers have none. ``bounds``: as in ``Numbered``. ``tokens``: has
+        all of them, for batches of ids."""
         self.arrays, self.bounds = arrays, bounds
         self.texts = [*dict.fromkeys(text for text in found if text), ""]
         index = {text: i for i, text in enumerate(self.texts)}
@@ -48,8 +63,8 @@ class TextTable:
         self.strings = strings[self.index]
         """For each number: its text."""
         self.ids = self.mask = None
-        if tokenizer is not None:
-            ids, mask = tokenized(tokenizer, self.texts[:-1], name)
+        if tokens is not None:
+            ids, mask = tokens.of(self.texts[:-1])
             ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
             self.ids, self.mask, self.index_there = (self.there(x) for x in (ids, mask, self.index))
 
@@ -89,6 +104,21 @@ class TextTable:
         unsigned = np.asarray(numbers).astype(np.int64, copy=False).view(np.uint64)  # so that -1 is a large one
         found: NDArray[np.int64] = np.minimum(unsigned, np.uint64(len(self.index) - 1)).view(np.int64)
         return found
+
+
+def text_tables(
+    found: Mapping[str, Numbered], tokenizers: Mapping[str, Callable[..., Any] | None], arrays: Arrays
+) -> dict[str, TextTable]:
+    """By feature. Features of one tokenizer share its ids."""
+    sharing: dict[int, dict[str, Sequence[str]]] = {}
+    for name, tokenizer in tokenizers.items():
+        if tokenizer is not None:
+            sharing.setdefault(id(tokenizer), {})[name] = found[name].texts
+    tables: dict[str, Tokens] = {}
+    for texts in sharing.values():
+        first = next(iter(texts))
+        tables |= dict.fromkeys(texts, Tokens(tokenizers[first], texts))
+    return {name: TextTable(own.texts, arrays, tables.get(name), own.bounds) for name, own in found.items()}
 
 
 def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tuple[Any, Any]:
