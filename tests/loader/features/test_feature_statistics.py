@@ -269,6 +269,31 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+def test_inverse_of_float32_batches_is_as_exact_as_these(cache, form, relative):
+    """Values and anchors as a policy and a robot have them; the inverse computes in float64, with gradients."""
+    feature = Feature(["tcp", "heading", "grip"], steps=STEPS, rate_hz=RATE, relative_to=relative, rotation=form,
+                      normalize="min_max", dtype="float32")  # fmt: skip
+    loader = Loader(cache, 32, features={"x": feature}, return_index=True, anchors="left")
+    batch = loader.batch(0)
+    names = ("tcp", "heading", "grip")
+    rows = [windows_of(batch, name, STEPS)[0].astype(np.float32).reshape(32, 16, -1) for name in names]
+    want = np.concatenate(rows, -1).astype(np.float64)
+    values = batch["x"].requires_grad_()
+    assert values.dtype == torch.float32
+    got = loader.inverse("x")(values, None if relative is None else torch.from_numpy(want[:, 2]).float())
+    assert got.dtype == torch.float64
+    turned = Rotation.from_quat(want[..., 3:7].reshape(-1, 4)).inv()
+    turned *= Rotation.from_quat(got.detach().numpy()[..., 3:7].reshape(-1, 4))
+    # At half a turn a rotation vector and a quaternion have two forms, next to which float32 is coarse.
+    assert turned.magnitude().max() < (2e-3 if form in ("euler", "rotvec") else 5e-6)
+    plain = [0, 1, 2, 7, 8, 9]
+    np.testing.assert_allclose(got.detach().numpy()[..., plain], want[..., plain], rtol=1e-5, atol=2e-5)
+    got.sum().backward()
+    assert torch.isfinite(values.grad).all()
+
+
 @pytest.mark.parametrize(
     ("begin", "period", "turns"), [(-math.pi, 2 * math.pi, 1), (0, 2 * math.pi, 1), (-180, 360, 1), (-180, 360, 3)]
 )

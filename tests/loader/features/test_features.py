@@ -140,6 +140,33 @@ def test_samples_by_number_have_the_rows_of_what_a_transform_returns(cache):
     assert collated["dict"]["sum"]["all"].shape == (8, 16)
 
 
+def test_a_gap_longer_than_max_gap_is_padding_of_every_feature(tmp_path):
+    specs = {name: robocache.StreamSpec(name, "float64", (2,), rate_hz=RATE) for name in ("arm", "hand")}
+    rows = np.random.default_rng(1).normal(size=(40, 2))
+    there = np.delete(np.arange(40), range(15, 23))  # 0.18 s without rows
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    times = np.arange(40) * STEP_NS
+    streams = {"arm": robocache.EpisodeStream(specs["arm"], rows, times),
+               "hand": robocache.EpisodeStream(specs["hand"], rows[there], times[there])}  # fmt: skip
+    writer.add(robocache.Episode(0, streams))
+    gap = {"steps": range(3), "rate_hz": RATE, "max_gap": 0.1}
+    features = {
+        "alone": Feature("hand", **gap),
+        "joined": Feature(["arm", "hand"], **gap),
+        "relative": Feature("hand", relative_to="anchor", **gap),
+        "filled": Feature("hand", steps=range(3), rate_hz=RATE),
+    }
+    batch = Loader(writer.commit(), 38, features=features, anchors="arm", shuffle=False, drop_last_steps=2).batch(0)
+    moments = np.arange(38)[:, None] + np.arange(3)
+    missing = (moments >= 15) & (moments < 23)
+    np.testing.assert_array_equal(batch["alone_is_pad"], missing)
+    np.testing.assert_array_equal(batch["joined_is_pad"], missing)
+    np.testing.assert_array_equal(batch["relative_is_pad"], missing | missing[:, :1])  # or its anchor
+    assert not batch["filled_is_pad"].any()
+    np.testing.assert_array_equal(batch["joined"][..., :2], rows[moments])
+    np.testing.assert_array_equal(batch["alone"].numpy()[~missing], rows[moments][~missing])
+
+
 # ---- relative -------------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +400,57 @@ def test_a_resumed_loader_goes_on_with_the_same_batches(cache):
     again.load_state_dict(state)
     for a, b in zip(read, again, strict=True):
         same(a, b)
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_augmented_weighted_batches_at_edges_are_the_same_everywhere_and_after_a_resume(cache, tmp_path, drop_last):
+    """All at once: random edits, weights, edges, over tiers, ranks and a resume on another number of ranks."""
+    jpeg = robocache.ingest(cache.path, tmp_path / "jpeg", images="jpeg")
+    image = robocache.Image(
+        size=(3, 4), crop=robocache.RandomCrop(0.8), flip=0.5, color=robocache.ColorJitter(0.2, 0.2, 0.2), layout="CHW",
+        dtype="float32", normalize="imagenet",
+    )  # fmt: skip
+    features = EVERYTHING | {"cam": Feature("cam", steps=[-1, 0], rate_hz=RATE, image=image)}
+    options = {"features": features, "weights": {1: 3.0, 2: 0.25}, "edges": (2, 9), "drop_last": drop_last, "seed": 11,
+               "return_index": True, "anchors": "left"}  # fmt: skip
+    loader = Loader(jpeg, 24, **options)
+    whole = [batch for _ in range(2) for batch in loader]
+    assert not torch.equal(whole[0]["cam"], whole[len(loader)]["cam"])
+    episodes = torch.cat([batch["episode_index"] for batch in whole]).bincount(minlength=5)
+    assert episodes[1] > 2 * episodes[2] > 0
+    for batch in whole:  # at most 2 moments before and 9 after an episode, of each window
+        assert batch["action_is_pad"][:, :2].sum(1).max() <= 2
+        assert batch["action_is_pad"].sum(1).max() <= 9
+
+    def of_ranks(world_size, state=None, tier=None):
+        """Batches of all ranks, joined."""
+        ranks = [Loader(jpeg, 24 // world_size, tier=tier, rank=rank, world_size=world_size, **options)
+                 for rank in range(world_size)]  # fmt: skip
+        if state is not None:
+            for rank in ranks:
+                rank.load_state_dict(state)
+        for parts in zip(
+            *([b for _ in range(2 - (state or {"epoch": 0})["epoch"]) for b in r] for r in ranks), strict=True
+        ):
+            yield {
+                name: torch.cat([p[name] for p in parts]) if torch.is_tensor(x) else [y for p in parts for y in p[name]]
+                for name, x in parts[0].items()
+            }
+
+    for world_size, tier in ((1, "memory"), (1, "mmap"), (3, "mmap"), (2, "memory")):
+        for a, b in zip(whole, of_ranks(world_size, tier=tier), strict=True):
+            same(a, b)
+    for done in (1, len(loader), len(loader) + 2):
+        loader = Loader(jpeg, 24, **options)
+        read = (batch for _ in range(2) for batch in loader)
+        for _ in range(done):
+            next(read)
+        if done == len(loader):
+            assert next(read, None) is not None  # the next epoch has begun
+            done += 1
+        state = loader.state_dict() | {"batch_size": 8, "world_size": 3}
+        for a, b in zip(whole[done:], of_ranks(3, state, "mmap"), strict=True):
+            same(a, b)
 
 
 def test_a_pickled_loader_gives_the_same_batches(cache):
