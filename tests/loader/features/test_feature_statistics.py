@@ -182,6 +182,68 @@ def test_moments_are_the_same_for_any_number_of_threads(cache, home):
             np.testing.assert_array_equal(x, found[1][name][which])
 
 
+@pytest.fixture(scope="module")
+def long_rows(tmp_path_factory):
+    """More rows than the sample that quantiles begin with: heavy tails, ties, constants, trends, no numbers."""
+    rng = np.random.default_rng(12)
+    n = 150_000
+    x = np.stack([
+        rng.standard_cauchy(n), rng.normal(size=n), rng.normal(size=n).round(1), rng.uniform(size=n) < 0.3,
+        rng.uniform(size=n) < 0.002, np.full(n, 2.5), np.arange(n) / 7, np.exp(rng.normal(0, 6, n)),
+        rng.integers(0, 3, n) * 1e9 + rng.normal(size=n), np.full(n, np.nan),
+    ], 1)  # fmt: skip
+    x[rng.integers(0, n, 500), 1] = np.nan
+    x[rng.integers(0, n, 3000), 7] = np.inf
+    x[rng.integers(0, n, 3000), 2] = -np.inf
+    x[100:, 9][::50_000] = 1.0, 2.0, 4.0
+    specs = {name: robocache.StreamSpec(name, dtype, (10,), rate_hz=RATE, method="previous")
+             for name, dtype in (("wide", "float64"), ("single", "float32"))}  # fmt: skip
+    specs["whole"] = robocache.StreamSpec("whole", "int16", (), rate_hz=RATE)
+    with np.errstate(over="ignore"):
+        rows = {"wide": x, "single": x.astype(np.float32), "whole": rng.integers(-500, 501, n).astype(np.int16)}
+    writer = robocache.CacheWriter(tmp_path_factory.mktemp("long") / "c", specs)
+    for e, (begin, end) in enumerate(((0, 90_000), (90_000, n))):
+        times = np.arange(end - begin) * 10**9 // RATE
+        streams = {k: robocache.EpisodeStream(specs[k], v[begin:end], times) for k, v in rows.items()}
+        writer.add(robocache.Episode(e, streams))
+    return writer.commit(), rows
+
+
+@pytest.mark.parametrize(("samples", "deviations"), [(1 << 16, 4), (1000, 4), (3000, 0.01)])
+def test_quantiles_of_many_samples_are_those_of_numpy(long_rows, monkeypatch, samples, deviations):
+    """Exactly. A sample that is small, or is believed too much, takes more passes."""
+    cache, rows = long_rows
+    monkeypatch.setattr(statistics, "SAMPLES", samples)
+    monkeypatch.setattr(statistics, "DEVIATIONS", deviations)
+    features = {name: Feature(name) for name in rows}
+    features["joined"] = Feature(["wide", "whole"], steps=[0, 1], rate_hz=RATE)
+    stats = Loader(cache, 8, features=features, anchors="wide").stats
+    twice = np.concatenate([rows["wide"], rows["whole"][:, None]], 1)
+    twice = np.concatenate([twice, twice[1:90_000], twice[90_001:]])  # the first row of an episode is in one sample
+    for name, x in [*rows.items(), ("joined", twice)]:
+        for c, channel in enumerate(x.reshape(len(x), -1).T.astype(np.float64)):
+            finite = channel[np.isfinite(channel)]
+            assert stats[name]["count"][c] == len(finite)
+            assert stats[name]["min"][c] == finite.min()
+            for which, q in (("q01", 0.01), ("q99", 0.99)):
+                assert stats[name][which][c] == np.quantile(finite, q), (name, c, which)
+
+
+def test_tails_of_other_rows_are_refused():
+    brackets = np.zeros((2, 2, 3))
+    tails = robocache._core.Tails(brackets, "float32")
+    with pytest.raises(ValueError, match=r"Tails: values must have the channels of brackets, got shape \(4, 2\)"):
+        tails.add(np.zeros((4, 2), np.float32), np.zeros(4, bool))
+    with pytest.raises(ValueError, match="Tails: values must have dtype float32"):
+        tails.add(np.zeros((4, 3)), np.zeros(4, bool))
+    with pytest.raises(ValueError, match=r"Tails: padding must have shape \(4,\), got \(5,\)"):
+        tails.add(np.zeros((4, 3), np.float32), np.zeros(5, bool))
+    with pytest.raises(ValueError, match=r"Tails: brackets must have shape \(2, 2, C\)"):
+        robocache._core.Tails(np.zeros((2, 3, 3)), "float32")
+    with pytest.raises(ValueError, match="Tails: dtype must be float32 or float64, got int64"):
+        robocache._core.Tails(brackets, "int64")
+
+
 # ---- back to commands ------------------------------------------------------------------------------------------------
 
 FORMS = ["quaternion_xyzw", "quaternion_wxyz", "6d", "6d_columns", "matrix", "rotvec", "euler"]

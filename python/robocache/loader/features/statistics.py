@@ -39,7 +39,9 @@ STEP_BYTES = 4 << 20
 """Of the samples that are read at a time."""
 SAMPLES = 1 << 16
 SAMPLE_BYTES = 64 << 20
-"""Of the samples that quantiles are taken of, at most."""
+"""Of the samples that say where quantiles are, at most."""
+DEVIATIONS = 4
+"""Of the rank of a quantile in the sample: on either side, what is between these ranks is kept."""
 
 Float64 = NDArray[np.float64]
 Statistics = dict[str, Any]
@@ -334,12 +336,17 @@ class StatisticsPass:
         moments = [np.zeros((6, values.shape[1])) for values, _ in first]
         for table in moments:
             table[3], table[4] = math.inf, -math.inf
-        for begin in range(0, self.table.count, step):
-            parts = self.read(begin, min(step, self.table.count - begin), False)
-            for (values, padding), table in zip(parts, moments, strict=True):
-                _core.accumulate_moments(values, padding, table)
-        made = {}
         quantiles = self.quantiles(sample_bytes)
+        waiting = [*enumerate(quantiles)]
+        while waiting:  # the first time, all of them
+            for begin in range(0, self.table.count, step):
+                parts = self.read(begin, min(step, self.table.count - begin), False)
+                for i, found in waiting:
+                    if found.num_passes == 0:
+                        _core.accumulate_moments(*parts[i], moments[i])
+                    found.add(*parts[i])
+            waiting = [(i, found) for i, found in waiting if not found.finish(moments[i][0].astype(np.int64))]
+        made = {}
         for entry, table, found in zip(self.entries, moments, quantiles, strict=True):
             count, mean, squares, low, high, bad = table
             some = count > 0
@@ -348,24 +355,74 @@ class StatisticsPass:
             made[entry.name] = {
                 "count": count.astype(np.int64), "mean": np.where(some, mean, np.nan), "std": std,
                 "min": np.where(some, low, np.nan), "max": np.where(some, high, np.nan),
-                **dict(zip(QUANTILES, found, strict=True)), "not_finite": bad.astype(np.int64),
+                **dict(zip(QUANTILES, found.values, strict=True)), "not_finite": bad.astype(np.int64),
             }  # fmt: skip
         return made
 
-    def quantiles(self, sample_bytes: int) -> list[Float64]:
-        """Of all samples, or of so many that a permutation draws from them."""
+    def quantiles(self, sample_bytes: int) -> list[ExactQuantiles]:
+        """Of each entry, with a sample that a permutation draws."""
         count = min(self.table.count, SAMPLES, max(1024, SAMPLE_BYTES // sample_bytes))
-        result = []
-        for values, padding in self.read(0, count, True):
-            kept = np.asarray(values[~padding]).astype(np.float64)
-            result.append(np.stack([channel_quantiles(channel) for channel in kept.T], 1))
-        return result
+        return [ExactQuantiles(values, padding, count) for values, padding in self.read(0, count, True)]
 
 
-def channel_quantiles(channel: Float64) -> Float64:
-    finite = channel[np.isfinite(channel)]
-    nothing = np.full(len(QUANTILES), np.nan)
-    return np.asarray(np.quantile(finite, [*QUANTILES.values()])) if len(finite) else nothing
+class ExactQuantiles:
+    """The quantiles of all numbers of each channel, as NumPy has them, from one pass over them: a sample says between
+    which numbers they are, and only those are kept (``_core.Tails``). If it was wrong, which the deviation of its ranks
+    makes rare, the channels in question take a wider range in another pass."""
+
+    def __init__(self, values: Any, padding: Any, num_samples: int) -> None:
+        kept = np.asarray(values[~padding])
+        finite = [channel[np.isfinite(channel)] for channel in kept.T]
+        self.sample = [np.sort(channel.astype(np.float64)) for channel in finite]
+        self.num_samples, self.dtype = num_samples, kept.dtype.name
+        self.values = np.full((len(QUANTILES), len(finite)), np.nan)
+        self.is_done = np.zeros(len(finite), bool)
+        self.num_passes, self.width = 0, DEVIATIONS
+        self.tails = self.next_tails()
+
+    def next_tails(self) -> _core.Tails:
+        brackets = np.empty((2, 2, len(self.sample)))
+        for tail, q in enumerate(QUANTILES.values()):
+            nothing = (math.inf, math.inf) if tail else (-math.inf, -math.inf)
+            for c, channel in enumerate(self.sample):
+                brackets[tail, :, c] = nothing if self.is_done[c] else self.bracket(channel, q)
+        return _core.Tails(brackets, self.dtype)
+
+    def bracket(self, channel: Float64, q: float) -> tuple[float, float]:
+        """Moments of a sample are alike, so only whole samples count as independent."""
+        count = len(channel)
+        if count == 0:
+            return -math.inf, math.inf
+        half = self.width * math.sqrt(q * (1 - q) / min(count, self.num_samples)) * count + 1
+        low, high = math.floor(q * (count - 1) - half), math.ceil(q * (count - 1) + half)
+        return (
+            float(channel[low]) if low >= 0 else -math.inf,
+            float(channel[high]) if high < count else math.inf,
+        )
+
+    def add(self, values: Any, padding: Any) -> None:
+        self.tails.add(values, padding)
+
+    def finish(self, counts: NDArray[np.int64]) -> bool:
+        """After a pass. ``counts``: finite numbers of each channel. Returns whether all quantiles are known."""
+        places = np.array([*QUANTILES.values()])[:, None] * (counts - 1)
+        lower = np.floor(places).astype(np.int64)
+        ranks = np.stack([lower, np.minimum(lower + 1, counts - 1)], 1)
+        ranks[1] = counts - 1 - ranks[1]  # from the outer end of the upper tail
+        found = np.empty(ranks.shape)
+        self.tails.values_at(np.ascontiguousarray(ranks), found)
+        below, above = found[:, 0], found[:, 1]
+        weight, way = places - lower, above - below
+        made = np.where(weight < 0.5, below + way * weight, above - way * (1 - weight))  # as NumPy rounds it
+        news = ~self.is_done & ((counts == 0) | ~np.isnan(found).any((0, 1)))
+        self.values[:, news] = np.where(counts[news] > 0, made[:, news], np.nan)
+        self.is_done |= news
+        self.num_passes += 1
+        if self.is_done.all():
+            return True
+        self.width *= 8
+        self.tails = self.next_tails()
+        return False
 
 
 def columns_of(composed: Composed) -> set[int]:
