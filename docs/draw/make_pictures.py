@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
+import feature_pictures
 import matplotlib.pyplot as plt
 import numpy as np
 import pixel_pictures
@@ -217,6 +218,8 @@ if __name__ == "__main__":
     with plt.rc_context(STYLE):
         for draw in (methods, valid, latency, downsampling, features):
             draw()
+        for name, make in feature_pictures.PICTURES.items():
+            save(make(), name)
         for name, make in voxel_pictures.PICTURES.items():
             save(make(), name, num_colors=256)
         save(pixel_pictures.pipeline(), "pixels", num_colors=256)

@@ -21,6 +21,7 @@ from .loader import (
     What,
     Where,
     Window,
+    load_inverse,
 )
 from .ops.align import align, fuse_multimodal, resample_trajectories
 from .ops.decode import PictureIndex, decode_images, index_pictures
@@ -68,6 +69,7 @@ __all__ = [
     "fuse_multimodal",
     "index_pictures",
     "ingest",
+    "load_inverse",
     "num_threads",
     "open",
     "print_installation_info",

@@ -120,8 +120,13 @@ def test_a_copy_by_pickle_returns_the_same_items(ours):
 
 @pytest.mark.parametrize(
     "deltas",
-    [None, {"action": [0, 1, 2], "next.done": [-1, 0], PICTURE: [-1, 0], VIDEO: [0, 2]}, {VIDEO: [0], "action": [0]}],
-    ids=["frames", "windows", "one_moment"],
+    [
+        None,
+        {"action": [0, 1, 2], "next.done": [-1, 0], PICTURE: [-1, 0], VIDEO: [0, 2]},
+        {VIDEO: [0], "action": [0]},
+        {"action": [*range(100)], VIDEO: [-20, 0]},
+    ],
+    ids=["frames", "windows", "one_moment", "longer_than_every_episode"],
 )
 @pytest.mark.parametrize("episodes", [None, [2, 0]])
 def test_batches_of_the_loader_are_collated_items(dataset, deltas, episodes):

@@ -15,6 +15,8 @@
 
 #include "arrays/outputs.hpp"
 #include "arrays/tensor_reader.hpp"
+#include "batch/contract.hpp"
+#include "batch/feature/tails.hpp"
 #include "bindings.hpp"
 #include "core/contract.hpp"
 #include "core/cuda/memory.hpp"
@@ -178,6 +180,71 @@ void accumulate(nb::handle values, const nb::object& padding, nb::handle moments
     accumulate_moments(rows, left_out, into);
 }
 
+/// Tails of rows of float32 or float64.
+class AnyTails {
+public:
+    AnyTails(nb::handle brackets, const std::string& dtype) : dtype_(dtype_from_name(dtype, {name, "dtype"})) {
+        TensorReader reader;
+        const TensorView ends = read(reader, brackets, "brackets", 3, DType::f64);
+        if (ends.shape[0] != 2 || ends.shape[1] != 2)
+            fail(name, "brackets", "have shape (2, 2, C)", "shape " + shape_text(ends));
+        num_channels_ = ends.shape[2];
+        if (dtype_ == DType::f32) {
+            single_.emplace(ends);
+        } else if (dtype_ == DType::f64) {
+            wide_.emplace(ends);
+        } else {
+            fail(name, "dtype", "be float32 or float64", dtype);
+        }
+    }
+
+    void add(nb::handle values, nb::handle padding) {
+        TensorReader reader;
+        const TensorView rows = read(reader, values, "values", 2, dtype_);
+        if (rows.shape[1] != num_channels_)
+            fail(name, "values", "have the channels of brackets", "shape " + shape_text(rows));
+        const TensorView left_out = read(reader, padding, "padding", 1, DType::boolean);
+        loader_detail::require_size(name, "padding", left_out, rows.shape[0]);
+        const auto* is_pad = static_cast<const bool*>(left_out.data);
+        const Unlocked unlocked;
+        if (single_) single_->add(static_cast<const float*>(rows.data), is_pad, rows.shape[0]);
+        if (wide_) wide_->add(static_cast<const double*>(rows.data), is_pad, rows.shape[0]);
+    }
+
+    void values_at(nb::handle ranks, nb::handle values) {
+        TensorReader reader;
+        const TensorView wanted = read(reader, ranks, "ranks", 3, DType::i64);
+        const TensorView made = read(reader, values, "values", 3, DType::f64, Access::write);
+        for (const TensorView& each : {wanted, made}) {
+            const bool fits = each.shape[0] == 2 && each.shape[1] == wanted.shape[1] && each.shape[2] == num_channels_;
+            if (!fits) fail(name, "values", "have the shape (2, R, C) of ranks", "shape " + shape_text(each));
+        }
+        const auto* from = static_cast<const std::int64_t*>(wanted.data);
+        auto* to = static_cast<double*>(made.data);
+        const Unlocked unlocked;
+        if (single_) single_->values_at(from, wanted.shape[1], to);
+        if (wide_) wide_->values_at(from, wanted.shape[1], to);
+    }
+
+private:
+    static constexpr std::string_view name = "Tails";
+
+    static TensorView read(TensorReader& reader, nb::handle given, const char* argument, int rank, DType dtype,
+                           Access access = Access::read) {
+        const TensorView view = reader.read(given, {name, argument}, access);
+        require_rank(name, argument, view, rank);
+        require_dtype(name, argument, view, dtype);
+        require_device(name, argument, view, Device{});
+        loader_detail::require_contiguous(name, argument, view);
+        return view;
+    }
+
+    DType dtype_;
+    std::int64_t num_channels_ = 0;
+    std::optional<loader_detail::Tails<float>> single_;
+    std::optional<loader_detail::Tails<double>> wide_;
+};
+
 PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObject* self, visitproc visit, void* arg) {
                                   Py_VISIT(Py_TYPE(self));
                                   return nb::inst_ready(self) ? nb::inst_ptr<Composer>(self)->traverse(visit, arg) : 0;
@@ -191,6 +258,10 @@ PyType_Slot cycle_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(+[](PyObje
 }  // namespace
 
 void bind_feature(nb::module_& m) {
+    nb::class_<AnyTails>(m, "Tails")
+        .def(nb::init<nb::handle, const std::string&>(), nb::arg("brackets"), nb::arg("dtype"))
+        .def("add", &AnyTails::add, nb::arg("values"), nb::arg("padding"))
+        .def("values_at", &AnyTails::values_at, nb::arg("ranks"), nb::arg("values"));
     nb::class_<GivenPart>(m, "FeaturePart")
         .def(
             "__init__",

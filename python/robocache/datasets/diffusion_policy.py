@@ -10,6 +10,7 @@ import numpy as np
 
 from ..cache.cache import Cache
 from ..loader import Feature, Loader
+from ..loader.order.selection import Selection
 
 __all__ = ["SequenceSampler"]
 
@@ -21,7 +22,9 @@ class SequenceSampler:
     to ``pad_after`` rows after it. ``replay_buffer``: a cache or its path. ``keys``: streams, all of one rate; None:
     all. ``key_first_k``: of these keys only the first k recorded rows of a window are read; where a window has more,
     they are NaN, or 0 in integers. ``episode_mask``: whether each episode is read. ``rate_hz``: of the rows; None: that
-    of the first stream. ``loader`` has the same samples in batches. An item is ``{key: (sequence_length, ...)}``.
+    of the first stream. ``loader`` has the same samples in batches; None where there are none. With ``pad_before +
+    pad_after`` of ``sequence_length`` or more, an episode has more windows than rows, the last of which only items
+    have. An item is ``{key: (sequence_length, ...)}``.
 
     >>> import numpy as np, robocache, tempfile
     >>> from robocache.datasets.diffusion_policy import SequenceSampler
@@ -49,35 +52,50 @@ class SequenceSampler:
         cache = replay_buffer if isinstance(replay_buffer, Cache) else Cache(replay_buffer)
         length = int(sequence_length)
         before, after = (min(max(int(pad), 0), length - 1) for pad in (pad_before, pad_after))
-        dropped = length - 1 - before - after
-        if length < 1 or dropped < 0:
-            raise ValueError(
-                "SequenceSampler: sequence_length must be above pad_before + pad_after, got "
-                f"{length}, {pad_before} and {pad_after}"
-            )
+        if length < 1:
+            raise ValueError(f"SequenceSampler: sequence_length must be at least 1, got {sequence_length}")
+        added = before + after - (length - 1)
         self.keys = [*cache.specs] if keys is None else [*keys]
         rate_hz = cache.specs[self.keys[0]].rate_hz if rate_hz is None and self.keys[0] in cache.specs else rate_hz
         self.sequence_length, self.key_first_k = length, dict(key_first_k or {})
         features = {
-            key: Feature(key, steps=range(-before, min(self._most(key) + 1, length - before)), rate_hz=rate_hz)
-            for key in self.keys
+            key: Feature(key, steps=range(-before, self._end(key, before, added)), rate_hz=rate_hz) for key in self.keys
         }
-        kept = None if episode_mask is None else np.flatnonzero(episode_mask).tolist()
-        self.loader = Loader(
-            cache, 1, features=features, anchors=self.keys[0], drop_last_steps=dropped, episodes=kept, shuffle=False,
-            framework="numpy",
-        )  # fmt: skip
+        kept = range(len(cache)) if episode_mask is None else np.flatnonzero(episode_mask).tolist()
+        rows = np.zeros(0, np.int64)
+        if len(kept) and self.keys[0] in cache.specs:
+            rows = Selection(cache, kept, None).counts(self.keys[0])
+        self._num_anchors = np.maximum(rows + min(added, 0), 0)
+        num_windows = np.where(rows > 0, np.maximum(rows + added, 0), 0)
+        self._ends = np.cumsum(num_windows)
+        self._firsts = np.cumsum(self._num_anchors) - self._num_anchors
+        self.loader: Loader | None = None
+        if num_windows.any() or self.keys[0] not in cache.specs:
+            self.loader = Loader(
+                cache, 1, features=features, anchors=self.keys[0], drop_last_steps=max(-added, 0), episodes=kept,
+                shuffle=False, framework="numpy",
+            )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.loader.dataset)
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def sample_sequence(self, idx: int) -> dict[str, Any]:
         """``{key: (sequence_length, ...)}``."""
-        item = self.loader.dataset[idx]
-        return {
-            key: self._whole(key, item[key], item[f"{key}_is_pad"]) if key in self.key_first_k else item[key]
-            for key in self.keys
-        }
+        number = range(len(self))[idx]
+        episode = int(np.searchsorted(self._ends, number, "right"))
+        window = number - (int(self._ends[episode - 1]) if episode else 0)
+        anchor = min(window, int(self._num_anchors[episode]) - 1)  # later windows have rows of its steps
+        assert self.loader is not None
+        item = self.loader.dataset[int(self._firsts[episode]) + anchor]
+        made = {}
+        for key in self.keys:
+            rows, is_pad = (item[name][window - anchor :][: self.sequence_length] for name in (key, f"{key}_is_pad"))
+            made[key] = self._whole(key, rows, is_pad) if key in self.key_first_k else rows
+        return made
+
+    def _end(self, key: str, before: int, added: int) -> int:
+        """After the last step of a feature: that of the latest window from the last anchor."""
+        return min(self._most(key) + 1, self.sequence_length - before) + max(added, 0)
 
     def _most(self, key: str) -> int:
         """Recorded rows of a window that are needed; one more is read, to know whether there are more."""

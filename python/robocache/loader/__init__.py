@@ -1,6 +1,7 @@
 """Aligned, shuffled, normalized batches from caches. The guide: docs/loader.md."""
 
 from .features.feature import Feature
+from .features.saved import load_inverse
 from .image import CenterCrop, ColorJitter, Image, RandomCrop
 from .loader import Loader
 from .mixture import Mixture
@@ -21,4 +22,5 @@ __all__ = [
     "What",
     "Where",
     "Window",
+    "load_inverse",
 ]

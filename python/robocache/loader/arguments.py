@@ -86,18 +86,11 @@ def require_own_names(entries: list[Entry], return_index: bool) -> None:
             raise ValueError(f"Loader: {what} {entry.name!r} has the name that {others[entry.name]} has in a batch")
 
 
-def require_windows_fit(keys: list[Key], selections: list[Selection]) -> None:
+def require_rows(keys: list[Key], selections: list[Selection]) -> None:
+    """A window may be longer than every episode: what is outside is padding."""
     for key in keys:
-        span = key.window.span_ns - 2 * key.tolerance_ns  # the moments at both ends may be at rows
-        lasts = [last - first for first, last in (s.ends(key.stream) for s in selections)]
-        longest = max((int(x.max()) for x in lasts if len(x)), default=None)
-        if longest is None:
+        if not any(s.counts(key.stream).any() for s in selections):
             raise ValueError(f"Loader: stream {key.stream!r} must have rows in the kept episodes, got none")
-        if span > longest:
-            raise ValueError(
-                f"Loader: the window of {key.name!r} must fit into an episode, the longest of which has "
-                f"{longest / 1e9:g} s, got {key.window.span_ns / 1e9:g} s"
-            )
 
 
 def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], ways: Mapping[str, str]) -> dict[str, str]:

@@ -123,8 +123,9 @@ class Loader:
             table
             for table in self._reader.tables_on(self._arrays.host, [*zip(samples.tables, samples.quotas, strict=True)])
             if any(entry.kind == "task" for entry in samples.layout.entries)
+            or any(table.bounds is not None and table.is_read_on_host for table in self._form.texts.values())
         ]
-        """The anchors on the host, where batches have the task of their episode."""
+        """The anchors on the host, where batches have the task of their episode, or texts that sources number."""
         self._episodes = samples.episodes
         self._first_episode = np.cumsum([0, *(len(cache) for cache in self.caches)])
         """Of each cache, counted through all of them."""
@@ -268,7 +269,7 @@ class Loader:
 
     def save_stats(self, path: str | os.PathLike[str]) -> None:
         """Writes the statistics of all features as JSON, to be kept beside the weights: ``Loader(..., stats=path)``
-        normalizes with them instead of its own."""
+        normalizes with them instead of its own, and ``load_inverse(path, name)`` is the inverse without a cache."""
         self._require_features("save_stats")
         Path(path).write_text(json.dumps(self._statistics.to_json(), indent=1) + "\n")
 
@@ -285,7 +286,7 @@ class Loader:
                 f"Loader.inverse: name must be a feature of vectors, {', '.join(entries)}, got {name!r}"
                 f"{did_you_mean(str(name), entries)}"
             )
-        return Inverse(name, self._statistics.parts(entries[name]), self._scales[source].get(name))
+        return self._statistics.inverse(entries[name], source)
 
     def _require_features(self, what: str) -> None:
         if self.what.features is None:
@@ -347,10 +348,14 @@ class Loader:
         with self._reader.watched():
             made = self._reader.read(order, begin, count)
             numbers = self._numbers_of(on_host, begin, count, made)
+            sources, episodes = self._index_of(on_host, begin, count, made)
             for ragged in self._ragged:
                 found = numbers.get(ragged.place // 2)
                 ragged.fill(made, drawn, {} if found is None else {ragged.name: found})
-        episodes = self._episodes_of(on_host, begin, count, made)
+        for entry in self._form.layout.entries:
+            if sources is not None and entry.kind == "text" and self._form.texts[entry.name].is_read_on_host:
+                own = self._arrays.as_numpy(numbers[entry.place])
+                numbers[entry.place] = self._form.texts[entry.name].of_sources(own, sources)
         if self._reader.place != self.device:
             made = [self._arrays.to(x, self.device) for x in made]
         return self._form.batch(made, episodes, numbers)
@@ -365,17 +370,17 @@ class Loader:
         found = self._numbers.read(order, begin, count)
         return {places[c.key.name]: found[2 * i] for i, c in enumerate(self._numbers.columns)}
 
-    def _episodes_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> Any:
-        """The episode of each sample, counted through all caches, on the host, where batches have its task."""
+    def _index_of(self, order: SampleOrder, begin: int, count: int, made: list[Any]) -> tuple[Any, Any]:
+        """The source of each sample and its episode, counted through all caches, on the host, where texts need them."""
         if not self._tasks or self._episodes is None:
-            return None
+            return None, None
         if self._reader.place == self._arrays.host:
             source, episode = (self._arrays.as_numpy(x) for x in made[-3:-1])
         else:  # drawn again: the host would otherwise wait for the device
             kept, anchor = np.empty((2, count), np.int64)
             _core.sample_anchors(self._tasks, order, begin, kept, anchor)
             source, episode = (x[kept] for x in self._episodes)
-        return episode if len(self.caches) == 1 else episode + self._first_episode[source]
+        return source, episode if len(self.caches) == 1 else episode + self._first_episode[source]
 
     def _batches(self, steps: range, epoch: int) -> Iterator[Batch]:
         if self._reader.place == self.device or self._is_read_by_host:

@@ -16,7 +16,7 @@ from .arguments import (
     fingerprint_of,
     require_own_names,
     require_read_alike,
-    require_windows_fit,
+    require_rows,
     shared_specs,
 )
 from .batches.arrays import Arrays
@@ -31,10 +31,10 @@ from .features.batch import BatchForm
 from .features.feature import Feature
 from .features.layout import TASK, Entry, Layout, layout_of
 from .features.statistics import FeatureStatistics
-from .features.text import TextTable, messages, tasks, tasks_by_number
+from .features.text import Numbered, messages, tasks, tasks_by_number, text_tables
 from .mixture import BLOCK, Mixture
 from .options import Order, What, Where
-from .order.edges import bounds_of, limits_of
+from .order.edges import bounds_of, limits_of, too_long
 from .order.selection import Anchors, Selection, anchors_of, episodes_of
 from .order.weights import by_episode, slots_of
 from .window import Key, Window, keys_of, usual_tolerance_ns
@@ -54,6 +54,8 @@ class Samples:
             )
         self.what = what
         self.selections = [Selection(cache, order.episodes, order.split) for cache in self.caches]
+        self.numbered: Numbered | None = None
+        """The tasks of moments, where a stream has their numbers."""
         asked = self._asked(what)
         self.specs = shared_specs(self.caches, asked if what.delta_timestamps is None else None, with_image(what))
         self.layout = self._layout(what, self.specs)
@@ -81,6 +83,7 @@ class Samples:
         self.fingerprint = fingerprint_of(self.selections, self.tables, self.quotas, self.count, order.shuffle)
         self.statistics = FeatureStatistics(self)
         has_task = any(entry.kind == "task" for entry in self.layout.entries)
+        has_task |= self.numbered is not None and self.numbered.bounds is not None
         has_index = what.return_index or has_task or (len(self.caches) > 1 and bool(self.layout.composed))
         self.episodes = episodes_of(self.selections) if has_index else None
         self.scales = self._scales(what)
@@ -90,8 +93,12 @@ class Samples:
         skip = (order.skip_anchors[0], order.skip_anchors[1] or order.drop_last_steps)
         limits = limits_of(order.edges)
         tables = [
-            anchors_of(s, self.anchors, order.anchor_hz, skip, bounds_of(s, self.keys, limits)) for s in self.selections
-        ]
+            anchors_of(
+                s, self.anchors, order.anchor_hz, skip, bounds_of(s, self.keys, limits),
+                lambda s=s: too_long(s, self.keys, limits),  # type: ignore[misc]
+            )
+            for s in self.selections
+        ]  # fmt: skip
         if order.weights is not None:
             if len(self.caches) > 1 and not callable(order.weights):
                 raise ValueError(
@@ -140,13 +147,14 @@ class Samples:
             layout = Layout(keys, entries)
         require_read_alike(self.caches, layout.keys, given)
         require_own_names(layout.entries, what.return_index)
-        require_windows_fit(layout.keys, self.selections)
+        require_rows(layout.keys, self.selections)
         return layout
 
     def _task_stream(self, specs: Mapping[str, StreamSpec]) -> str | None:
         """The stream of the numbers of tasks, where the tasks of an episode change."""
-        is_there = TASK not in specs and tasks_by_number(self.selections, TASK_INDEX) is not None
-        return TASK_INDEX if is_there else None
+        if TASK not in specs:
+            self.numbered = tasks_by_number(self.selections, TASK_INDEX)
+        return TASK_INDEX if self.numbered is not None else None
 
     def _columns(self, what: What, specs: Mapping[str, StreamSpec]) -> list[Column]:
         of_key = {key.name: specs[key.stream] for key in self.keys}
@@ -179,20 +187,20 @@ class Samples:
 
     def open_form(self, given: Callable[[Any], Any] | None) -> BatchForm:
         """What makes batches of the columns. ``given``: converts arrays for the user; None: not."""
-        texts: dict[str, TextTable] = {}
-        for entry in self.layout.entries:
-            if entry.kind not in ("text", "task") or entry.feature is None:
-                continue
-            stream = self.keys[entry.place].stream
-            if entry.kind == "task":
-                found = tasks(self.selections)
-            elif self.specs[stream].kind == "text":
-                found = messages(self.selections, stream)
-            else:
-                found = tasks_by_number(self.selections, stream) or []
-            texts[entry.name] = TextTable(found, self.arrays, entry.feature.tokenizer, entry.name)
+        entries = [e for e in self.layout.entries if e.kind in ("text", "task") and e.feature is not None]
+        tokenizers = {e.name: e.feature.tokenizer for e in entries if e.feature is not None}
+        texts = text_tables({e.name: self._numbered(e) for e in entries}, tokenizers, self.arrays)
         has_index = self.episodes is not None
         return BatchForm(self.layout, self.arrays, self.scales, texts, has_index, self.what.return_index, given)
+
+    def _numbered(self, entry: Entry) -> Numbered:
+        """The texts of a feature."""
+        stream = self.keys[entry.place].stream
+        if entry.kind == "task":
+            return Numbered(tasks(self.selections))
+        if self.specs[stream].kind == "text" or self.numbered is None:
+            return Numbered(messages(self.selections, stream))
+        return self.numbered
 
     def open_reader(self, where: Where, local_ranks: int) -> BatchReader:
         """Reads the rows into the tier of ``where``, or into the fastest one that fits: ``reader.store.tier``."""

@@ -8,7 +8,18 @@ import pytest
 import robocache
 from cuda_tools import needs_cuda
 from loader_cases import anchors_in
-from robocache import CacheWriter, Episode, EpisodeStream, FormatError, Loader, Mixture, StreamSpec, Voxels, Window
+from robocache import (
+    CacheWriter,
+    Episode,
+    EpisodeStream,
+    Feature,
+    FormatError,
+    Loader,
+    Mixture,
+    StreamSpec,
+    Voxels,
+    Window,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -190,6 +201,27 @@ def test_points_count_for_the_tier(caches):
     sizes = [Loader(caches[0], 4, w, episodes=[0, 1]).size_bytes for w in (windows, {"arm": Window()})]
     assert sizes[0] - sizes[1] > sum(kept) > 1000
     assert Loader(caches[0], 4, windows, episodes=[0, 1], budget_bytes=sizes[0] - 1).tier == "mmap"
+
+
+@pytest.mark.parametrize("tier", ["memory", "mmap"])
+def test_a_feature_of_clouds_is_the_window_of_that_stream_under_its_own_name(caches, tier):
+    grid = Voxels(**GRID, mode="count")
+    windows = {"arm": Window(), "lidar": Window(**WINDOW, voxels=grid)}
+    features = {
+        "points": Feature("lidar", **WINDOW, voxels=grid),
+        "now": Feature("lidar", voxels=grid, transform=lambda x: x.sum((1, 2, 3))),
+        "arm": Feature("arm"),
+    }
+    plain, made = (
+        Loader(caches[0], 12, seed=3, tier=tier, anchors="arm", return_index=True, **given).batch(0)
+        for given in ({"windows": windows}, {"features": features})
+    )
+    assert torch.equal(made["anchor_ns"], plain["anchor_ns"])
+    assert torch.equal(made["points"], plain["lidar"])
+    assert torch.equal(made["points_is_pad"], plain["lidar_is_pad"])
+    assert torch.equal(made["now"], plain["lidar"][:, 3].sum((1, 2, 3)))  # after 3 moments of the past
+    assert plain["lidar"].any()
+    assert {"lidar", "lidar_is_pad"}.isdisjoint(made)
 
 
 LIDAR = {"arm": Window(), "lidar": Window(voxels=Voxels(**GRID))}

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from loader_processes import run
-from robocache import CacheWriter, Episode, EpisodeStream, FormatError, Loader, Mixture, StreamSpec, Window
+from robocache import CacheWriter, Episode, EpisodeStream, Feature, FormatError, Loader, Mixture, StreamSpec, Window
 
 torch = pytest.importorskip("torch")
 
@@ -148,3 +148,15 @@ def test_weights_are_numbers_of_any_kind(tmp_path):
     caches = [cache_of(tmp_path / name, np.arange(8)) for name in "ab"]
     for weights in (np.array([1, 3]), torch.tensor([0.25, 0.75]), [np.float32(1), np.int64(3)], [5e307, 1.5e308]):
         assert Mixture(caches, weights).quotas() == [16384, 49152]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_window_longer_than_every_episode_repeats_the_edge(tmp_path, tier):
+    cache = cache_of(tmp_path / "c", np.arange(5))
+    for given in ({"windows": {"arm": Window(past=0.02, future=0.97, rate_hz=100)}},
+                  {"features": {"arm": Feature("arm", steps=range(-2, 98), rate_hz=100)}},
+                  {"delta_timestamps": {"arm": [k / 100 for k in range(-2, 98)]}}):  # fmt: skip
+        batch = next(iter(Loader(cache, 5, shuffle=False, tier=tier, **given)))
+        rows = np.arange(5)[:, None] + np.arange(-2, 98)
+        np.testing.assert_array_equal(batch["arm"].reshape(5, 100), rows.clip(0, 4))
+        np.testing.assert_array_equal(batch["arm_is_pad"], (rows < 0) | (rows > 4))

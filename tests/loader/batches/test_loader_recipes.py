@@ -33,7 +33,7 @@ CLOCKS = {
 class Recordings:
     """Episodes in memory, as the others hold them, and the same in a cache."""
 
-    def __init__(self, folder, hz, clock, seed=0, specs=SPECS):
+    def __init__(self, folder, hz, clock, seed=0, specs=SPECS, masks=None):
         rng = np.random.default_rng(seed)
         writer = CacheWriter(folder, specs, shard_bytes=1 << 14)
         self.hz, self.episodes = hz, []
@@ -42,7 +42,7 @@ class Recordings:
             rows = {name: rng.integers(0, 256, (count, *s.shape)).astype(s.dtype) for name, s in specs.items()}
             self.episodes.append(rows)
             streams = {name: EpisodeStream(specs[name], x, times) for name, x in rows.items()}
-            writer.add(Episode(number, streams))
+            writer.add(Episode(number, streams, meta={"masks": masks[number]} if masks else {}))
         self.cache = writer.commit()
 
     def loader(self, window, tier="memory", device="cpu", **options):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from loader_cases import make_cache
 from robocache import Loader, Window
-from robocache.loader.batches.ring import COPIED, DEPTH, PINNED_BYTES, Ring
+from robocache.loader.batches.ring import COPIED, DEPTH, PINNED_BYTES, Ring, leaves
 
 WINDOWS = {
     "fused": {"state": Window(past=0.03, future=0.05, rate_hz=100), "camera": Window(past=0.1, rate_hz=20)},
@@ -174,3 +174,8 @@ def test_what_goes_wrong_is_raised_where_the_batch_is_asked_for(loader):
     with pytest.raises(ValueError, match="first_position"):
         list(batches)
     assert list(batches) == []
+
+
+def test_every_tensor_of_a_batch_is_known_to_the_stream_that_uses_it():
+    x, y, z = torch.zeros(3, 2)
+    assert [*map(id, leaves({"a": x, "made by a transform": {"b": (y, [z])}}))][:2] == [id(x), id(y)]

@@ -58,7 +58,7 @@ def assert_same(found, expected, where=""):
 @pytest.mark.parametrize("hz", [10, 15, 20, 24, 30, 60])
 def test_every_item_is_that_of_robomimic(tmp_path, hz, clock):
     recordings = recorded(tmp_path / "c", hz, clock)
-    for stack, length, *padded in ((1, 1), (1, 10), (3, 1), (4, 16), (4, 6, 0, 0), (4, 6, 1, 0), (4, 6, 0, 1)):
+    for stack, length, *padded in ((1, 1), (1, 10), (3, 1), (4, 16), (4, 6, 0, 0), (4, 6, 1, 0), (4, 6, 0, 1), (3, 60)):
         before, after = map(bool, padded or (1, 1))
         dataset = SequenceDataset(
             recordings.cache, **KEYS, frame_stack=stack, seq_length=length, pad_frame_stack=before,
@@ -102,6 +102,48 @@ def test_the_options_that_the_training_of_robomimic_gives_are_taken(tmp_path):
     assert_same(dataset[5], same[5])
 
 
+def test_the_call_of_robomimic_0_3_has_its_items(tmp_path):
+    recordings = recorded(tmp_path / "c")
+    dataset = SequenceDataset(
+        hdf5_path=recordings.cache.path, obs_keys=["quat"], dataset_keys=["actions", "dones"], load_next_obs=False,
+        frame_stack=2, seq_length=4, pad_frame_stack=True, pad_seq_length=True, get_pad_mask=False, goal_mode=None,
+        hdf5_cache_mode="all", hdf5_use_swmr=True, hdf5_normalize_obs=False, filter_by_attribute=None, rate_hz=20,
+    )  # fmt: skip
+    assert dataset.get_dataset_sampler() is None
+    for i, windows in enumerate(robomimic_dataset(recordings, 2, 4)):
+        expected = {key: windows[key][0].astype(np.float32) for key in ("actions", "dones")}
+        assert_same(dataset[i], expected | {"obs": {"quat": windows["obs/quat"][0]}})
+
+
+@pytest.mark.parametrize("options", [{}, {"filter_by_attribute": "train"}, {"demo_limit": 2}, {"episodes": [1, 2]}])
+def test_normalized_observations_are_those_of_robomimic(tmp_path, options):
+    """Episodes by their filter keys, by a limit, or by number."""
+    masks = [["train"], ["valid"], ["train", "valid"], [], ["train"]]
+    specs = {name: SPECS[name] for name in ("actions", "obs/quat", "obs/phase", "next_obs/quat", "next_obs/phase")}
+    recordings = Recordings(tmp_path / "c", 20, "from zero", specs=specs, masks=masks)
+    kept = {"filter_by_attribute": [0, 2, 4], "demo_limit": [0, 1], "episodes": [1, 2]}.get(
+        next(iter(options), ""), range(5)
+    )
+    recordings.episodes = [recordings.episodes[i] for i in kept]
+    options = options | {"hdf5_normalize_obs": True, "rate_hz": 20, "seq_length": 3}
+    dataset = SequenceDataset(recordings.cache, ["quat", "phase"], ["actions"], **options)
+    stats = dataset.get_obs_normalization_stats()
+    for key, shape in (("quat", (1, 4)), ("phase", (1,))):
+        rows = np.concatenate([episode[f"obs/{key}"] for episode in recordings.episodes]).astype(np.float64)
+        assert stats[key]["mean"].shape == stats[key]["std"].shape == shape
+        np.testing.assert_allclose(stats[key]["mean"][0], rows.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(stats[key]["std"][0], rows.std(0) + 1e-3, rtol=1e-6)
+    expected = [*robomimic_dataset(recordings, 1, 3)]
+    assert len(dataset) == len(expected)
+    for i, windows in enumerate(expected):
+        for name in ("obs/quat", "obs/phase", "next_obs/quat"):
+            group, key = name.split("/")
+            want = (windows[name][0] - stats[key]["mean"]) / stats[key]["std"]
+            np.testing.assert_array_equal(dataset[i][group][key], want, strict=True)
+    with pytest.raises(ValueError, match="hdf5_normalize_obs must be True to have statistics"):
+        SequenceDataset(recordings.cache, ["quat"], ["actions"], rate_hz=20).get_obs_normalization_stats()
+
+
 def test_items_are_batched_by_the_data_loader_of_torch(tmp_path):
     dataset = SequenceDataset(recorded(tmp_path / "c").cache, **KEYS, seq_length=4, get_pad_mask=True, rate_hz=20)
     batches = list(torch.utils.data.DataLoader(dataset, batch_size=8))
@@ -133,14 +175,18 @@ def test_an_observation_without_the_rows_of_the_actions_is_an_error(tmp_path):
     ("given", "words"),
     [
         ({"goal_mode": "last"}, r"goal_mode must not be given \(goals are not supported\), got 'last'"),
-        ({"filter_by_attribute": "train"}, r"filter_by_attribute must not be given \(episodes= takes .*, got 'train'"),
-        ({"demo_limit": 3}, r"demo_limit must not be given \(episodes=range\(n\) .*, got 3"),
-        ({"hdf5_normalize_obs": True}, "hdf5_normalize_obs must not be given"),
+        ({"filter_by_attribute": "train"}, r"filter_by_attribute must be a filter key of .*, none, got 'train'"),
+        (
+            {"demo_limit": 3, "episodes": [0]},
+            "episodes takes the place of filter keys and demo",
+        ),
+        ({"hdf5_normalize_obs": True}, "hdf5_normalize_obs is for vectors, got obs/camera"),
         ({"action_config": {"actions": {"normalization": "min_max"}}}, "no normalization of 'actions', got 'min_max'"),
         ({"frame_stack": 0}, "frame_stack and seq_length must be at least 1, got 0 and 1"),
         ({"seq_length": 0}, "frame_stack and seq_length must be at least 1, got 1 and 0"),
         ({"obs_keys": ["arm"]}, r"must name streams of .*, got obs/arm, next_obs/arm; it has actions, "),
-        ({"action_keys": []}, "got no action_keys"),
+        ({"action_keys": []}, "got none; it has actions, "),
+        ({"action_keys": None, "dataset_keys": [], "obs_keys": []}, "got none; it has actions, "),
     ],
 )
 def test_what_is_not_supported_is_an_error(tmp_path, given, words):

@@ -37,10 +37,11 @@ BAD = {
         ValueError,
         "windows['state'] must be a Window, got list",
     ),
-    "a window longer than every episode": (
-        {"windows": {"state": Window(future=9, rate_hz=10)}},
+    "a window longer than every episode, without padding": (
+        {"windows": {"state": Window(future=9, rate_hz=10)}, "edges": "inside"},
         ValueError,
-        "the window of 'state' must fit into an episode, the longest of which has 0.35 s, got 9 s",
+        "anchors 'state' must have rows whose windows have as little padding as edges says in the kept episodes, got "
+        "none; the window of 'state' has 9 s, the longest episode 0.35 s: edges='pad' repeats the edge",
     ),
     "a point cloud": (
         {"windows": {"cloud": Window()}},

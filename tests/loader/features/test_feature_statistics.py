@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import robocache
 import torch
-from feature_cases import RATE, rows_of, windows_of
+from feature_cases import RATE, make_cache, rows_of, windows_of
 from robocache import Feature, Loader
 from robocache.loader.features import statistics
 from scipy.spatial.transform import Rotation
@@ -129,6 +129,42 @@ def test_saved_statistics_normalize_another_loader(cache, tmp_path):
         Loader(cache, 8, features=normalized("min_max"), anchors="left", stats={})
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"streams": ["right"]}, r"streams=\['right'\] like this one, got \['left'\]; give it another name"),
+        ({"relative_to": "anchor"}, "relative_to='anchor' like this one, got None"),
+        ({"relative_to": "now"}, "relative_to='now' like this one, got None"),
+        ({"streams": "tcp"}, r"streams=\['tcp'\] like this one, got \['left'\]"),
+    ],
+)
+def test_statistics_of_another_feature_are_refused(cache, tmp_path, other, words):
+    """All of these have seven numbers."""
+    saved = {"x": Feature("left", normalize="mean_std"), "now": Feature("left")}
+    Loader(cache, 8, features=saved, anchors="left").save_stats(tmp_path / "stats.json")
+    given = {"streams": "left", "normalize": "mean_std"} | other
+    features = saved | {"x": Feature(given.pop("streams"), **given)}
+    with pytest.raises(ValueError, match=f"stats of 'x' must be of a feature with {words}"):
+        Loader(cache, 8, features=features, anchors="left", stats=tmp_path / "stats.json")
+
+
+def test_statistics_of_other_rotations_and_channels_are_refused(cache, tmp_path):
+    def feature(**options):
+        return {"x": Feature("tcp", normalize="mean_std", **options)}
+
+    def with_statistics(first, then):
+        Loader(cache, 8, features=first, anchors="left").save_stats(tmp_path / "stats.json")
+        return Loader(cache, 8, features=then, anchors="left", stats=tmp_path / "stats.json")
+
+    marks = {"method": [(0, 4, "slerp_xyzw")], "rotation": "6d"}
+    with pytest.raises(ValueError, match=r"rotation='6d_columns' like this one, got '6d'"):
+        with_statistics(feature(rotation="6d"), feature(rotation="6d_columns"))
+    with pytest.raises(ValueError, match=r"angles and numbers, got \['pose'\] for \['rotation', 'values'\]"):
+        with_statistics(feature(rotation="6d"), feature(**marks))
+    same = with_statistics(feature(rotation="6d"), feature(rotation="6d", dtype="float64"))
+    assert same.stats["x"]["mean"].shape == (9,)
+
+
 def test_moments_are_the_same_for_any_number_of_threads(cache, home):
     import robocache
 
@@ -144,6 +180,68 @@ def test_moments_are_the_same_for_any_number_of_threads(cache, home):
     for name in FEATURES:
         for which, x in found[0][name].items():
             np.testing.assert_array_equal(x, found[1][name][which])
+
+
+@pytest.fixture(scope="module")
+def long_rows(tmp_path_factory):
+    """More rows than the sample that quantiles begin with: heavy tails, ties, constants, trends, no numbers."""
+    rng = np.random.default_rng(12)
+    n = 150_000
+    x = np.stack([
+        rng.standard_cauchy(n), rng.normal(size=n), rng.normal(size=n).round(1), rng.uniform(size=n) < 0.3,
+        rng.uniform(size=n) < 0.002, np.full(n, 2.5), np.arange(n) / 7, np.exp(rng.normal(0, 6, n)),
+        rng.integers(0, 3, n) * 1e9 + rng.normal(size=n), np.full(n, np.nan),
+    ], 1)  # fmt: skip
+    x[rng.integers(0, n, 500), 1] = np.nan
+    x[rng.integers(0, n, 3000), 7] = np.inf
+    x[rng.integers(0, n, 3000), 2] = -np.inf
+    x[100:, 9][::50_000] = 1.0, 2.0, 4.0
+    specs = {name: robocache.StreamSpec(name, dtype, (10,), rate_hz=RATE, method="previous")
+             for name, dtype in (("wide", "float64"), ("single", "float32"))}  # fmt: skip
+    specs["whole"] = robocache.StreamSpec("whole", "int16", (), rate_hz=RATE)
+    with np.errstate(over="ignore"):
+        rows = {"wide": x, "single": x.astype(np.float32), "whole": rng.integers(-500, 501, n).astype(np.int16)}
+    writer = robocache.CacheWriter(tmp_path_factory.mktemp("long") / "c", specs)
+    for e, (begin, end) in enumerate(((0, 90_000), (90_000, n))):
+        times = np.arange(end - begin) * 10**9 // RATE
+        streams = {k: robocache.EpisodeStream(specs[k], v[begin:end], times) for k, v in rows.items()}
+        writer.add(robocache.Episode(e, streams))
+    return writer.commit(), rows
+
+
+@pytest.mark.parametrize(("samples", "deviations"), [(1 << 16, 4), (1000, 4), (3000, 0.01)])
+def test_quantiles_of_many_samples_are_those_of_numpy(long_rows, monkeypatch, samples, deviations):
+    """Exactly. A sample that is small, or is believed too much, takes more passes."""
+    cache, rows = long_rows
+    monkeypatch.setattr(statistics, "SAMPLES", samples)
+    monkeypatch.setattr(statistics, "DEVIATIONS", deviations)
+    features = {name: Feature(name) for name in rows}
+    features["joined"] = Feature(["wide", "whole"], steps=[0, 1], rate_hz=RATE)
+    stats = Loader(cache, 8, features=features, anchors="wide").stats
+    twice = np.concatenate([rows["wide"], rows["whole"][:, None]], 1)
+    twice = np.concatenate([twice, twice[1:90_000], twice[90_001:]])  # the first row of an episode is in one sample
+    for name, x in [*rows.items(), ("joined", twice)]:
+        for c, channel in enumerate(x.reshape(len(x), -1).T.astype(np.float64)):
+            finite = channel[np.isfinite(channel)]
+            assert stats[name]["count"][c] == len(finite)
+            assert stats[name]["min"][c] == finite.min()
+            for which, q in (("q01", 0.01), ("q99", 0.99)):
+                assert stats[name][which][c] == np.quantile(finite, q), (name, c, which)
+
+
+def test_tails_of_other_rows_are_refused():
+    brackets = np.zeros((2, 2, 3))
+    tails = robocache._core.Tails(brackets, "float32")
+    with pytest.raises(ValueError, match=r"Tails: values must have the channels of brackets, got shape \(4, 2\)"):
+        tails.add(np.zeros((4, 2), np.float32), np.zeros(4, bool))
+    with pytest.raises(ValueError, match="Tails: values must have dtype float32"):
+        tails.add(np.zeros((4, 3)), np.zeros(4, bool))
+    with pytest.raises(ValueError, match=r"Tails: padding must have shape \(4,\), got \(5,\)"):
+        tails.add(np.zeros((4, 3), np.float32), np.zeros(5, bool))
+    with pytest.raises(ValueError, match=r"Tails: brackets must have shape \(2, 2, C\)"):
+        robocache._core.Tails(np.zeros((2, 3, 3)), "float32")
+    with pytest.raises(ValueError, match="Tails: dtype must be float32 or float64, got int64"):
+        robocache._core.Tails(brackets, "int64")
 
 
 # ---- back to commands ------------------------------------------------------------------------------------------------
@@ -170,6 +268,54 @@ def test_inverse_returns_the_commands(cache, form, relative, array):
     np.testing.assert_allclose(np.delete(got, range(3, 7), -1), np.delete(want, range(3, 7), -1), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_the_saved_inverse_is_that_of_the_loader(cache, tmp_path, framework):
+    """On the robot, without the cache."""
+    relative = {"steps": STEPS, "rate_hz": RATE, "relative_to": "anchor"}
+    features = {
+        **{form: Feature(["heading", "tcp", "grip"], rotation=form, normalize="min_max", **relative) for form in FORMS},
+        "turn": Feature("turn", normalize="quantile", rotation="rotvec"),
+        "grip": Feature("grip", normalize=(0.5, 2.0), **relative),
+        "plain": Feature(["left", "count"]),
+        "task": Feature("task"),
+        "cam": Feature("cam", normalize="imagenet"),
+    }
+    mixture = robocache.Mixture([(cache, 1.0), (make_cache(tmp_path / "other", seed=7), 1.0)])
+    for source in (cache, mixture):
+        loader = Loader(source, 16, features=features, anchors="left", framework=framework)
+        loader.save_stats(tmp_path / "stats.json")
+        batch = loader.batch(0)
+        for name in (*FORMS, "turn", "grip", "plain"):
+            values = np.asarray(batch[name], np.float64)
+            for number in range(1 + (source is mixture)):
+                own = loader.inverse(name, number)
+                saved = robocache.load_inverse(tmp_path / "stats.json", name, number)
+                shape = () if name == "grip" else (own.stored_width,)
+                anchor = np.random.default_rng(1).normal(size=(16, *shape)) if own.is_relative else None
+                np.testing.assert_array_equal(saved(values, anchor), own(values, anchor))
+                assert repr(saved) == repr(own)
+                if number:
+                    first = robocache.load_inverse(tmp_path / "stats.json", name)
+                    assert (first(values, anchor) == own(values, anchor)).all() == (name in ("grip", "plain"))
+
+
+def test_a_file_without_an_inverse_gets_one_clear_line(cache, tmp_path):
+    Loader(cache, 8, features=FEATURES, anchors="left").save_stats(tmp_path / "stats.json")
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    with pytest.raises(ValueError, match=r"name must be a feature of the file, .*, got 'acton'; did you mean 'action'"):
+        robocache.load_inverse(saved, "acton")
+    with pytest.raises(ValueError, match="source must be from 0 to 0, got 1"):
+        robocache.load_inverse(saved, "action", 1)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"path must be a file of Loader\.save_stats of version 1, got \[\]"):
+        robocache.load_inverse(tmp_path / "list.json", "action")
+    told = saved["features"]["action"]["inverse"]
+    for change in (None, {}, {**told, "parts": [{}]}, {**told, "scales": [["a", "b"]]}):
+        saved["features"]["action"]["inverse"] = change
+        with pytest.raises(ValueError, match=r"with the inverse of 'action', got .*; save it again"):
+            robocache.load_inverse(saved, "action")
+
+
 def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
     loader = Loader(cache, 8, features=normalized("min_max") | {"task": Feature("task")}, anchors="left")
     rows = rows_of(0)[0]["count"][:5]
@@ -183,6 +329,83 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         loader.inverse("action")(np.zeros(7), np.zeros(7))
     with pytest.raises(ValueError, match="the loader must have features, got windows"):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+def test_inverse_of_float32_batches_is_as_exact_as_these(cache, form, relative):
+    """Values and anchors as a policy and a robot have them; the inverse computes in float64, with gradients."""
+    feature = Feature(["tcp", "heading", "grip"], steps=STEPS, rate_hz=RATE, relative_to=relative, rotation=form,
+                      normalize="min_max", dtype="float32")  # fmt: skip
+    loader = Loader(cache, 32, features={"x": feature}, return_index=True, anchors="left")
+    batch = loader.batch(0)
+    names = ("tcp", "heading", "grip")
+    rows = [windows_of(batch, name, STEPS)[0].astype(np.float32).reshape(32, 16, -1) for name in names]
+    want = np.concatenate(rows, -1).astype(np.float64)
+    values = batch["x"].requires_grad_()
+    assert values.dtype == torch.float32
+    got = loader.inverse("x")(values, None if relative is None else torch.from_numpy(want[:, 2]).float())
+    assert got.dtype == torch.float64
+    turned = Rotation.from_quat(want[..., 3:7].reshape(-1, 4)).inv()
+    turned *= Rotation.from_quat(got.detach().numpy()[..., 3:7].reshape(-1, 4))
+    # At half a turn a rotation vector and a quaternion have two forms, next to which float32 is coarse.
+    assert turned.magnitude().max() < (2e-3 if form in ("euler", "rotvec") else 5e-6)
+    plain = [0, 1, 2, 7, 8, 9]
+    np.testing.assert_allclose(got.detach().numpy()[..., plain], want[..., plain], rtol=1e-5, atol=2e-5)
+    got.sum().backward()
+    assert torch.isfinite(values.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("begin", "period", "turns"), [(-math.pi, 2 * math.pi, 1), (0, 2 * math.pi, 1), (-180, 360, 1), (-180, 360, 3)]
+)
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])
+def test_inverse_of_relative_angles_has_the_period_of_the_stream(tmp_path, begin, period, turns, array):
+    """``turns``: rows that count turns are not wrapped, since nothing says which one is meant."""
+    specs = {
+        "arm": robocache.StreamSpec("arm", "float64", (2,), rate_hz=RATE),
+        "yaw": robocache.StreamSpec("yaw", "float32", (3,), rate_hz=RATE, method="angle", period=period),
+    }
+    rng = np.random.default_rng(8)
+    rows = {"arm": rng.normal(0, 20, (300, 2)), "yaw": rng.uniform(begin, begin + turns * period, (300, 3))}
+    rows = {name: x.astype(specs[name].dtype) for name, x in rows.items()}
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    times = np.arange(300) * 10**9 // RATE
+    writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(specs[n], x, times) for n, x in rows.items()}))
+    feature = Feature(["arm", "yaw"], steps=range(8), rate_hz=RATE, relative_to="anchor", normalize="mean_std")
+    loader = Loader(writer.commit(), 290, features={"x": feature}, shuffle=False)
+    joined = np.concatenate([rows["arm"], rows["yaw"].astype(np.float64)], -1)
+    want = joined[np.arange(290)[:, None] + np.arange(8)]
+    got = np.asarray(loader.inverse("x")(array(loader.batch(0)["x"].numpy()), array(want[:, 0])))
+    np.testing.assert_allclose(got[..., :2], want[..., :2], atol=1e-9)
+    off = (got - want)[..., 2:] / period
+    np.testing.assert_allclose(off, np.rint(off), atol=1e-9)
+    assert (np.rint(off) == 0).all() or turns > 1
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("relative", [None, "anchor"])
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor])
+def test_inverse_takes_and_returns_rows_of_the_shape_of_a_stream(tmp_path, shape, relative, array):
+    spec = robocache.StreamSpec("x", "float64", shape, rate_hz=RATE)
+    rows = np.random.default_rng(3).normal(2, 3, (20, *shape))
+    writer = robocache.CacheWriter(tmp_path / "c", {"x": spec})
+    writer.add(robocache.Episode(0, {"x": robocache.EpisodeStream(spec, rows, np.arange(20) * 10**9 // RATE)}))
+    features = {"x": Feature("x", steps=range(4), rate_hz=RATE, relative_to=relative, normalize="mean_std"),
+                "now": Feature("x", normalize="mean_std", relative_to=relative)}  # fmt: skip
+    loader = Loader(writer.commit(), 20, features=features, shuffle=False)
+    batch = loader.batch(0)
+    want = rows[np.minimum(np.arange(20)[:, None] + np.arange(4), 19)]
+    for name, expected in (("x", want), ("now", want[:, 0])):
+        inverse, values = loader.inverse(name), array(batch[name].numpy())
+        anchor = None if relative is None else array(want[:, 0])
+        np.testing.assert_allclose(inverse(values, anchor), expected, atol=1e-12)
+        flat = values.reshape(*expected.shape[: expected.ndim - len(shape)], -1)  # as rows of numbers, too
+        anchor = None if relative is None else array(want[:, 0].reshape(20, -1))
+        np.testing.assert_allclose(inverse(flat, anchor).reshape(expected.shape), expected, atol=1e-12)
+    if len(shape) == 2:
+        with pytest.raises(ValueError, match=r"numbers in the last dimension, or rows of shape \(2, 3\), got"):
+            inverse(np.zeros((5, 3)), None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

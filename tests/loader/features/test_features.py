@@ -1,5 +1,6 @@
 """Features: names, joins, moments, relative values and rotations, against NumPy and SciPy."""
 
+import collections
 import pickle
 
 import numpy as np
@@ -116,6 +117,56 @@ def test_a_transform_gets_the_finished_entry(cache):
     assert torch.equal(made["x"], plain["x"].flatten(1) * 2)
 
 
+def test_samples_by_number_have_the_rows_of_what_a_transform_returns(cache):
+    """Dicts, tuples and named tuples of entries; a list is one of rows, as of texts."""
+    pair = collections.namedtuple("pair", "first last")
+    features = {
+        "dict": Feature("left", transform=lambda x: {"x": x, "sum": {"all": x.sum(-1)}}, **moments()),
+        "tuple": Feature("left", transform=lambda x: (x, pair(x[:, 0], x[:, -1])), **moments()),
+        "texts": Feature("task", transform=lambda texts: [text.upper() for text in texts]),
+    }
+    loader = Loader(cache, 32, features=features, shuffle=False, anchors="left")
+    batch, rows = loader.dataset[[3, 50, 7]], loader.dataset.__getitems__([3, 50, 7])
+    assert torch.equal(loader.dataset[50]["dict"]["x"], rows[1]["dict"]["x"])
+    for i, row in enumerate(rows):
+        x = batch["dict"]["x"][i]
+        assert torch.equal(row["dict"]["x"], x)
+        assert torch.equal(row["dict"]["sum"]["all"], x.sum(-1))
+        assert torch.equal(row["tuple"][0], x)
+        assert isinstance(row["tuple"][1], pair)
+        assert torch.equal(row["tuple"][1].last, x[-1])
+        assert row["texts"] == batch["texts"][i] == batch["texts"][i].upper()
+    collated = next(iter(torch.utils.data.DataLoader(loader.dataset, 8)))
+    assert collated["dict"]["sum"]["all"].shape == (8, 16)
+
+
+def test_a_gap_longer_than_max_gap_is_padding_of_every_feature(tmp_path):
+    specs = {name: robocache.StreamSpec(name, "float64", (2,), rate_hz=RATE) for name in ("arm", "hand")}
+    rows = np.random.default_rng(1).normal(size=(40, 2))
+    there = np.delete(np.arange(40), range(15, 23))  # 0.18 s without rows
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    times = np.arange(40) * STEP_NS
+    streams = {"arm": robocache.EpisodeStream(specs["arm"], rows, times),
+               "hand": robocache.EpisodeStream(specs["hand"], rows[there], times[there])}  # fmt: skip
+    writer.add(robocache.Episode(0, streams))
+    gap = {"steps": range(3), "rate_hz": RATE, "max_gap": 0.1}
+    features = {
+        "alone": Feature("hand", **gap),
+        "joined": Feature(["arm", "hand"], **gap),
+        "relative": Feature("hand", relative_to="anchor", **gap),
+        "filled": Feature("hand", steps=range(3), rate_hz=RATE),
+    }
+    batch = Loader(writer.commit(), 38, features=features, anchors="arm", shuffle=False, drop_last_steps=2).batch(0)
+    moments = np.arange(38)[:, None] + np.arange(3)
+    missing = (moments >= 15) & (moments < 23)
+    np.testing.assert_array_equal(batch["alone_is_pad"], missing)
+    np.testing.assert_array_equal(batch["joined_is_pad"], missing)
+    np.testing.assert_array_equal(batch["relative_is_pad"], missing | missing[:, :1])  # or its anchor
+    assert not batch["filled_is_pad"].any()
+    np.testing.assert_array_equal(batch["joined"][..., :2], rows[moments])
+    np.testing.assert_array_equal(batch["alone"].numpy()[~missing], rows[moments][~missing])
+
+
 # ---- relative -------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +205,74 @@ def test_a_pose_of_two_streams(cache, form, relative):
     batch = batch_of(cache, {"x": Feature(["place", "turn"], **moments(rotation=form, relative_to=relative))})
     place, turn = (windows_of(batch, name, STEPS)[0] for name in ("place", "turn"))
     check_pose(batch["x"], place, quaternions(turn, "wxyz"), form, relative)
+
+
+@pytest.mark.parametrize("relative", [None, "anchor", "state"])
+@pytest.mark.parametrize("steps", [STEPS, range(1, 9)], ids=["with the anchor", "without it"])
+def test_ranges_of_a_method_are_those_of_the_joined_row(tmp_path, relative, steps):
+    """An unmarked pose between a flag and a gripper, and a stream that says itself how it is read."""
+    specs = {
+        "flag": robocache.StreamSpec("flag", "float64", (), rate_hz=RATE),
+        "tcp": robocache.StreamSpec("tcp", "float32", (7,), rate_hz=RATE),
+        "grip": robocache.StreamSpec("grip", "float64", (2,), rate_hz=RATE),
+        "yaw": robocache.StreamSpec("yaw", "float64", (1,), rate_hz=RATE, method="angle"),
+    }
+    rng = np.random.default_rng(4)
+    turns = Rotation.random(60, rng=rng).as_quat()
+    rows = {"flag": rng.normal(size=60), "tcp": np.concatenate([rng.normal(0, 2, (60, 3)), turns], -1),
+            "grip": rng.normal(size=(60, 2)), "yaw": rng.uniform(-np.pi, np.pi, (60, 1))}  # fmt: skip
+    rows = {name: x.astype(specs[name].dtype) for name, x in rows.items()}
+    times = np.arange(60) * 10**9 // RATE
+    writer = robocache.CacheWriter(tmp_path / "c", specs)
+    writer.add(robocache.Episode(0, {n: robocache.EpisodeStream(specs[n], x, times) for n, x in rows.items()}))
+    marks = [(0, 1, "previous"), (4, 8, "slerp_xyzw")]
+    names = ["flag", "tcp", "grip", "yaw"]
+    options = {"method": marks, "relative_to": relative, "rotation": "rotvec", "dtype": "float64"}
+    features = {
+        "x": Feature(names, steps=steps, rate_hz=RATE, **options),
+        "state": Feature(names, method=marks),
+        "between": Feature(names, deltas=[0.51 / RATE], rate_hz=RATE, method=marks),
+        "whole": Feature(["tcp", "tcp"], method=[(3, 7, "slerp_xyzw"), (10, 14, "slerp_xyzw")], rotation="6d"),
+    }
+    batch = Loader(writer.commit(), 30, features=features, shuffle=False, skip_anchors=(2, 14)).batch(0)
+    joined = np.concatenate([rows[n].reshape(60, -1).astype(np.float64) for n in names], -1)
+    windows, now = joined[np.arange(2, 32)[:, None] + np.array(steps)], joined[2:32, None]
+    turned, start = Rotation.from_quat(windows[..., 4:8]), np.broadcast_to(now, windows.shape)
+    if relative:
+        back = Rotation.from_quat(start[..., 4:8]).inv()
+        turned, way = back * turned, windows - now
+        moved = Rotation.from_quat(back.as_quat().reshape(-1, 4)).apply(way[..., 1:4].reshape(-1, 3))
+        way[..., 1:4] = moved.reshape(*way.shape[:2], 3)
+        way[..., -1] = (way[..., -1] + np.pi) % (2 * np.pi) - np.pi
+        windows = way
+    want = np.concatenate([windows[..., :4], turned.as_rotvec(), windows[..., 8:]], -1)
+    close(batch["x"], want, 1e-9)
+    np.testing.assert_array_equal(batch["between"][:, 0, 0], rows["flag"][2:32])  # previous, the others are blended
+    close(np.linalg.norm(batch["between"][:, 0, 4:8], axis=-1), 1, 1e-6)
+    close(batch["between"][:, 0, 8:10], 0.49 * rows["grip"][2:32] + 0.51 * rows["grip"][3:33], 1e-6)
+    assert batch["whole"].shape == (30, 18)
+
+
+@pytest.mark.parametrize("shape", [(8,), (2, 4)])
+@pytest.mark.parametrize("form", [None, "6d"])
+def test_a_stream_of_several_quaternions_is_rotated_one_by_one(tmp_path, shape, form):
+    spec = robocache.StreamSpec("turns", "float64", shape, rate_hz=RATE, method="slerp_xyzw")
+    rows = Rotation.random(40, rng=np.random.default_rng(2)).as_quat().reshape(20, 2, 4)
+    writer = robocache.CacheWriter(tmp_path / "c", {"turns": spec})
+    times = np.arange(20) * 10**9 // RATE
+    writer.add(robocache.Episode(0, {"turns": robocache.EpisodeStream(spec, rows.reshape(20, *shape), times)}))
+    feature = Feature("turns", steps=range(3), rate_hz=RATE, relative_to="anchor", rotation=form)
+    loader = Loader(writer.commit(), 18, features={"x": feature}, shuffle=False)
+    batch = loader.batch(0)
+    windows = rows[np.arange(18)[:, None] + np.arange(3)]
+    for k in range(2):
+        there = Rotation.from_quat(windows[:, :, k])
+        anchors = Rotation.from_quat(np.broadcast_to(windows[:, :1, k], windows[:, :, k].shape))
+        want = as_form(anchors.inv() * there, form or "quaternion_xyzw")
+        close(batch["x"].reshape(18, 3, 2, -1)[:, :, k], want, 1e-9)
+    assert batch["x"].shape == (18, 3, *((12,) if form else shape))
+    back = loader.inverse("x")(batch["x"].numpy(), windows[:, 0].reshape(18, *(shape if form is None else (8,))))
+    close(np.abs((back.reshape(18, 3, 2, 4) * windows).sum(-1)), 1, 1e-9)
 
 
 def check_pose(got, places, turns, form, relative):
@@ -283,6 +402,57 @@ def test_a_resumed_loader_goes_on_with_the_same_batches(cache):
         same(a, b)
 
 
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_augmented_weighted_batches_at_edges_are_the_same_everywhere_and_after_a_resume(cache, tmp_path, drop_last):
+    """All at once: random edits, weights, edges, over tiers, ranks and a resume on another number of ranks."""
+    jpeg = robocache.ingest(cache.path, tmp_path / "jpeg", images="jpeg")
+    image = robocache.Image(
+        size=(3, 4), crop=robocache.RandomCrop(0.8), flip=0.5, color=robocache.ColorJitter(0.2, 0.2, 0.2), layout="CHW",
+        dtype="float32", normalize="imagenet",
+    )  # fmt: skip
+    features = EVERYTHING | {"cam": Feature("cam", steps=[-1, 0], rate_hz=RATE, image=image)}
+    options = {"features": features, "weights": {1: 3.0, 2: 0.25}, "edges": (2, 9), "drop_last": drop_last, "seed": 11,
+               "return_index": True, "anchors": "left"}  # fmt: skip
+    loader = Loader(jpeg, 24, **options)
+    whole = [batch for _ in range(2) for batch in loader]
+    assert not torch.equal(whole[0]["cam"], whole[len(loader)]["cam"])
+    episodes = torch.cat([batch["episode_index"] for batch in whole]).bincount(minlength=5)
+    assert episodes[1] > 2 * episodes[2] > 0
+    for batch in whole:  # at most 2 moments before and 9 after an episode, of each window
+        assert batch["action_is_pad"][:, :2].sum(1).max() <= 2
+        assert batch["action_is_pad"].sum(1).max() <= 9
+
+    def of_ranks(world_size, state=None, tier=None):
+        """Batches of all ranks, joined."""
+        ranks = [Loader(jpeg, 24 // world_size, tier=tier, rank=rank, world_size=world_size, **options)
+                 for rank in range(world_size)]  # fmt: skip
+        if state is not None:
+            for rank in ranks:
+                rank.load_state_dict(state)
+        for parts in zip(
+            *([b for _ in range(2 - (state or {"epoch": 0})["epoch"]) for b in r] for r in ranks), strict=True
+        ):
+            yield {
+                name: torch.cat([p[name] for p in parts]) if torch.is_tensor(x) else [y for p in parts for y in p[name]]
+                for name, x in parts[0].items()
+            }
+
+    for world_size, tier in ((1, "memory"), (1, "mmap"), (3, "mmap"), (2, "memory")):
+        for a, b in zip(whole, of_ranks(world_size, tier=tier), strict=True):
+            same(a, b)
+    for done in (1, len(loader), len(loader) + 2):
+        loader = Loader(jpeg, 24, **options)
+        read = (batch for _ in range(2) for batch in loader)
+        for _ in range(done):
+            next(read)
+        if done == len(loader):
+            assert next(read, None) is not None  # the next epoch has begun
+            done += 1
+        state = loader.state_dict() | {"batch_size": 8, "world_size": 3}
+        for a, b in zip(whole[done:], of_ranks(3, state, "mmap"), strict=True):
+            same(a, b)
+
+
 def test_a_pickled_loader_gives_the_same_batches(cache):
     features = {name: feature for name, feature in EVERYTHING.items() if name != "ids"}  # a lambda is not picklable
     loader = Loader(cache, 16, features=features)
@@ -364,6 +534,38 @@ def test_tasks_that_change_within_an_episode_of_lerobot(tmp_path, shape):
     assert batch["ids"][:, 0].tolist() == [len(text) for text in texts]
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_tasks_of_moments_are_those_of_their_cache_in_a_mixture(tmp_path, tier):
+    """The caches number their tasks differently, and one has fewer of them."""
+    spec = robocache.StreamSpec("task_index", "int64", (), rate_hz=RATE)
+    tasks = [{"0": "reach", "1": "lift", "3": "wave"}, {"0": "pour", "1": "shake"}]
+    numbers = [[0, 1, 3, 2, 0, 1], [1, 0, 3, 1, -1, 0]]
+    caches = []
+    for number, texts in enumerate(tasks):
+        writer = robocache.CacheWriter(tmp_path / f"{number}", {"task_index": spec}, fingerprint=f"{number}")
+        rows = robocache.EpisodeStream(spec, np.array(numbers[number]), np.arange(6) * 10**9 // RATE)
+        writer.add(robocache.Episode(0, {"task_index": rows}, "of the episode"))
+        caches.append(writer.commit({"source": {"metadata": {"tasks": texts}}}))
+    features = {
+        "task": Feature("task"),
+        "next": Feature("task", steps=[0, 1], rate_hz=RATE),
+        "ids": Feature("task", tokenizer=lambda texts: [[*map(ord, text.ljust(5))] for text in texts]),
+        "number": Feature("task_index"),
+    }
+    loader = Loader(robocache.Mixture(caches, [1, 2]), 12, features=features, tier=tier, return_index=True)
+    seen = set()
+    for batch in (*loader, loader.dataset[[*range(12)]]):
+        rows = (batch["anchor_ns"] * RATE // 10**9).tolist()
+        for i, (source, row) in enumerate(zip(batch["source_index"].tolist(), rows, strict=True)):
+            at = [tasks[source].get(str(numbers[source][min(k, 5)]), "") for k in (row, row + 1)]
+            assert (batch["task"][i], batch["next"][i], batch["number"][i]) == (at[0], at, numbers[source][row])
+            assert batch["ids"][i].tolist() == ([*map(ord, at[0].ljust(5))] if at[0] else [0] * 5)
+            seen.add((source, row))
+    assert seen == {(source, row) for source in (0, 1) for row in range(6)}
+    ids = Loader(robocache.Mixture(caches, [1, 2]), 12, features={"ids": features["ids"]}, tier=tier)
+    assert torch.equal(ids.batch_at(torch.tensor(0))["ids"], ids.batch(0)["ids"])
+
+
 def test_a_text_is_tokenized_once(cache):
     calls = []
 
@@ -379,6 +581,27 @@ def test_a_text_is_tokenized_once(cache):
         assert batch["say_mask"].tolist() == [[True, True, False]] * 32
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0]))
+
+
+def test_features_of_one_tokenizer_share_its_ids(cache):
+    calls = []
+
+    def tokenizer(texts):
+        calls.append(texts)
+        return [[*map(ord, text.ljust(20))] for text in texts]
+
+    features = {"say": Feature("say", tokenizer=tokenizer), "task": Feature("task", tokenizer=tokenizer),
+                "soon": Feature("say", steps=[0, 5], rate_hz=RATE, tokenizer=tokenizer),
+                "other": Feature("say", tokenizer=lambda texts: [[len(text)] for text in texts]),
+                "text": Feature("say"), "name": Feature("task")}  # fmt: skip
+    batch = batch_of(cache, features)
+    assert sorted(calls[0]) == sorted({*TEXTS, "task 0", "task 1"})
+    assert len(calls) == 1
+    for ids, texts in (("say", "text"), ("task", "name")):
+        assert batch[ids].tolist() == [[*map(ord, t.ljust(20))] if t else [0] * 20 for t in batch[texts]]
+        assert batch[f"{ids}_mask"].any(1).tolist() == [bool(t) for t in batch[texts]]
+    assert torch.equal(batch["soon"][:, 0], batch["say"])
+    assert batch["other"][:, 0].tolist() == [len(t) for t in batch["text"]]
 
 
 def test_a_tokenizer_with_pad_is_told_to_pad(cache):
@@ -416,6 +639,14 @@ WRONG = {
     "a quaternion of the wrong width": (
         {"x": Feature("left", rotation="6d", method=[(3, 6, "slerp_xyzw")])},
         "a quaternion must have 4 channels, got 3 of stream 'left'",
+    ),
+    "a range across streams": (
+        {"x": Feature(["place", "left"], rotation="6d", method=[(2, 6, "slerp_xyzw")])},
+        r"a quaternion must be in one stream, got \(2, 6, 'slerp_xyzw'\) for the row place \(3,\), left \(7,\)",
+    ),
+    "a range outside of the row": (
+        {"x": Feature(["place", "left"], method=[(8, 12, "slerp_xyzw")])},
+        r"method must have ranges \(begin, end, name\) within 10 channels, got \(8, 12, 'slerp_xyzw'\)",
     ),
     "text in a numeric feature": ({"x": Feature(["left", "say"])}, "stream 'say' is text, which cannot be joined"),
     "text that is normalized": ({"x": Feature("say", normalize="mean_std")}, "is text, which takes no normalize"),

@@ -26,7 +26,8 @@ WITH_ARRAYS = {
 WITHOUT = {
     *("Cache", "CacheWriter", "CenterCrop", "ColorJitter", "Episode", "Exported", "FormatError", "LeftOut", "Mixture"),
     *("Order", "RandomCrop", "Report", "Source", "What", "Where", "check", "check_installation", "export", "ingest"),
-    *("index_pictures", "num_threads", "open", "print_installation_info", "self_test", "set_num_threads", "view"),
+    *("index_pictures", "load_inverse", "num_threads", "open", "print_installation_info", "self_test"),
+    *("set_num_threads", "view"),
     *("lerobot.FrameTimestampError", "lerobot.LeRobotDatasetMetadata"),
 }
 """Names whose arguments and results are no arrays, or arrays that another name describes."""

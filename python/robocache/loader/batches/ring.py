@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +23,17 @@ ALIGNMENT = 256
 
 Job = tuple[SampleOrder, int, int]
 """The order, first position, number of samples."""
+
+
+def leaves(entry: Any) -> Iterator[Any]:
+    """What is in a batch: a transform may have made dicts and tuples of its entries."""
+    if isinstance(entry, Mapping):
+        entry = tuple(entry.values())
+    if isinstance(entry, tuple):
+        for part in entry:
+            yield from leaves(part)
+    else:
+        yield entry
 
 
 def one_ahead(batches: Iterator[dict[str, Any]], torch: Any, device: Any) -> Iterator[dict[str, Any]]:
@@ -45,7 +56,7 @@ def one_ahead(batches: Iterator[dict[str, Any]], torch: Any, device: Any) -> Ite
         following = start()
         current = torch.cuda.current_stream(device)
         current.wait_event(made)
-        for x in batch.values():
+        for x in leaves(batch):
             if isinstance(x, torch.Tensor) and x.is_cuda:
                 x.record_stream(current)  # its memory is used again only after the consumer's work
         yield batch

@@ -42,7 +42,7 @@ class BatchForm:
 
     def batch(self, made: list[Any], episodes: Any, numbers: dict[int, Any]) -> dict[str, Any]:
         """``made``: what the reader made, on the device. ``episodes``: of the samples, an array, where the layout has a
-        task. ``numbers``: of columns of text that were read on the host, by column."""
+        task. ``numbers``: of columns of text that were read on the host, by column; those of ``TextTable``."""
         composed: list[Any] = []
         if self.composer is not None:
             source = made[-3] if self.needs_source else None
@@ -75,6 +75,8 @@ class BatchForm:
         values, padding = composed[i : i + 2] if entry.kind == "composed" else made[i : i + 2]
         if entry.kind == "text":
             values = values.reshape(padding.shape)
+            if self.texts[name].bounds is not None and not self.texts[name].is_read_on_host:
+                values = self.texts[name].of_sources(values, made[-3])
             found = numbers.get(entry.place, values).reshape(padding.shape)
             self.texts[name].put(
                 batch, name, found if entry.timed else found[:, 0], values if entry.timed else values[:, 0]

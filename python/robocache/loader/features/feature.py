@@ -45,11 +45,12 @@ class Feature:
     ``inverse(T_anchor) @ T``. ``rotation``: the form of quaternions in the batch, ``"quaternion_xyzw"``,
     ``"quaternion_wxyz"``, ``"6d"`` (the first two rows of the matrix), ``"6d_columns"``, ``"matrix"``, ``"rotvec"`` or
     ``"euler"`` (roll, pitch, yaw). ``StreamSpec.method`` says which channels are quaternions and angles, or ``method``
-    does.
+    does, whose ranges are channels of the joined row.
 
     ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature, of pictures with
     those of the cache; ``"unit"`` and ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one.
-    ``tokenizer``: of a text, ``f(list of str)`` to ids. ``transform``: a function of the finished entry of the batch.
+    ``tokenizer``: of a text, ``f(list of str)`` to ids. ``transform``: a function of the finished entry of the batch,
+    to an entry or a dict or tuple of entries: samples are in the first dimension.
 
     >>> import robocache
     >>> action = robocache.Feature("tcp/pose", steps=range(16), rate_hz=20, relative_to="anchor", rotation="6d")

@@ -9,19 +9,31 @@ import numpy as np
 from .layout import Part
 
 Arrays = tuple[Any, ...]
+ROUNDING = 1e-6
+"""Of an angle, in periods."""
 
 
 class Inverse:
     """Undoes what a feature does to its streams: ``Loader.inverse``.
 
     Called with values ``(..., D)`` of the feature, as a batch has them, it returns rows ``(..., C)`` of its streams,
-    side by side, in float64. A relative feature needs ``anchor``: the row of the streams that it is relative to, at
-    the anchor, ``(C,)``, or ``(B, C)`` for values ``(B, T, D)``. NumPy arrays and torch tensors; gradients flow through
-    the latter.
+    side by side, in float64. Where the feature is one stream that is not rotated, both have the rows of the stream:
+    ``(B, T)`` for shape ``()``, ``(B, T, 2, 3)`` for ``(2, 3)``. A relative feature needs ``anchor``: the row of the
+    streams that it is relative to, at the anchor, ``(C,)``, or ``(B, C)`` for values ``(B, T, D)``. NumPy arrays and
+    torch tensors; gradients flow through the latter.
     """
 
-    def __init__(self, name: str, parts: tuple[Part, ...], scale: tuple[Any, Any] | None) -> None:
-        self.name, self.parts, self.scale = name, parts, scale
+    def __init__(
+        self,
+        name: str,
+        parts: tuple[Part, ...],
+        scale: tuple[Any, Any] | None,
+        row: tuple[int, ...] | None = None,
+        lows: tuple[float | None, ...] | None = None,
+    ) -> None:
+        """``row``: the shape of a row in the batch and in the stream, where they are alike. ``lows``: for each number
+        of the streams, where the period of an angle begins; None: it is not known, or the angle is not wrapped."""
+        self.name, self.parts, self.scale, self.row, self.lows = name, parts, scale, row, lows
         self.width = sum(part.width for part in parts)
         """Numbers of the feature."""
         self.stored_width = sum(part.stored_width for part in parts)
@@ -32,7 +44,7 @@ class Inverse:
         return f"Inverse({self.name!r}, {self.width} numbers to {self.stored_width})"
 
     def __call__(self, values: Any, anchor: Any = None) -> Any:
-        xp, values = self._array("values", values, self.width)
+        xp, values, shape = self._array("values", values, self.width)
         if self.is_relative != (anchor is not None):
             rule = "be given, because the feature is relative" if self.is_relative else "be None, it is not relative"
             raise ValueError(f"Loader.inverse: anchor of {self.name!r} must {rule}, got {type(anchor).__name__}")
@@ -55,12 +67,17 @@ class Inverse:
             origin = None
             if start is not None:
                 origin = [start[..., i] for i in range(stored, stored + part.stored_width)]
-            made += undone(xp, part, found, origin)
+            rows = undone(xp, part, found, origin)
+            if part.math == "angles" and origin is not None and self.lows is not None:
+                rows = [wrapped(xp, x, self.lows[stored + i], part.period) for i, x in enumerate(rows)]
+            made += rows
             at, stored = at + part.width, stored + part.stored_width
-        shape = np.broadcast_shapes(*(tuple(x.shape) for x in made))
-        return xp.stack([xp.broadcast_to(x, shape) for x in made], -1)
+        wide = np.broadcast_shapes(*(tuple(x.shape) for x in made))
+        rows = xp.stack([xp.broadcast_to(x, wide) for x in made], -1)
+        return rows if shape is None else rows.reshape(*wide, *shape)
 
-    def _array(self, what: str, given: Any, width: int) -> tuple[Any, Any]:
+    def _array(self, what: str, given: Any, width: int) -> tuple[Any, Any, tuple[int, ...] | None]:
+        """The library, the numbers as ``(..., width)``, and the shape of their rows where it was another one."""
         if type(given).__module__.partition(".")[0] == "torch":
             import torch
 
@@ -68,12 +85,15 @@ class Inverse:
             found = given.to(torch.float64)
         else:
             xp, found = np, np.asarray(given, np.float64)
-        if found.ndim == 0 or found.shape[-1] != width:
+        shape, row = tuple(found.shape), self.row
+        if row is not None and len(row) != 1 and shape[len(shape) - len(row) :] == row:
+            return xp, found.reshape(*shape[: len(shape) - len(row)], width), row
+        if not shape or shape[-1] != width:
             raise ValueError(
-                f"Loader.inverse: {what} of {self.name!r} must have {width} numbers in the last dimension, got shape "
-                f"{tuple(found.shape)}"
+                f"Loader.inverse: {what} of {self.name!r} must have {width} numbers in the last dimension"
+                f"{'' if row is None or len(row) == 1 else f', or rows of shape {row}'}, got shape {shape}"
             )
-        return xp, found
+        return xp, found, None
 
     @staticmethod
     def _like(xp: Any, numbers: Any, values: Any) -> Any:
@@ -93,6 +113,15 @@ def undone(xp: Any, part: Part, x: list[Any], origin: list[Any] | None) -> list[
             position = [a + b for a, b in zip(turned, origin[:3], strict=True)]
     x_, y, z, w = normalized(xp, turn)
     return [*position, *((w, x_, y, z) if part.stored == "quaternion_wxyz" else (x_, y, z, w))]
+
+
+def wrapped(xp: Any, x: Any, low: float | None, period: float) -> Any:
+    """An angle as the stream has it, from ``low`` to a period above. Rounding at the ends is no reason to turn."""
+    if low is None:
+        return x
+    over = (x - low) / period
+    inside = (over >= -ROUNDING) & (over <= 1 + ROUNDING)
+    return xp.where(inside, x, x - period * xp.floor(over))
 
 
 def stored_quaternion(form: str, x: list[Any]) -> Arrays:

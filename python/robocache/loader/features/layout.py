@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
 from ...ops.methods import names_in
+from ...ops.types import Method
 from ...text import did_you_mean
 from ..image import Image
 from ..voxels import Voxels
@@ -241,7 +243,8 @@ class _Builder:
                 f"{what}: rotation={feature.rotation!r} must have a quaternion of 4 channels, got none in "
                 f"{described(specs)}; mark it, as in method=[(3, 7, 'slerp_xyzw')]"
             )
-        columns = [self.hidden_column(name, feature.window, spec) for spec in specs]
+        windows = windows_of(what, feature, specs)
+        columns = [self.hidden_column(name, window, spec) for window, spec in zip(windows, specs, strict=True)]
         moments = {c: (c, -1) for c in columns}
         anchors = self.anchors(what, name, feature, specs, columns, chunks)
         parts = [part_of(chunk, columns, anchors, i, feature.rotation) for i, chunk in enumerate(chunks)]
@@ -291,8 +294,8 @@ class _Builder:
         if feature.relative_to == "anchor":
             if 0 in deltas:
                 return chunks, [(column, deltas.index(0)) for column in columns]
-            window = at_anchor(feature.window)
-            return chunks, [(self.hidden_column(name, window, spec), 0) for spec in specs]
+            windows = windows_of(what, feature, specs)
+            return chunks, [(self.hidden_column(name, at_anchor(w), s), 0) for w, s in zip(windows, specs, strict=True)]
         other = self.features.get(feature.relative_to)
         if other is None and feature.relative_to in self.specs:
             other = Feature(feature.relative_to)
@@ -306,14 +309,15 @@ class _Builder:
         if any(spec.kind != "vector" for spec in others):
             raise ValueError(f"{what}: relative_to must be made of vectors, got {feature.relative_to!r}")
         marked = dataclasses.replace(other, relative_to="anchor", tokenizer=None)
-        found = chunks_of(f"Loader: features[{feature.relative_to!r}]", marked, others)
+        named = f"Loader: features[{feature.relative_to!r}]"
+        found = chunks_of(named, marked, others)
         if [chunk.form for chunk in found] != [chunk.form for chunk in chunks]:
             raise ValueError(
                 f"{what}: relative_to must have the same channels, {described(specs)}, got {feature.relative_to!r} "
                 f"with {described(others)}"
             )
-        window = at_anchor(other.window)
-        return found, [(self.hidden_column(name, window, spec), 0) for spec in others]
+        windows = windows_of(named, other, others)
+        return found, [(self.hidden_column(name, at_anchor(w), s), 0) for w, s in zip(windows, others, strict=True)]
 
 
 def at_anchor(window: Window) -> Window:
@@ -362,28 +366,59 @@ def joined_dtype(specs: list[StreamSpec], feature: Feature) -> str:
 # ---- which channels are what ----------------------------------------------------------------------------------------
 
 
-def marks_of(feature: Feature, spec: StreamSpec) -> Any:
-    """The method that says which channels are quaternions and angles: the feature's, or that of the stream."""
-    own = names_in(feature.method)
-    return feature.method if any(name in (*QUATERNIONS, "angle") for name in own) else spec.method
+def methods_of(what: str, feature: Feature, specs: list[StreamSpec]) -> list[Method]:
+    """How each stream is read. Channel ranges are those of the joined row; a stream that none of them is in is read as
+    it says itself."""
+    ranges: Any = feature.method
+    if len(specs) == 1 or not isinstance(ranges, tuple):
+        return [ranges] * len(specs)
+    ends = [*itertools.accumulate(math.prod(spec.shape) for spec in specs)]
+    found: list[Any] = [[] for _ in specs]
+    for part in ranges:
+        is_range = isinstance(part, tuple) and len(part) == 3 and all(hasattr(x, "__index__") for x in part[:2])
+        if not is_range or not 0 <= part[0] < part[1] <= ends[-1]:
+            rule = f"method must have ranges (begin, end, name) within {ends[-1]} channels"
+            raise ValueError(f"{what}: {rule}, got {part!r}")
+        begin, end, name = part
+        for i, spec in enumerate(specs):
+            first = ends[i] - math.prod(spec.shape)
+            low, high = max(begin, first) - first, min(end, ends[i]) - first
+            if name in QUATERNIONS and low < high and (high - low) % 4 != (end - begin) % 4:
+                raise ValueError(
+                    f"{what}: a quaternion must be in one stream, got {part!r} for the row {described(specs)}"
+                )
+            if low < high:
+                found[i].append((low, high, name))
+    for i, spec in enumerate(specs):
+        is_whole = len(found[i]) == 1 and found[i][0][1] - found[i][0][0] == math.prod(spec.shape)
+        found[i] = found[i][0][2] if is_whole else found[i] or None  # a number has no range of channels
+    return found
 
 
-def pieces_of(what: str, feature: Feature, number: int, spec: StreamSpec) -> list[Piece]:
+def windows_of(what: str, feature: Feature, specs: list[StreamSpec]) -> list[Window]:
+    """The window of each stream."""
+    return [dataclasses.replace(feature.window, method=method) for method in methods_of(what, feature, specs)]
+
+
+def pieces_of(what: str, method: Method, number: int, spec: StreamSpec) -> list[Piece]:
+    """``method``: of the feature, for this stream. It, or else that of the stream, says which channels are what."""
     width = math.prod(spec.shape)
-    marks = marks_of(feature, spec)
+    is_marked = any(name in (*QUATERNIONS, "angle") for name in names_in(method))
+    marks: Any = method if is_marked else spec.method
     ranges = [(0, width, marks)] if isinstance(marks, str) else [tuple(part) for part in marks or ()]
     marked = sorted(r for r in ranges if r[2] in (*QUATERNIONS, "angle"))
     pieces: list[Piece] = []
     done = 0
     for begin, end, method in marked:
-        if method in QUATERNIONS and (end - begin != 4 or len(spec.shape) != 1):
+        if method in QUATERNIONS and ((end - begin) % 4 != 0 or (spec.shape or (1,))[-1] < 4):
             raise ValueError(
                 f"{what}: a quaternion must have 4 channels, got {end - begin} of stream {spec.name!r} {spec.shape}"
             )
         if begin > done:
             pieces.append(Piece("values", number, done, begin))
         if method in QUATERNIONS:
-            pieces.append(Piece("turn", number, begin, end, stored=QUATERNIONS[method]))
+            firsts = range(begin, end, 4)  # one after the other, as in align
+            pieces += [Piece("turn", number, i, i + 4, stored=QUATERNIONS[method]) for i in firsts]
         else:
             pieces.append(Piece("angles", number, begin, end, period=spec.align_period))
         done = end
@@ -398,8 +433,9 @@ def chunks_of(what: str, feature: Feature, specs: list[StreamSpec]) -> list[Chun
     if feature.relative_to is None and feature.rotation is None:
         return [Chunk(Piece("values", number, 0, math.prod(spec.shape))) for number, spec in enumerate(specs)]
     chunks: list[Chunk] = []
-    for number, spec in enumerate(specs):
-        for piece in pieces_of(what, feature, number, spec):
+    methods = methods_of(what, feature, specs)
+    for number, (method, spec) in enumerate(zip(methods, specs, strict=True)):
+        for piece in pieces_of(what, method, number, spec):
             before = chunks[-1].first if chunks and chunks[-1].turn is None else None
             is_pose = piece.kind == "turn" and before is not None and before.kind == "values" and before.size >= 3
             if is_pose and before is not None and (before.stream == number or (before.size == 3 and piece.begin == 0)):

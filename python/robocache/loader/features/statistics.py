@@ -25,19 +25,22 @@ from ..batches.store import open_store
 from ..batches.verify import MappedRows
 from .batch import feature_rows
 from .feature import COMPUTED, Feature
+from .inverse import Inverse
 from .layout import Channels, Composed, Entry, Part, description
+from .saved import VERSION, described_parts, read_saved, saved_inverse
 
 if TYPE_CHECKING:
     from ..samples import Samples
 
-VERSION = 1
 NAMES = ("count", "mean", "std", "min", "max", "q01", "q99", "not_finite")
 QUANTILES = {"q01": 0.01, "q99": 0.99}
 STEP_BYTES = 4 << 20
 """Of the samples that are read at a time."""
 SAMPLES = 1 << 16
 SAMPLE_BYTES = 64 << 20
-"""Of the samples that quantiles are taken of, at most."""
+"""Of the samples that say where quantiles are, at most."""
+DEVIATIONS = 4
+"""Of the rank of a quantile in the sample: on either side, what is between these ranks is kept."""
 
 Float64 = NDArray[np.float64]
 Statistics = dict[str, Any]
@@ -50,7 +53,11 @@ class FeatureStatistics:
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
-        self.given = read_statistics(samples.what.stats) if samples.what.stats is not None else None
+        stats = samples.what.stats
+        self.saved: Mapping[str, Any] = {}
+        self.given: dict[str, list[Statistics]] | None = None
+        if stats is not None:
+            self.saved, self.given = read_statistics(stats)
         self.known: list[dict[str, Statistics]] = [{} for _ in samples.caches]
 
     # ---- which features ----------------------------------------------------------------------------------------------
@@ -81,6 +88,32 @@ class FeatureStatistics:
             return self.samples.layout.composed[entry.place].width
         spec = self.spec(entry)
         return max(1, num_channels(spec) if spec.kind in ("image", "depth") else int(math.prod(spec.shape)))
+
+    def inverse(self, entry: Entry, source: int) -> Inverse:
+        scale = self.samples.scales[source].get(entry.name)
+        return Inverse(entry.name, self.parts(entry), scale, self.row(entry), self.lows(entry))
+
+    def row(self, entry: Entry) -> tuple[int, ...] | None:
+        """The shape of a row where the batch and the stream have the same one."""
+        if entry.kind != "composed":
+            return tuple(self.spec(entry).shape)
+        feature = entry.feature
+        is_one = feature is not None and len(feature.names) == 1 and feature.rotation is None
+        return self.samples.layout.composed[entry.place].row if is_one else None
+
+    def lows(self, entry: Entry) -> tuple[float | None, ...]:
+        """For each number of the streams, where the period of an angle begins, as the rows of the caches have it. None:
+        they are in no single period, or it is not known."""
+        assert entry.feature is not None
+        found: list[float | None] = []
+        for stream in entry.feature.names:
+            spec = self.samples.specs[stream]
+            told = [cache.statistics[stream] for cache in self.samples.caches]
+            ends = [[x.get(which) or () for x in told] for which in ("min", "max")]
+            for i in range(max(1, math.prod(spec.shape))):
+                lows, highs = ([x[i] if i < len(x) else None for x in lists] for lists in ends)
+                found.append(begin_of_period(lows, highs, spec.align_period))
+        return tuple(found)
 
     def parts(self, entry: Entry) -> tuple[Part, ...]:
         """What the row of a feature is made of."""
@@ -205,11 +238,29 @@ class FeatureStatistics:
                 f"Loader: stats of {entry.name!r} must be of 1 or {len(self.samples.caches)} sources, got "
                 f"{len(sources)}"
             )
+        self.require_same(entry)
         found = sources[source if len(sources) > 1 else 0]
         width = self.width(entry)
         if len(found["mean"]) != width:
             raise ValueError(f"Loader: stats of {entry.name!r} must have {width} channels, got {len(found['mean'])}")
         return found
+
+    def require_same(self, entry: Entry) -> None:
+        """The statistics of a file must be those of a feature like this one: equal widths say little."""
+        assert entry.feature is not None
+        told, own = self.saved[entry.name], described(entry.feature)
+        for which in ("streams", "relative_to", "rotation"):
+            if which in told and told[which] != own[which]:
+                raise ValueError(
+                    f"Loader: stats of {entry.name!r} must be of a feature with {which}={own[which]!r} like this one, "
+                    f"got {told[which]!r}; give it another name, or the file of its own statistics"
+                )
+        parts = (told.get("inverse") or {}).get("parts")
+        if parts is not None and parts != described_parts(self.parts(entry)):
+            raise ValueError(
+                f"Loader: stats of {entry.name!r} must be of a feature with the same quaternions, angles and numbers, "
+                f"got {[part.get('math') for part in parts]} for {[part.math for part in self.parts(entry)]}"
+            )
 
     def fingerprint(self, entry: Entry, source: int) -> str:
         """Of everything that decides the statistics of a feature: the rows, the kept episodes, the anchors, and how the
@@ -232,16 +283,29 @@ class FeatureStatistics:
         return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        entries = self.entries() | self.pictures()
-        self.compute([*entries])
-        features = {}
-        for name, entry in entries.items():
+        numbers, pictures = self.entries(), self.pictures()
+        self.compute([*numbers, *pictures])
+        features: dict[str, dict[str, Any]] = {}
+        for name, entry in (numbers | pictures).items():
             assert entry.feature is not None
             features[name] = {
                 **described(entry.feature),
                 "sources": [{which: plain(known[name][which]) for which in NAMES} for known in self.known],
             }
+            if name in numbers:  # no robot takes pictures as commands
+                scales = [found.get(name) for found in self.samples.scales]
+                features[name]["inverse"] = saved_inverse(self.inverse(entry, 0), scales)
         return {"robocache_statistics": VERSION, "features": features}
+
+
+def begin_of_period(lows: list[float | None], highs: list[float | None], period: float) -> float | None:
+    """That of angles between these numbers, by the rule of align: -period / 2 if all are around 0, or else 0."""
+    some = [x for x in (*lows, *highs) if x is not None]
+    near = 1e-6 * period  # float32 of pi is above pi
+    for begin in (-period / 2, 0.0):
+        if len(some) == 2 * len(lows) and min(some) >= begin - near and max(some) <= begin + period + near:
+            return begin
+    return None
 
 
 def given_numbers(entry: Entry, way: Any, width: int) -> tuple[Float64, Float64]:
@@ -314,12 +378,17 @@ class StatisticsPass:
         moments = [np.zeros((6, values.shape[1])) for values, _ in first]
         for table in moments:
             table[3], table[4] = math.inf, -math.inf
-        for begin in range(0, self.table.count, step):
-            parts = self.read(begin, min(step, self.table.count - begin), False)
-            for (values, padding), table in zip(parts, moments, strict=True):
-                _core.accumulate_moments(values, padding, table)
-        made = {}
         quantiles = self.quantiles(sample_bytes)
+        waiting = [*enumerate(quantiles)]
+        while waiting:  # the first time, all of them
+            for begin in range(0, self.table.count, step):
+                parts = self.read(begin, min(step, self.table.count - begin), False)
+                for i, found in waiting:
+                    if found.num_passes == 0:
+                        _core.accumulate_moments(*parts[i], moments[i])
+                    found.add(*parts[i])
+            waiting = [(i, found) for i, found in waiting if not found.finish(moments[i][0].astype(np.int64))]
+        made = {}
         for entry, table, found in zip(self.entries, moments, quantiles, strict=True):
             count, mean, squares, low, high, bad = table
             some = count > 0
@@ -328,24 +397,74 @@ class StatisticsPass:
             made[entry.name] = {
                 "count": count.astype(np.int64), "mean": np.where(some, mean, np.nan), "std": std,
                 "min": np.where(some, low, np.nan), "max": np.where(some, high, np.nan),
-                **dict(zip(QUANTILES, found, strict=True)), "not_finite": bad.astype(np.int64),
+                **dict(zip(QUANTILES, found.values, strict=True)), "not_finite": bad.astype(np.int64),
             }  # fmt: skip
         return made
 
-    def quantiles(self, sample_bytes: int) -> list[Float64]:
-        """Of all samples, or of so many that a permutation draws from them."""
+    def quantiles(self, sample_bytes: int) -> list[ExactQuantiles]:
+        """Of each entry, with a sample that a permutation draws."""
         count = min(self.table.count, SAMPLES, max(1024, SAMPLE_BYTES // sample_bytes))
-        result = []
-        for values, padding in self.read(0, count, True):
-            kept = np.asarray(values[~padding]).astype(np.float64)
-            result.append(np.stack([channel_quantiles(channel) for channel in kept.T], 1))
-        return result
+        return [ExactQuantiles(values, padding, count) for values, padding in self.read(0, count, True)]
 
 
-def channel_quantiles(channel: Float64) -> Float64:
-    finite = channel[np.isfinite(channel)]
-    nothing = np.full(len(QUANTILES), np.nan)
-    return np.asarray(np.quantile(finite, [*QUANTILES.values()])) if len(finite) else nothing
+class ExactQuantiles:
+    """The quantiles of all numbers of each channel, as NumPy has them, from one pass over them: a sample says between
+    which numbers they are, and only those are kept (``_core.Tails``). If it was wrong, which the deviation of its ranks
+    makes rare, the channels in question take a wider range in another pass."""
+
+    def __init__(self, values: Any, padding: Any, num_samples: int) -> None:
+        kept = np.asarray(values[~padding])
+        finite = [channel[np.isfinite(channel)] for channel in kept.T]
+        self.sample = [np.sort(channel.astype(np.float64)) for channel in finite]
+        self.num_samples, self.dtype = num_samples, kept.dtype.name
+        self.values = np.full((len(QUANTILES), len(finite)), np.nan)
+        self.is_done = np.zeros(len(finite), bool)
+        self.num_passes, self.width = 0, DEVIATIONS
+        self.tails = self.next_tails()
+
+    def next_tails(self) -> _core.Tails:
+        brackets = np.empty((2, 2, len(self.sample)))
+        for tail, q in enumerate(QUANTILES.values()):
+            nothing = (math.inf, math.inf) if tail else (-math.inf, -math.inf)
+            for c, channel in enumerate(self.sample):
+                brackets[tail, :, c] = nothing if self.is_done[c] else self.bracket(channel, q)
+        return _core.Tails(brackets, self.dtype)
+
+    def bracket(self, channel: Float64, q: float) -> tuple[float, float]:
+        """Moments of a sample are alike, so only whole samples count as independent."""
+        count = len(channel)
+        if count == 0:
+            return -math.inf, math.inf
+        half = self.width * math.sqrt(q * (1 - q) / min(count, self.num_samples)) * count + 1
+        low, high = math.floor(q * (count - 1) - half), math.ceil(q * (count - 1) + half)
+        return (
+            float(channel[low]) if low >= 0 else -math.inf,
+            float(channel[high]) if high < count else math.inf,
+        )
+
+    def add(self, values: Any, padding: Any) -> None:
+        self.tails.add(values, padding)
+
+    def finish(self, counts: NDArray[np.int64]) -> bool:
+        """After a pass. ``counts``: finite numbers of each channel. Returns whether all quantiles are known."""
+        places = np.array([*QUANTILES.values()])[:, None] * (counts - 1)
+        lower = np.floor(places).astype(np.int64)
+        ranks = np.stack([lower, np.minimum(lower + 1, counts - 1)], 1)
+        ranks[1] = counts - 1 - ranks[1]  # from the outer end of the upper tail
+        found = np.empty(ranks.shape)
+        self.tails.values_at(np.ascontiguousarray(ranks), found)
+        below, above = found[:, 0], found[:, 1]
+        weight, way = places - lower, above - below
+        made = np.where(weight < 0.5, below + way * weight, above - way * (1 - weight))  # as NumPy rounds it
+        news = ~self.is_done & ((counts == 0) | ~np.isnan(found).any((0, 1)))
+        self.values[:, news] = np.where(counts[news] > 0, made[:, news], np.nan)
+        self.is_done |= news
+        self.num_passes += 1
+        if self.is_done.all():
+            return True
+        self.width *= 8
+        self.tails = self.next_tails()
+        return False
 
 
 def columns_of(composed: Composed) -> set[int]:
@@ -439,20 +558,10 @@ def statistics_of(given: Any) -> Statistics:
     return made
 
 
-def read_statistics(given: Any) -> dict[str, list[Statistics]]:
-    """What ``Loader.save_stats`` wrote: a path, or the same as a dict. By feature, for each source."""
+def read_statistics(given: Any) -> tuple[Mapping[str, Any], dict[str, list[Statistics]]]:
+    """What ``Loader.save_stats`` wrote, and the statistics in it: by feature, for each source."""
     what = "Loader: stats"
-    if not isinstance(given, Mapping):
-        try:
-            given = json.loads(Path(given).read_text())
-        except TypeError:
-            raise ValueError(f"{what} must be a path or a dict, got {type(given).__name__}") from None
-        except ValueError as error:
-            raise ValueError(f"{what} must be a file of Loader.save_stats, got {given}: {error}") from None
-    features = given.get("features")
-    if given.get("robocache_statistics") != VERSION or not isinstance(features, Mapping):
-        raise ValueError(f"{what} must be a file of Loader.save_stats of version {VERSION}, got {str(given)[:80]}")
-    made = {}
+    features, made = read_saved(given, what), {}
     for name, told in features.items():
         sources = told.get("sources") if isinstance(told, Mapping) else None
         if not isinstance(sources, list) or not sources:
@@ -461,4 +570,4 @@ def read_statistics(given: Any) -> dict[str, list[Statistics]]:
             made[str(name)] = [statistics_of(x) for x in sources]
         except ValueError as error:
             raise ValueError(f"{what} of {name!r} {error}") from None
-    return made
+    return features, made

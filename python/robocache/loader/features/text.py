@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,46 @@ from ..batches.arrays import Arrays
 from ..order.selection import Selection
 
 
+class Numbered(NamedTuple):
+    """The texts of numbers in a stream; number n of source s is at ``n + bounds[s]``, below ``bounds[s + 1]``."""
+
+    texts: list[str]
+    bounds: NDArray[np.int64] | None = None
+    """None: all sources number them alike, from 0."""
+
+
+class Tokens:
+    """What a tokenizer makes of the texts of all features that have it: each different text once, in one call."""
+
+    def __init__(self, tokenizer: Any, found: Mapping[str, Sequence[str]]) -> None:
+        """``found``: the texts of each feature."""
+        texts = [*dict.fromkeys(text for some in found.values() for text in some if text)]
+        self.rows = {text: i for i, text in enumerate(texts)}
+        self.ids, self.mask = tokenized(tokenizer, texts, next(iter(found)))
+
+    def of(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """Ids and mask of some of the texts, ``(N, L)``."""
+        rows = [self.rows[text] for text in texts]
+        return self.ids[rows], self.mask[rows]
+
+
 class TextTable:
     """The texts that a feature can have, and which of them a number of the reader (or of an episode) stands for.
 
-    With a tokenizer, all texts are tokenized once, when the loader is made; a batch takes their rows. Where there is no
-    text, ids and mask are 0.
+    With a tokenizer, all texts are tokenized once, when the loader is made (``Tokens``); a batch takes their rows.
+    Where there is no text, ids and mask are 0.
     """
 
-    def __init__(self, found: Sequence[str], arrays: Arrays, tokenizer: Callable[..., Any] | None, name: str) -> None:
-        """``found[n]``: the text of number n; other numbers have none."""
-        self.arrays = arrays
+    def __init__(
+        self,
+        found: Sequence[str],
+        arrays: Arrays,
+        tokens: Tokens | None,
+        bounds: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``found[n]``: the text of number n; other numbers have none. ``bounds``: as in ``Numbered``. ``tokens``: has
+        all of them, for batches of ids."""
+        self.arrays, self.bounds = arrays, bounds
         self.texts = [*dict.fromkeys(text for text in found if text), ""]
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
@@ -33,8 +63,8 @@ class TextTable:
         self.strings = strings[self.index]
         """For each number: its text."""
         self.ids = self.mask = None
-        if tokenizer is not None:
-            ids, mask = tokenized(tokenizer, self.texts[:-1], name)
+        if tokens is not None:
+            ids, mask = tokens.of(self.texts[:-1])
             tables = [np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask)]
             if arrays.on_gpu:
                 self.ids, self.mask, self.index_there = (self.there(x) for x in (*tables, self.index))
@@ -48,6 +78,16 @@ class TextTable:
     @property
     def is_read_on_host(self) -> bool:
         return self.ids is None
+
+    def of_sources(self, numbers: Any, sources: Any) -> Any:
+        """Numbers ``(B, ...)`` that each source counts by itself, as numbers of this table; -1 where a source has no
+        such number. ``sources``: ``(B,)``, and like the numbers on the host or on the device."""
+        if self.bounds is None:
+            return numbers
+        is_host = isinstance(numbers, np.ndarray)
+        xp, bounds = (np, self.bounds) if is_host else (self.arrays.xp, self.there(self.bounds))
+        first, end = (x[sources].reshape(-1, *(1,) * (numbers.ndim - 1)) for x in (bounds[:-1], bounds[1:]))
+        return xp.where((numbers >= 0) & (numbers < end - first), numbers + first, -1)
 
     def put(self, batch: dict[str, Any], name: str, numbers: Any, there: Any) -> None:
         """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
@@ -71,6 +111,21 @@ class TextTable:
         unsigned = np.asarray(numbers).astype(np.int64, copy=False).view(np.uint64)  # so that -1 is a large one
         found: NDArray[np.int64] = np.minimum(unsigned, np.uint64(len(self.index) - 1)).view(np.int64)
         return found
+
+
+def text_tables(
+    found: Mapping[str, Numbered], tokenizers: Mapping[str, Callable[..., Any] | None], arrays: Arrays
+) -> dict[str, TextTable]:
+    """By feature. Features of one tokenizer share its ids."""
+    sharing: dict[int, dict[str, Sequence[str]]] = {}
+    for name, tokenizer in tokenizers.items():
+        if tokenizer is not None:
+            sharing.setdefault(id(tokenizer), {})[name] = found[name].texts
+    tables: dict[str, Tokens] = {}
+    for texts in sharing.values():
+        first = next(iter(texts))
+        tables |= dict.fromkeys(texts, Tokens(tokenizers[first], texts))
+    return {name: TextTable(own.texts, arrays, tables.get(name), own.bounds) for name, own in found.items()}
 
 
 def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tuple[Any, Any]:
@@ -119,18 +174,22 @@ def messages(selections: list[Selection], stream: str) -> list[str]:
     return found
 
 
-def tasks_by_number(selections: list[Selection], stream: str) -> list[str] | None:
-    """LeRobot's table of tasks, where a stream has their numbers; None where it has not."""
-    found: dict[int, str] = {}
+def tasks_by_number(selections: list[Selection], stream: str) -> Numbered | None:
+    """LeRobot's tables of tasks, where a stream of every source has their numbers; None where one has not."""
+    tables: list[dict[int, str]] = []
     for selection in selections:
         spec = selection.cache.specs.get(stream)
         if spec is None or spec.kind != "vector" or math.prod(spec.shape) != 1:
             return None
         texts = task_texts(selection.cache)
-        if not texts or any(found.get(number, text) != text for number, text in texts.items()):
-            return None  # sources number their tasks differently
-        found |= texts
-    return [found.get(number, "") for number in range(max(found) + 1)]
+        if not texts:
+            return None
+        tables.append(texts)
+    merged = {number: text for texts in tables for number, text in texts.items()}
+    if all(texts == {number: merged.get(number) for number in texts} for texts in tables):
+        return Numbered([merged.get(number, "") for number in range(max(merged) + 1)])
+    each = [[texts.get(number, "") for number in range(max(texts) + 1)] for texts in tables]
+    return Numbered([text for texts in each for text in texts], np.cumsum([0, *map(len, each)]))
 
 
 def tasks(selections: list[Selection]) -> list[str]:

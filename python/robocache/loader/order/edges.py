@@ -60,3 +60,16 @@ def bounds_of(selection: Selection, keys: Sequence[Key], limits: Limits) -> NDAr
             bounds[some, 1] = np.minimum(bounds[some, 1], latest)
             bounds[~some] = FAR_NS, -FAR_NS
     return bounds
+
+
+def too_long(selection: Selection, keys: Sequence[Key], limits: Limits) -> str:
+    """For the error of a loader without samples: the longest window, and the longest episode of its stream."""
+    if limits == Limits():
+        return ""
+    key = max(keys, key=lambda key: key.window.span_ns)
+    first, last = selection.ends(key.stream)
+    longest = int((last - first).max()) if len(first) else 0
+    return (
+        f"; the window of {key.name!r} has {key.window.span_ns / 1e9:g} s, the longest episode {longest / 1e9:g} s: "
+        "edges='pad' repeats the edge"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,5 +57,14 @@ class SampleDataset:
 
 
 def rows_of(batch: Batch, count: int) -> list[Batch]:
-    """The rows of a batch, each by itself."""
-    return [{name: values[i] for name, values in batch.items()} for i in range(count)]
+    """The rows of a batch, each by itself. An entry may be a dict or a tuple of entries, made by a ``transform``."""
+    return [{name: row_of(values, i) for name, values in batch.items()} for i in range(count)]
+
+
+def row_of(values: Any, i: int) -> Any:
+    if isinstance(values, Mapping):
+        return {name: row_of(entry, i) for name, entry in values.items()}
+    if isinstance(values, tuple):
+        rows = [row_of(entry, i) for entry in values]
+        return type(values)(*rows) if hasattr(values, "_fields") else tuple(rows)
+    return values[i]

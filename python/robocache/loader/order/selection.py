@@ -244,9 +244,11 @@ def anchors_of(
     hz: float | None,
     skip: tuple[int, int] = (0, 0),
     bounds: Int64 | None = None,
+    why: Callable[[], str] = str,
 ) -> Anchors:
     """The rows of a stream; or moments at ``hz`` from its first row to its last, episode by episode. ``skip``: without
-    so many of the first and of the last ones of each. ``bounds``: the first and the last time of each, if given."""
+    so many of the first and of the last ones of each. ``bounds``: the first and the last time of each, if given.
+    ``why``: there may be none within them, for the error."""
     counts = selection.counts(name)
     if hz is None:
         parts = [stream.times[begin:end] for stream, begin, end in selection.runs(name)]
@@ -275,8 +277,8 @@ def anchors_of(
         counts = np.maximum(end - begin, 0)
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
-        why = "" if bounds is None else " whose windows have as little padding as edges says"
-        raise ValueError(f"Loader: anchors {name!r} must have rows{why} in the kept episodes, got none")
+        rows = "rows" if bounds is None else "rows whose windows have as little padding as edges says"
+        raise ValueError(f"Loader: anchors {name!r} must have {rows} in the kept episodes, got none{why()}")
     return Anchors(prefix, times, period)
 
 
