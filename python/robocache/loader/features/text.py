@@ -96,7 +96,7 @@ class TextTable:
             batch[name] = self.strings.take(self.known(numbers)).tolist()
             return
         if not self.arrays.on_gpu:  # by NumPy: PyTorch would start threads of its own for it
-            rows = self.index.take(self.known(numbers))
+            rows = self.index.take(self.known(numbers if there is None else there))
             batch[name], batch[f"{name}_mask"] = (self.arrays.of(x.take(rows, axis=0)) for x in (self.ids, self.mask))
             return
         if there is None:
