@@ -329,7 +329,8 @@ int jpeg_bits(std::span<const std::uint8_t> bytes) noexcept {
     decode_detail::HeaderReader reader(bytes, any_size);
     try {
         (void)reader.read();
-    } catch (...) {  // what is wrong behind the frame does not matter
+    } catch (...) {
+        return reader.bits();  // 0 unless the frame was read; what is wrong behind it does not matter
     }
     return reader.bits();
 }
