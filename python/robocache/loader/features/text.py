@@ -67,6 +67,7 @@ class TextTable:
             ids, mask = tokens.of(self.texts[:-1])
             ids, mask = (np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask))
             self.ids, self.mask, self.index_there = (self.there(x) for x in (ids, mask, self.index))
+            self.bounds_there = None if bounds is None else self.there(bounds)  # batches copy nothing to the device
 
     def there(self, array: Any) -> Any:
         """A NumPy array on the device of the loader."""
@@ -82,7 +83,8 @@ class TextTable:
         if self.bounds is None:
             return numbers
         is_host = isinstance(numbers, np.ndarray)
-        xp, bounds = (np, self.bounds) if is_host else (self.arrays.xp, self.there(self.bounds))
+        xp: Any = np if is_host else self.arrays.xp
+        bounds: Any = self.bounds if is_host else self.bounds_there
         first, end = (x[sources].reshape(-1, *(1,) * (numbers.ndim - 1)) for x in (bounds[:-1], bounds[1:]))
         return xp.where((numbers >= 0) & (numbers < end - first), numbers + first, -1)
 
