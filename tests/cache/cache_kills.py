@@ -74,7 +74,7 @@ def kill_loop(out, kills, seed=7):
     foreign = foreign_state(out)
     begin = time.perf_counter()
     run(out, 0, False)
-    seconds = 1.5 * (time.perf_counter() - begin)  # some ingests are slower; some kills must come after the commit
+    seconds = 3 * (time.perf_counter() - begin)  # some ingests are slower; some kills must come after the commit
     counts = {"kills": 0, "finished_before_the_kill": 0, "killed_after_the_commit": 0, "completed_after_kills": 0,
               "completed_by_resume": 0, "with_leftovers_of_a_kill": 0}  # fmt: skip
     number = 1  # never the one of the cache that is there: there is always something to do

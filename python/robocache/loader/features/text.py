@@ -66,6 +66,8 @@ class TextTable:
         if tokens is not None:
             ids, mask = tokens.of(self.texts[:-1])
             tables = [np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask)]
+            # Batches copy nothing to the device.
+            self.bounds_there = None if bounds is None else self.there(bounds)
             if arrays.on_gpu:
                 self.ids, self.mask, self.index_there = (self.there(x) for x in (*tables, self.index))
             else:
@@ -85,7 +87,8 @@ class TextTable:
         if self.bounds is None:
             return numbers
         is_host = isinstance(numbers, np.ndarray)
-        xp, bounds = (np, self.bounds) if is_host else (self.arrays.xp, self.there(self.bounds))
+        xp: Any = np if is_host else self.arrays.xp
+        bounds: Any = self.bounds if is_host else self.bounds_there
         first, end = (x[sources].reshape(-1, *(1,) * (numbers.ndim - 1)) for x in (bounds[:-1], bounds[1:]))
         return xp.where((numbers >= 0) & (numbers < end - first), numbers + first, -1)
 
