@@ -150,6 +150,7 @@ print(np.array_equal(robocache.resample_trajectories(t, t, t), t))
 
 
 def test_an_output_too_large_to_count_is_an_error_for_jax_too():
+    pytest.importorskip("jax")
     code = """
 import numpy as np, jax.numpy as jnp, robocache
 stream = robocache.Stream(jnp.zeros((3, 4), jnp.float32), jnp.zeros(3, jnp.float32))
