@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 
 import numpy as np
@@ -74,6 +75,8 @@ print("ok")
 
 
 def test_a_fork_while_other_threads_are_working_does_not_hang():
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("a child of free-threaded Python waits for locks of dicts that threads of the parent held (3.13.5)")
     code = """
 stop = threading.Event()
 def busy():
@@ -147,6 +150,7 @@ print(np.array_equal(robocache.resample_trajectories(t, t, t), t))
 
 
 def test_an_output_too_large_to_count_is_an_error_for_jax_too():
+    pytest.importorskip("jax")
     code = """
 import numpy as np, jax.numpy as jnp, robocache
 stream = robocache.Stream(jnp.zeros((3, 4), jnp.float32), jnp.zeros(3, jnp.float32))

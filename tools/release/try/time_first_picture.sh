@@ -15,7 +15,7 @@ git clone --quiet "$root" "$folder/robocache"
 cd "$folder/robocache"
 clone_s=$(since "$begin")
 begin=$(seconds)
-make --no-print-directory .venv/.ready-demo "$@"
+make --no-print-directory .venv/.ready-demo .venv/.ready-build "$@"
 setup_s=$(since "$begin")
 begin=$(seconds)
 TIMEFORMAT='%U %S'
