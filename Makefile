@@ -222,7 +222,7 @@ cuda: $(READY)
 docs: wheel
 	$(PYTHON) docs/draw/make_pictures.py
 	$(PYTHON) benchmarks/tables.py
-	if [ -f benchmarks/results/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
+	if [ -f benchmarks/results/ops/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
 
 # The pages of docs/ and the API as a site that works when opened from disk: build/site/index.html. Dead links, dead
 # anchors and missing references are errors. The variable turns off an announcement of the theme.

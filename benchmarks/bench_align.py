@@ -1,8 +1,8 @@
 """Measures `align` against PyTorch, NumPy and the copy bandwidth of this machine, in one run.
 
 python benchmarks/bench_align.py --quick
-python benchmarks/bench_align.py --threads 2 --out benchmarks/results/align_cpu.json
-python benchmarks/bench_align.py --device cuda --out benchmarks/results/align_cuda.json
+python benchmarks/bench_align.py --threads 2 --out benchmarks/results/ops/align_cpu.json
+python benchmarks/bench_align.py --device cuda --out benchmarks/results/ops/align_cuda.json
 python benchmarks/bench_align.py --device cuda --quick --only "resample 256/500,fuse 4 x"
 
 A case is measured on the honest inputs of align/stamps.py; its figure is the worst of them.

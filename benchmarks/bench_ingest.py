@@ -1,8 +1,8 @@
 """Measures `ingest` against reading the same HDF5 file with h5py, how long a cache takes to open, and peak memory.
 
 python benchmarks/bench_ingest.py --quick
-python benchmarks/bench_ingest.py --folder bench_ingest --out benchmarks/results/ingest_cpu.json
-python benchmarks/bench_ingest.py --only pictures --out benchmarks/results/ingest_pictures_cpu.json
+python benchmarks/bench_ingest.py --folder bench_ingest --out benchmarks/results/pipeline/ingest_cpu.json
+python benchmarks/bench_ingest.py --only pictures --out benchmarks/results/pipeline/ingest_pictures_cpu.json
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measures `Loader` against torch's DataLoader with the samplers of Diffusion Policy and robomimic, and plain PyTorch.
 
 python benchmarks/bench_loader.py --quick
-python benchmarks/bench_loader.py --out benchmarks/results/loader_cpu.json
-python benchmarks/bench_loader.py --device cuda --out benchmarks/results/loader_cuda.json
+python benchmarks/bench_loader.py --out benchmarks/results/pipeline/loader_cpu.json
+python benchmarks/bench_loader.py --device cuda --out benchmarks/results/pipeline/loader_cuda.json
 
 python benchmarks/bench_loader.py --only features         (pipeline/loader/features.py; also with --device cuda)
 python benchmarks/bench_loader.py --only statistics

@@ -1,8 +1,8 @@
 """Measures decode_images against libjpeg-turbo (Pillow, OpenCV) on the CPU and against nvJPEG (torchvision) on CUDA.
 
 python benchmarks/bench_pixels.py --quick
-python benchmarks/bench_pixels.py --threads 2 --out benchmarks/results/pixels_cpu.json
-python benchmarks/bench_pixels.py --device cuda --out benchmarks/results/pixels_cuda.json
+python benchmarks/bench_pixels.py --threads 2 --out benchmarks/results/pixels/pixels_cpu.json
+python benchmarks/bench_pixels.py --device cuda --out benchmarks/results/pixels/pixels_cuda.json
 python benchmarks/bench_pixels.py loader        batches of the loader against DataLoader (pixels/loading.py)
 python benchmarks/bench_pixels.py decoders      one core against simplejpeg, OpenCV, Pillow (pixels/decoders.py)
 python benchmarks/bench_pixels.py equal         2,000 pictures against Pillow, OpenCV, simplejpeg (pixels/equality.py)

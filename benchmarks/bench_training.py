@@ -2,7 +2,7 @@
 that is always there, for every tier of the device, in turns.
 
 python benchmarks/bench_training.py --device cpu --quick
-python benchmarks/bench_training.py --device cuda --out benchmarks/results/training_cuda.json
+python benchmarks/bench_training.py --device cuda --out benchmarks/results/pipeline/training_cuda.json
 python benchmarks/bench_training.py pictures        two cameras into a ResNet-18 (pipeline/training/camera.py)
 """
 

@@ -1,7 +1,7 @@
 """Measures batches of LeRobot-shaped video: from packets, from a cache ingested as JPEG, and by LeRobot's own loader.
 
 python benchmarks/bench_video.py --quick
-python benchmarks/bench_video.py --lerobot-python PYTHON --out benchmarks/results/video_cpu.json
+python benchmarks/bench_video.py --lerobot-python PYTHON --out benchmarks/results/pixels/video_cpu.json
 
 AV1 as LeRobot 0.6 writes it (libsvtav1, g=2, crf 30, yuv420p). A sample has 8 consecutive frames of every camera, a
 batch 32 samples, shuffled over all frames; uint8, CHW. LeRobot: LeRobotDataset with return_uint8 in torch's DataLoader,

@@ -1,8 +1,8 @@
 """Measures voxelize against PyTorch, small_gicp and the copy bandwidth of this machine, in one run.
 
 python benchmarks/bench_voxelize.py --quick
-python benchmarks/bench_voxelize.py --threads 2 --out benchmarks/results/voxelize_cpu.json
-python benchmarks/bench_voxelize.py --device cuda --out benchmarks/results/voxelize_cuda.json
+python benchmarks/bench_voxelize.py --threads 2 --out benchmarks/results/ops/voxelize_cpu.json
+python benchmarks/bench_voxelize.py --device cuda --out benchmarks/results/ops/voxelize_cuda.json
 
 A case is measured on the clouds of voxelize/clouds.py; its figure is the slowest of them.
 """

@@ -1,4 +1,4 @@
-"""Draws docs/pictures/align_cuda.png from benchmarks/results/align_cuda.json: time against problem size."""
+"""Draws docs/pictures/align_cuda.png from benchmarks/results/ops/align_cuda.json: time against problem size."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def draw(result: dict[str, Any], path: pathlib.Path) -> None:
 def main() -> int:
     result = load("cuda")
     if result is None or not result["sweep"]:
-        print("plots.py: no sweep in benchmarks/results/align_cuda.json: run bench_align.py --device cuda first")
+        print("plots.py: no sweep in benchmarks/results/ops/align_cuda.json: run bench_align.py --device cuda first")
         return 1
     path = DOCS.parent / PICTURE
     draw(result, path)

@@ -17,7 +17,7 @@ from measure.report import (
 from measure.targets import rule, verdict
 
 PICTURE = "pictures/align_cuda.png"
-NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/align_cuda.json`."
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/ops/align_cuda.json`."
 TORCH = ("gather", "rows", "bag", "compiled")
 
 
@@ -113,5 +113,5 @@ def honest_blocks() -> dict[str, str]:
 
 def committed() -> tuple[Result, Result | None]:
     cpu = load("cpu")
-    assert cpu is not None, "benchmarks/results/align_cpu.json is committed"
+    assert cpu is not None, "benchmarks/results/ops/align_cpu.json is committed"
     return cpu, load("cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,8 +20,14 @@ Result = dict[str, Any]
 
 
 def load(device: str, benchmark: str = "align") -> Result | None:
-    path = RESULTS / f"{benchmark}_{device}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    """benchmarks/results/<subject>/<benchmark>_<device>.json; None if there is no such file."""
+    path = next(RESULTS.glob(f"*/{benchmark}_{device}.json"), None)
+    return json.loads(path.read_text()) if path else None
+
+
+def ran(result: Result) -> str:
+    """The command of the measurement, without the file it wrote."""
+    return re.sub(r" --out \S+", "", result["command"])
 
 
 def grid(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -44,7 +51,7 @@ def slashed(values: Iterable[str]) -> str:
 
 def cpu_source(result: Result) -> str:
     return (
-        f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['threads']} threads, "
+        f"Measured by `{ran(result)}` on {result['hardware']['cpu']}, {result['threads']} threads, "
         f"commit `{result['commit'][:10]}`, {result['date'][:10]}."
     )
 
@@ -53,7 +60,7 @@ def cuda_source(result: Result) -> str:
     gpu, versions = result["hardware"]["gpu"], result["versions"]
     quick = " A quick run: few replays, few rivals." if result["quick"] else ""
     return (
-        f"Measured by `{result['command']}` on {gpu.get('name', 'no GPU')} (driver {gpu.get('driver_version', '?')}, "
+        f"Measured by `{ran(result)}` on {gpu.get('name', 'no GPU')} (driver {gpu.get('driver_version', '?')}, "
         f"CUDA {versions['cuda']}, torch {versions['torch']}), commit `{result['commit'][:10]}`"
         f"{' with changes' if result['modified'] else ''}, {result['date'][:10]}. Copy bandwidth in this run "
         f"{result['copy']['tbps']:.2f} TB/s, an empty kernel {result['empty_kernel']['us']:.2f} µs.{quick}"

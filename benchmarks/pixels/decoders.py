@@ -1,6 +1,6 @@
 """Measures our JPEG decoder against libjpeg-turbo on one core: simplejpeg, OpenCV and Pillow.
 
-python benchmarks/bench_pixels.py decoders --out benchmarks/results/pixels_decoders_cpu.json
+python benchmarks/bench_pixels.py decoders --out benchmarks/results/pixels/pixels_decoders_cpu.json
 
 Encoded bytes in memory to uint8 RGB pixels of full size, one thread each. OpenCV and simplejpeg are called picture by
 picture, as they are used; ours once per batch, with the index that a cache has, and without one. The pixels of all are

@@ -1,7 +1,7 @@
 """Compares every byte of 2,000 generated pictures with libjpeg-turbo, as Pillow, OpenCV and simplejpeg have it.
 
-python benchmarks/bench_pixels.py equal --out benchmarks/results/pixels_equal_cpu.json
-python benchmarks/bench_pixels.py equal --device cuda --out benchmarks/results/pixels_equal_cuda.json
+python benchmarks/bench_pixels.py equal --out benchmarks/results/pixels/pixels_equal_cpu.json
+python benchmarks/bench_pixels.py equal --device cuda --out benchmarks/results/pixels/pixels_equal_cuda.json
 
 1 x 1 to 4K, qualities 1 to 100, 4:4:4, 4:2:2, 4:2:0, gray (and 4:4:0, 4:1:1 where OpenCV writes them), restart
 intervals, optimized tables, noise, and Motion JPEG without Huffman tables. Every picture also with a crop, which must

@@ -1,6 +1,6 @@
 """Decodes pictures with flipped bits, wrong entry points and wrong bytes; records what became of each.
 
-python benchmarks/bench_pixels.py hostile --out benchmarks/results/pixels_hostile_cpu.json
+python benchmarks/bench_pixels.py hostile --out benchmarks/results/pixels/pixels_hostile_cpu.json
 
 Each must be refused by name, or decoded; pixels that are decoded must be those of libjpeg-turbo (Pillow) where it reads
 the same size. A crash or a hang ends the run without a result. `make fuzz` does the same under ASan and UBSan.

@@ -1,6 +1,6 @@
 """Measures camera batches on the CPU: `Loader` against torch's DataLoader that decodes with OpenCV or Pillow.
 
-python benchmarks/bench_pixels.py loader --out benchmarks/results/pixels_loader_cpu.json
+python benchmarks/bench_pixels.py loader --out benchmarks/results/pixels/pixels_loader_cpu.json
 
 Random access to single frames, to 224 x 224, normalized float32 CHW, collated. DataLoader has as many processes as
 there are cores, and the encoded pictures in memory; `Loader` has as many threads. In turns, in one run; after a

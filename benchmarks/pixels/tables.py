@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from measure.report import Result, grid, load, number
+from measure.report import Result, grid, load, number, ran
 
-NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pixels_cuda.json`."
-NO_VIDEO = "Not measured yet: there is no `benchmarks/results/video_cpu.json`."
-NO_DECODERS = "Not measured yet: there is no `benchmarks/results/pixels_decoders_cpu.json`."
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pixels/pixels_cuda.json`."
+NO_VIDEO = "Not measured yet: there is no `benchmarks/results/pixels/video_cpu.json`."
+NO_DECODERS = "Not measured yet: there is no `benchmarks/results/pixels/pixels_decoders_cpu.json`."
 RIVAL = "nvJPEG + torch"
 
 
@@ -23,7 +23,7 @@ def target_of(result: Result, case: Result) -> str:
 
 def table(result: Result) -> str:
     said = (
-        f"Measured by `{result['command']}` on {result['gpu']['name']}, torch {result['versions']['torch']}, commit "
+        f"Measured by `{ran(result)}` on {result['gpu']['name']}, torch {result['versions']['torch']}, commit "
         f"`{result['commit'][:10]}`, {result['date'][:10]}. Encoded bytes and index in GPU memory to 224 x 224, "
         "normalized, bfloat16, CHW; eager calls after a matmul, host included."
     )
@@ -46,7 +46,7 @@ def video_table(result: Result) -> str:
     named = f" LeRobot {rival['lerobot']}, {rival['backend']} {rival['backends'][rival['backend']]}." if rival else ""
     rounds = len(result["cases"][0]["samples_per_s"]["packets"])
     said = (
-        f"Measured by `{result['command']}` on {result['threads']} CPU cores, commit `{result['commit'][:10]}`, "
+        f"Measured by `{ran(result)}` on {result['threads']} CPU cores, commit `{result['commit'][:10]}`, "
         f"{result['date'][:10]}.{named} Samples per second, median of {rounds} "
         f"rounds that alternate; load {result['hardware']['load_average'][0]:.1f} at the start. Only ratios count."
     )
@@ -74,7 +74,7 @@ def decoders_table(result: Result) -> str:
     names = list(result["cases"][0]["pictures_per_s"])
     versions = ", ".join(f"{name} {result['versions'][name]}" for name in names if name in result["versions"])
     said = (
-        f"Measured by `{result['command']}` on one core of {result['hardware']['cpu']}, commit "
+        f"Measured by `{ran(result)}` on one core of {result['hardware']['cpu']}, commit "
         f"`{result['commit'][:10]}`, {result['date'][:10]}; {versions}. Pictures per second, full size, uint8 RGB, the "
         "same bytes from all; in parentheses how many times longer than ours it takes."
     )

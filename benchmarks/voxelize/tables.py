@@ -10,7 +10,7 @@ CPU_RIVALS = ("scatter", "scatter_reduce", "index_add", "small_gicp")
 
 
 def not_measured(device: str) -> str:
-    return f"Not measured yet: there is no `benchmarks/results/voxelize_{device}.json`."
+    return f"Not measured yet: there is no `benchmarks/results/ops/voxelize_{device}.json`."
 
 
 def label(case: Result) -> list[str]:

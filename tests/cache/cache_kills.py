@@ -1,6 +1,6 @@
 """Kills ingests at random moments, in a folder that also holds files of others under names like those of a cache.
 
-    python tests/cache/cache_kills.py FOLDER --kills 1000 --json benchmarks/results/cache_kills.json
+    python tests/cache/cache_kills.py FOLDER --kills 1000 --json benchmarks/results/hostile/cache_kills.json
 
 After every kill: the old version or the new one, every checksum right, no file of others changed. Every few kills an
 ingest runs to its end (resumed, or from the start): then nothing but the cache and the files of others is there.

@@ -16,7 +16,7 @@ from cache_cases import MadeSource, digest
 
 
 def test_80_kills_at_random_moments_leave_old_or_new_nothing_else_and_files_of_others_alone(tmp_path):
-    """1,000 of them: benchmarks/results/cache_kills.json."""
+    """1,000 of them: benchmarks/results/hostile/cache_kills.json."""
     program = Path(__file__).parent / "cache_kills.py"
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path / "cache"), "--kills", "80"],

@@ -29,7 +29,7 @@ def test_the_notebook_is_stored_without_outputs():
 
 
 def recorded(name):
-    return json.loads((ROOT / "benchmarks/results" / f"{name}.json").read_text())
+    return json.loads((ROOT / "benchmarks/results/oracles" / f"{name}.json").read_text())
 
 
 def test_the_recorded_items_are_equal_to_those_of_lerobot():

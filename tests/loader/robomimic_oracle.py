@@ -1,6 +1,6 @@
 """Compares robocache.datasets.robomimic.SequenceDataset with robomimic's own class, item by item.
 
-    python tests/loader/robomimic_oracle.py --out benchmarks/results/robomimic_oracle.json
+    python tests/loader/robomimic_oracle.py --out benchmarks/results/oracles/robomimic_oracle.json
 
 Needs the package robomimic (0.3, with torch, h5py, tqdm and termcolor). Every key of every item must be equal: value,
 shape and dtype; and so must the set of keys and the statistics of observations, these to 1e-5. The exit status is 1 if

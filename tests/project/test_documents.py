@@ -56,7 +56,7 @@ def test_the_quoted_ingest_is_of_a_full_run_on_a_known_commit():
 
 
 def test_mutated_datasets_and_flipped_bits_of_every_format_found_nothing():
-    record = json.loads((tables.RESULTS / "mutated_datasets.json").read_text())
+    record = json.loads((tables.RESULTS / "hostile" / "mutated_datasets.json").read_text())
     assert record["findings"] == 0
     assert not record["modified"]
     assert record["limits"] == {"seconds": 10, "extra_bytes": 1 << 30}
@@ -69,7 +69,7 @@ def test_mutated_datasets_and_flipped_bits_of_every_format_found_nothing():
 
 
 def test_every_fuzz_target_of_the_cache_ran_for_an_hour_and_found_nothing():
-    record = json.loads((tables.RESULTS / "fuzz_hour.json").read_text())
+    record = json.loads((tables.RESULTS / "hostile" / "fuzz_hour.json").read_text())
     assert record["findings"] == 0
     assert len(record["commit"]) == 40
     targets = {path.stem.removeprefix("fuzz_") for path in (ROOT / "tests" / "fuzz").glob("fuzz_*.cpp")}
@@ -80,7 +80,7 @@ def test_every_fuzz_target_of_the_cache_ran_for_an_hour_and_found_nothing():
 
 
 def test_the_adapter_of_every_format_was_fuzzed_for_an_hour_without_a_finding():
-    record = json.loads((tables.RESULTS / "fuzz_adapters_hour.json").read_text())
+    record = json.loads((tables.RESULTS / "hostile" / "fuzz_adapters_hour.json").read_text())
     assert record.keys() == sources.FORMATS.keys()
     for adapter, target in record.items():
         assert target["findings"] == {}, adapter

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from measure.report import Result, grid, load, number
+from measure.report import Result, grid, load, number, ran
 
-NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/ingest_cpu.json`."
-NO_PICTURES = "Not measured yet: there is no `benchmarks/results/ingest_pictures_cpu.json`."
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pipeline/ingest_cpu.json`."
+NO_PICTURES = "Not measured yet: there is no `benchmarks/results/pipeline/ingest_pictures_cpu.json`."
 
 
 def rate(case: Result, name: str) -> str:
@@ -41,7 +41,7 @@ def verdict(case: Result) -> str:
 def table(result: Result) -> str:
     hardware, versions = result["hardware"], result["versions"]
     said = (
-        f"Measured by `{result['command']}` on {hardware['cpu']}, {hardware['cores']} cores, load "
+        f"Measured by `{ran(result)}` on {hardware['cpu']}, {hardware['cores']} cores, load "
         f"{hardware['load_average'][0]:.1f} at the start, HDF5 {versions['hdf5']}, h5py {versions['h5py']}, commit "
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         f"{' A quick run: a fiftieth of the sizes.' if result['quick'] else ''}"
@@ -59,7 +59,7 @@ def table(result: Result) -> str:
 
 def pictures_table(result: Result) -> str:
     said = (
-        f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['hardware']['cores']} cores, load "
+        f"Measured by `{ran(result)}` on {result['hardware']['cpu']}, {result['hardware']['cores']} cores, load "
         f"{result['hardware']['load_average'][0]:.1f} at the start, commit `{result['commit'][:10]}`"
         f"{' with changes' if result['modified'] else ''}, {result['date'][:10]}. MB of the file per second."
     )

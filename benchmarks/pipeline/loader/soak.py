@@ -2,7 +2,7 @@
 
 python benchmarks/bench_loader.py soak --tier mmap --batches 200000
 python benchmarks/bench_loader.py soak --pictures --batches 100000 --batch-size 4
-python benchmarks/bench_loader.py soak --tier gpu --device cuda --batches 1000000 --out benchmarks/results/soak_gpu.json
+python benchmarks/bench_loader.py soak --tier gpu --device cuda --out benchmarks/results/soak/soak_cuda_gpu.json
 
 After a warm-up, resident memory may grow by less than 1 MB, GPU memory and descriptors not at all. Every sample also
 reads one batch again that was read at the beginning, and compares it.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from measure.report import Result, grid, load, number, worst_table
+from measure.report import Result, grid, load, number, ran, worst_table
 from measure.targets import rule, verdict
 
-NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/loader_cpu.json`."
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pipeline/loader_cpu.json`."
 OURS = ("robocache memory", "robocache mmap")
 
 
@@ -19,7 +19,7 @@ def of_cpu(case: Result) -> str:
 def table(result: Result) -> str:
     hardware = result["hardware"]
     said = (
-        f"Measured by `{result['command']}` on {hardware['cpu']}, {hardware['cores']} cores, load "
+        f"Measured by `{ran(result)}` on {hardware['cpu']}, {hardware['cores']} cores, load "
         f"{hardware['load_average'][0]:.1f} at the start, torch {result['versions']['torch']}, commit "
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         f"{' A quick run: a tenth of the data.' if result['quick'] else ''}"
@@ -55,7 +55,7 @@ def cuda_table(result: Result) -> str:
         f", one from pinned memory {result['host_to_device']['gbps']:.1f} GB/s" if "host_to_device" in result else ""
     )
     said = (
-        f"Measured by `{result['command']}` on {gpu['name']}, driver {gpu['driver_version']}, torch "
+        f"Measured by `{ran(result)}` on {gpu['name']}, driver {gpu['driver_version']}, torch "
         f"{result['versions']['torch']}, commit `{result['commit'][:10]}`"
         f"{' with changes' if result['modified'] else ''}, {result['date'][:10]}. A copy moved "
         f"{result['copy']['tbps']:.2f} TB/s read and written{pinned}; "
@@ -85,7 +85,7 @@ def cuda_table(result: Result) -> str:
 def features_table(results: list[Result]) -> str:
     """A batch of features against the same bytes as plain windows, and the time of a loader's statistics."""
     said = "\n".join(
-        f"Measured by `{result['command']}` on {result['hardware']['cpu']}, {result['threads']} threads, commit "
+        f"Measured by `{ran(result)}` on {result['hardware']['cpu']}, {result['threads']} threads, commit "
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         for result in results
     )

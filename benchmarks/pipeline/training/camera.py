@@ -1,6 +1,6 @@
 """Measures what encoded pictures cost a training step: two cameras with two frames each into a ResNet-18 policy.
 
-python benchmarks/bench_training.py pictures --out benchmarks/results/training_pictures_cuda.json
+python benchmarks/bench_training.py pictures --out benchmarks/results/pipeline/training_pictures_cuda.json
 
 Batch 256: 1,024 pictures of 224 x 224 a step, decoded on the device, a state and a chunk of 16 actions; bfloat16. The
 step on batches of `Loader` against the same step on one batch that is always there, in turns.

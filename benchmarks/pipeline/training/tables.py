@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from measure.report import Result, grid, load, number
+from measure.report import Result, grid, load, number, ran
 
-NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/training_cuda.json`."
+NOT_MEASURED = "Not measured yet: there is no `benchmarks/results/pipeline/training_cuda.json`."
 
 
 def verdict(targets: Result) -> str:
@@ -28,7 +28,7 @@ def table(result: Result) -> str:
     hardware, versions = result["hardware"], result["versions"]
     machine = [x for x in (hardware["gpu"].get("name"), hardware["cpu"], f"{hardware['cores']} cores") if x]
     said = (
-        f"Measured by `{result['command']}` on {', '.join(machine)}, load "
+        f"Measured by `{ran(result)}` on {', '.join(machine)}, load "
         f"{hardware['load_average'][0]:.1f} at the start, torch {versions['torch']}, commit "
         f"`{result['commit'][:10]}`{' with changes' if result['modified'] else ''}, {result['date'][:10]}."
         f"{' A quick run: little data, few samples.' if result['quick'] else ''}"
