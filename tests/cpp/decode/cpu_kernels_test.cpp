@@ -8,16 +8,17 @@
 
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/cpu_features.hpp"
 #include "core/numeric.hpp"
+#include "ops/decode/contract/idct.hpp"
+#include "ops/decode/jpeg/annex_k.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache::decode_detail {
 namespace {
-
-#ifdef ROBOCACHE_X86_64_V3
 
 class DecodeKernels : public testing::Test {
 protected:
@@ -35,6 +36,89 @@ protected:
     const CpuKernels& plain_ = kernels_baseline();
     const CpuKernels& avx2_ = kernels_x86_64_v3();
 };
+
+/// A block as a kernel decodes it, and the scan behind it.
+struct DecodedBlock {
+    explicit DecodedBlock(const std::vector<std::uint8_t>& scan, std::size_t at, int predictor_before)
+        : bits{0, scan.data() + at, 0}, predictor(predictor_before) {}
+    BlockLane lane() { return {bits, predictor, block, positions}; }
+    /// Bits that were read: readers may be different numbers of bytes ahead.
+    [[nodiscard]] std::int64_t position() const {
+        return 8 * static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bits.next)) - bits.num_bits;
+    }
+
+    ScanBits bits;
+    int predictor;
+    int positions = 0;
+    std::int16_t block[num_coefficients] = {};
+};
+
+void expect_same(const DecodedBlock& expected, const DecodedBlock& found, const std::string& what) {
+    EXPECT_EQ(expected.position(), found.position()) << what;
+    EXPECT_EQ(expected.predictor, found.predictor) << what;
+    EXPECT_EQ(expected.positions, found.positions) << what;
+    EXPECT_EQ(std::memcmp(expected.block, found.block, sizeof found.block), 0) << what;
+}
+
+/// Codes of an encoder for few symbols, or for all of them, in random order.
+std::vector<std::uint8_t> random_codes(std::mt19937& random) {
+    std::vector<std::uint8_t> codes(max_code_bits);
+    std::uint32_t room = 1;  // codes that are left at this length
+    std::vector<std::uint8_t> symbols;
+    for (int length = 1; length <= max_code_bits; ++length) {
+        room *= 2;
+        const std::uint32_t count = std::min<std::uint32_t>(random() % (room / 2 + 1), 20);
+        codes[static_cast<std::size_t>(length - 1)] = static_cast<std::uint8_t>(count);
+        room -= count;
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const auto run = static_cast<std::uint8_t>(random() % 3 == 0 ? random() % 16 : random() % 2);
+            const auto size = static_cast<std::uint8_t>(random() % 4 == 0 ? random() % 16 : random() % 4);
+            symbols.push_back(static_cast<std::uint8_t>(run << 4 | size));
+        }
+    }
+    codes.insert(codes.end(), symbols.begin(), symbols.begin() + std::min<std::ptrdiff_t>(std::ssize(symbols), 256));
+    return codes;
+}
+
+TEST_F(DecodeKernels, PairsAndTurnsGiveTheBlocksOfSingleCodes) {
+    std::vector<std::uint32_t> steps(num_coefficients);
+    for (std::size_t k = 0; k < num_coefficients; ++k) {
+        steps[k] = static_cast<std::uint32_t>(natural_order[k]) << 16 | static_cast<std::uint32_t>(1 + below(255));
+    }
+    for (int table = 0; table < 300; ++table) {
+        const bool is_standard = table % 3 == 0;
+        const std::vector<std::uint8_t> codes =
+            is_standard ? std::vector<std::uint8_t>(luma_ac.begin(), luma_ac.end()) : random_codes(random_);
+        HuffmanTable dc{};
+        HuffmanTable ac{};
+        build_table(luma_dc.data(), luma_dc.size(), dc);
+        build_table(codes.data(), codes.size(), ac);
+        PairTable pairs{};
+        build_pairs(ac, pairs);
+        std::vector<std::uint8_t> scan = bytes(1024 + 512);  // any bits are codes, or end a block by a fault
+        const BlockTables alone{dc, ac, nullptr, steps.data()};
+        const BlockTables by_pairs{dc, ac, &pairs, steps.data()};
+        for (std::size_t at = 0; at < 1024; at += 7) {
+            const std::string what = "table " + std::to_string(table) + ", byte " + std::to_string(at);
+            DecodedBlock expected(scan, at, -300);
+            DecodedBlock other(scan, 1024 - at, 7);
+            const BlockFault fault = plain_.decode_block(alone, expected.lane());
+            const BlockFault other_fault = plain_.decode_block(alone, other.lane());
+            for (const CpuKernels* kernels : {&plain_, &avx2_}) {
+                DecodedBlock found(scan, at, -300);
+                ASSERT_EQ(kernels->decode_block(by_pairs, found.lane()), fault) << what;
+                expect_same(expected, found, what);
+                DecodedBlock first(scan, at, -300);
+                DecodedBlock second(scan, 1024 - at, 7);
+                const BlockFault any = kernels->decode_two_blocks(by_pairs, first.lane(), second.lane());
+                ASSERT_EQ(any, fault != BlockFault::none ? fault : other_fault) << what;
+                expect_same(expected, first, what + ", first of two");
+                expect_same(other, second, what + ", second of two");
+            }
+            ASSERT_FALSE(HasFailure());
+        }
+    }
+}
 
 TEST_F(DecodeKernels, InverseDctAgreesForAnyCoefficients) {
     for (int i = 0; i < 20'000; ++i) {
@@ -140,8 +224,6 @@ TEST_F(DecodeKernels, FinishedValuesAgree) {
         }
     }
 }
-
-#endif
 
 }  // namespace
 }  // namespace robocache::decode_detail

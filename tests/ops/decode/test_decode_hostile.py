@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import robocache
 from decode_calls import DEVICES, decode
-from pictures import by_pillow, jpeg, photo, png, with_segment, without
+from pictures import by_pillow, jpeg, noise, photo, png, with_segment, without
 from PIL import Image
 
 GOOD = jpeg(photo(48, 64), quality=85)
@@ -245,6 +245,13 @@ def test_wrong_entry_points_are_found_where_decoding_passes_them(change):
             wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), count, entry, **change))
             with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
                 robocache.decode_images([picture], index=wrong)
+    # In a picture of many bytes, whose halves are decoded in turns.
+    large = jpeg(noise(96, 128), quality=98)
+    index = robocache.index_pictures([large], every=4)
+    for entry in range(1, index.num_entry_points):
+        wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), index.num_entry_points, entry, **change))
+        with pytest.raises(robocache.FormatError, match=r"pictures\[0\] must have "):
+            robocache.decode_images([large], index=wrong)
     # A crop that begins at the wrong entry: the next one shows it.
     index = robocache.index_pictures([GOOD], every=2)
     wrong = robocache.PictureIndex.from_bytes(with_entry(index.to_bytes(), 6, 2, **change))

@@ -35,6 +35,24 @@ def test_every_sampling_quality_and_size_is_byte_equal_to_pillow(subsampling, qu
         np.testing.assert_array_equal(pixels, by_pillow(data))
 
 
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "gray"])
+def test_pictures_of_many_bytes_are_byte_equal_with_an_index_of_any_spacing(subsampling):
+    """The CPU decodes two halves of these in turns, and pairs of coefficients at once."""
+    mode = {"subsampling": subsampling} if subsampling != "gray" else {}
+    for seed, options in enumerate([{"quality": 100}, {"quality": 90, "optimize": True}, {"quality": 97}]):
+        pixels = noise(130, 170, seed) if seed == 0 else photo(250, 330, seed)
+        data = jpeg(pixels if mode else pixels[..., 0], **options, **mode)
+        assert len(data) > 16 << 10
+        expected = by_pillow(data)
+        height, width = expected.shape[:2]
+        for every in (None, 1, 7, 50, 10_000):
+            index = robocache.index_pictures([data], every=every)
+            np.testing.assert_array_equal(robocache.decode_images([data], index=index)[0], expected)
+            crop = (seed * 5, height // 3, width - 40, height - seed)
+            cut = robocache.decode_images([data], index=index, crop=crop)[0]
+            np.testing.assert_array_equal(cut, expected[crop[1] : crop[3], crop[0] : crop[2]])
+
+
 @pytest.mark.parametrize("luma", [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4)])
 @pytest.mark.parametrize("chroma", [(1, 1), (2, 1), (1, 2)])
 def test_every_sampling_is_byte_equal_to_pillow(luma, chroma, device):

@@ -43,17 +43,28 @@ struct Finish {
     const std::uint32_t* bits;
 };
 
-/// Where the coefficients of a block go.
-struct BlockOutput {
+/// What the blocks of a component are decoded with.
+struct BlockTables {
+    const HuffmanTable& dc;
+    const HuffmanTable& ac;
+    const PairTable* pairs;      // may be null
     const std::uint32_t* steps;  // as in PictureTables
-    std::int16_t* block;         // 64 in natural order, all 0 before
-    int& positions;              // of those that are not 0, by bitwise or
+};
+
+/// The block that a scan continues with, and where its coefficients go.
+struct BlockLane {
+    ScanBits& bits;
+    int& predictor;
+    std::int16_t* block;  // 64 in natural order, all 0 before
+    int& positions;       // of coefficients that are not 0, by bitwise or
 };
 
 struct CpuKernels {
     /// As decode_block in contract/huffman.hpp, without a check for the end of the data.
-    BlockFault (*decode_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
-                               const BlockOutput& output);
+    BlockFault (*decode_block)(const BlockTables& tables, const BlockLane& lane);
+    /// The same for a block of each of two segments, code by code in turns: a code can only be read when the one before
+    /// it in its segment is known, so two segments take little more time than one. Needs pairs. Any fault of the two.
+    BlockFault (*decode_two_blocks)(const BlockTables& tables, const BlockLane& first, const BlockLane& second);
     /// The same for one who needs only the bits behind the block, and the predictor. `skips` may be null.
     BlockFault (*skip_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
                              int& predictor);

@@ -40,21 +40,126 @@ struct BlockReader {
     [[nodiscard]] __attribute__((always_inline)) static bool overran() { return false; }
 };
 
-BlockFault decode_block_of(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor,
-                           const BlockOutput& output) {
-    BlockReader reader{bits.acc, bits.next, static_cast<std::uint64_t>(bits.num_bits)};
-    int value_of_dc = predictor;
+/// Decodes a block by pairs of coefficients, step by step. Two of these take all registers, so it keeps few numbers.
+struct BlockDecoder {
+    const BlockLane& lane;
+    const BlockTables& tables;
+    BlockReader reader;
+    std::int16_t* block;
+    const std::uint32_t* step;  // of the next coefficient
+    const std::uint32_t* last;  // of coefficient 63
+    std::uint32_t positions;
+    BlockFault fault;
+
+    __attribute__((always_inline)) BlockDecoder(const BlockTables& with, const BlockLane& of)
+        : lane(of),
+          tables(with),
+          reader{of.bits.acc, of.bits.next, static_cast<std::uint64_t>(of.bits.num_bits)},
+          block(of.block),
+          step(with.steps),
+          last(with.steps + num_coefficients - 1),
+          positions(0),
+          fault(BlockFault::none) {
+        reader.need();
+        const std::uint32_t next = reader.peek_32();
+        const std::uint32_t entry = entry_of(next, tables.dc);
+        int value = lane.predictor;
+        if (value_size(entry) > 0) value = static_cast<std::int16_t>(value + value_of(next, entry));
+        lane.predictor = value;
+        put(*step++, value);
+        reader.drop(total_bits(entry));
+        if (entry == 0) fault = BlockFault::undefined_code;
+    }
+
+    __attribute__((always_inline)) void put(std::uint32_t to, int value) {
+        block[to >> 16] = static_cast<std::int16_t>(value * static_cast<int>(to & 0xFFFF));
+    }
+
+    /// The next one or two coefficients; false at the end of the block. Takes lookup_bits of those that need() has made
+    /// available, or calls need() at the end.
+    __attribute__((always_inline)) bool advance(const PairTable& pairs) {
+        const std::uint32_t next = reader.peek_32();
+        const CoefficientPair pair = pairs.lookup[next >> (32 - lookup_bits)];
+        // No code for the end of the block follows coefficient 63, so that one is read by itself.
+        if (pair.advance != 0 && pair.advance <= last - step) [[likely]] {
+            const std::uint32_t first = step[pair.offsets[0]];
+            const std::uint32_t second = step[pair.offsets[1]];
+            step += pair.advance;
+            reader.drop(pair.end_bits & 127);
+            positions |= first | second;
+            put(first, pair.values[0]);
+            put(second, pair.values[1]);
+            return pair.end_bits < 128;
+        }
+        const std::uint32_t entry = entry_of(next, tables.ac);
+        reader.drop(total_bits(entry));
+        reader.need();
+        const int run = zero_run(entry);
+        const bool is_value = value_size(entry) > 0;
+        if (entry == 0) fault = BlockFault::undefined_code;
+        if (!is_value && run != 15) return false;
+        if (run > last - step) {
+            if (is_value) fault = BlockFault::too_many_coefficients;
+            return false;
+        }
+        step += run;
+        if (is_value) {
+            positions |= *step;
+            put(*step, value_of(next, entry));
+        }
+        return step++ < last;
+    }
+
+    /// The rest of the block, if there is more of it.
+    __attribute__((always_inline)) BlockFault finish(bool more) {
+        while (more) {
+            reader.need();
+            more = advance(*tables.pairs);
+        }
+        lane.bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+        lane.positions = static_cast<int>(positions >> 16);
+        return fault;
+    }
+};
+
+BlockFault decode_block_of(const BlockTables& tables, const BlockLane& lane) {
+    if (tables.pairs != nullptr) {
+        BlockDecoder decoder(tables, lane);
+        return decoder.finish(decoder.fault == BlockFault::none);
+    }
+    BlockReader reader{lane.bits.acc, lane.bits.next, static_cast<std::uint64_t>(lane.bits.num_bits)};
+    int value_of_dc = lane.predictor;
     int positions = 0;
     const BlockFault fault =
-        decode_block(reader, dc, ac, value_of_dc, [&](int k, int value) __attribute__((always_inline)) {
-            const std::uint32_t step = output.steps[k];
-            output.block[step >> 16] = static_cast<std::int16_t>(value * static_cast<int>(step & 0xFFFF));
+        decode_block(reader, tables.dc, tables.ac, value_of_dc, [&](int k, int value) __attribute__((always_inline)) {
+            const std::uint32_t step = tables.steps[k];
+            lane.block[step >> 16] = static_cast<std::int16_t>(value * static_cast<int>(step & 0xFFFF));
             positions |= static_cast<int>(step >> 16);
         });
-    bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
-    predictor = value_of_dc;
-    output.positions = positions;
+    lane.bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+    lane.predictor = value_of_dc;
+    lane.positions = positions;
     return fault;
+}
+
+BlockFault decode_two_blocks(const BlockTables& tables, const BlockLane& first, const BlockLane& second) {
+    const PairTable& pairs = *tables.pairs;
+    BlockDecoder a(tables, first);
+    BlockDecoder b(tables, second);
+    bool more_a = a.fault == BlockFault::none;
+    bool more_b = b.fault == BlockFault::none;
+    while (more_a && more_b) {
+        a.reader.need();
+        b.reader.need();
+        more_a = a.advance(pairs);
+        more_b = b.advance(pairs);
+        if (!more_a || !more_b) break;
+        more_a = a.advance(pairs);
+        more_b = b.advance(pairs);
+    }
+    const BlockFault fault_a = a.finish(more_a);
+    const BlockFault fault_b = b.finish(more_b);
+    return fault_a != BlockFault::none ? fault_a : fault_b;
 }
 
 BlockFault skip_block(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
@@ -232,21 +337,11 @@ void look_up(const std::uint8_t* in, int count, const Finish& finish, T* out) {
     for (int i = 0; i < count; ++i) __builtin_memcpy(out + i, &finish.bits[in[i]], sizeof(T));
 }
 
-[[maybe_unused]] constexpr CpuKernels kernels{decode_block_of,
-                                              skip_block,
-                                              inverse_dct,
-                                              sum_rows,
-                                              spread_h2v1,
-                                              spread_h2v2,
-                                              color_row,
-                                              yuv_row,
-                                              resize_rows<1>,
-                                              resize_rows<3>,
-                                              resize_column,
-                                              split_row,
-                                              look_up<float>,
-                                              look_up<std::uint16_t>,
-                                              look_up<std::uint16_t>};
+[[maybe_unused]] constexpr CpuKernels kernels{
+    decode_block_of,       decode_two_blocks, skip_block, inverse_dct,    sum_rows,
+    spread_h2v1,           spread_h2v2,       color_row,  yuv_row,        resize_rows<1>,
+    resize_rows<3>,        resize_column,     split_row,  look_up<float>, look_up<std::uint16_t>,
+    look_up<std::uint16_t>};
 
 }  // namespace
 }  // namespace robocache::decode_detail

@@ -29,8 +29,8 @@ struct Planes {
     Geometry geometry{};
     std::array<Component, max_components> components{};
     std::array<Plane, max_components> planes;
-    PlainBytes plain;     // memory of the decoder
-    int num_decoded = 0;  // 1 where only the first component was wanted
+    std::array<PlainBytes, 2> plain;  // memory of the decoder, for each of two segments
+    int num_decoded = 0;              // 1 where only the first component was wanted
 };
 
 /// Decodes what the pixels of `box` depend on; without chroma if `only_first`. Memory of `planes` is reused.
