@@ -225,9 +225,10 @@ docs: wheel
 	if [ -f benchmarks/results/ops/align_cuda.json ]; then $(PYTHON) benchmarks/plots.py; fi
 
 # The pages of docs/ and the API as a site that works when opened from disk: build/site/index.html. Dead links, dead
-# anchors and missing references are errors. The variable turns off an announcement of the theme.
+# anchors and missing references are errors (with --quiet they would not be: it drops the warnings that --strict counts). The
+# variable turns off an announcement of the theme.
 site: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build -f tools/site/mkdocs.yml --strict
 
 # Wheels for all supported Pythons and GPUs, source distribution, signatures: dist/release (docs/guides/release.md). CUDA=0: without
 # CUDA code, dist/release-cpu. ARCH=arm64: cross-compiled for aarch64, dist/release-arm64 and dist/release-cpu-arm64.

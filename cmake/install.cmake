@@ -12,10 +12,12 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/robocacheConfigVersion.cm
 install(FILES ${PROJECT_BINARY_DIR}/robocacheConfig.cmake ${PROJECT_BINARY_DIR}/robocacheConfigVersion.cmake
     DESTINATION ${package_dir})
 
-# A static library hands its own dependencies to whoever links it.
-set(ROBOCACHE_PC_PRIVATE "-pthread -lstdc++")
+# The prefix is found from where the .pc file lies: cmake --install --prefix may choose another one than the build knew.
+file(RELATIVE_PATH ROBOCACHE_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+# A static library hands its own dependencies to whoever links it. dlopen is in a library of its own before glibc 2.34.
+set(ROBOCACHE_PC_PRIVATE "-pthread -lstdc++ -ldl")
 if(ROBOCACHE_HAS_CUDA)
-    string(APPEND ROBOCACHE_PC_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl")
+    string(APPEND ROBOCACHE_PC_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
 endif()
 configure_file(cmake/robocache.pc.in ${PROJECT_BINARY_DIR}/robocache.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/robocache.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

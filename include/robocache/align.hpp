@@ -81,7 +81,7 @@ struct Duration {
         requires std::convertible_to<std::chrono::duration<Rep, Period>, std::chrono::nanoseconds>
     constexpr Duration(std::chrono::duration<Rep, Period> duration)
         : ns(std::chrono::nanoseconds(duration).count()), seconds(static_cast<double>(ns) / 1e9) {}
-    constexpr Duration(std::int64_t ns, double seconds) : ns(ns), seconds(seconds) {}
+    constexpr Duration(std::int64_t nanoseconds, double as_seconds) : ns(nanoseconds), seconds(as_seconds) {}
 };
 
 /// `method` for channels [begin, end) of the only channel dimension.
@@ -99,32 +99,32 @@ struct ChannelRange {
 struct StreamView {
     TensorView values;
     TensorView times;
-    std::optional<TensorView> offsets;
+    std::optional<TensorView> offsets{};
     Method method = Method::automatic;
-    std::span<const ChannelRange> ranges;  ///< channels in no range use `method`
-    Duration latency;                      ///< the stream is read at target + latency
-    std::optional<Duration> max_gap;       ///< no valid result across a longer gap
+    std::span<const ChannelRange> ranges{};  ///< channels in no range use `method`
+    Duration latency{};                      ///< the stream is read at target + latency
+    std::optional<Duration> max_gap{};       ///< no valid result across a longer gap
     Outside before = Outside::hold;
     Outside after = Outside::hold;
     bool outside_valid = false;  ///< held and extrapolated results count as valid
     double period = 6.283185307179586476925286766559;
-    Duration tolerance;          ///< a target at most so far from the time of a row is at that row; 0 or more
-    std::optional<DType> dtype;  ///< of the output: that of the values, or a floating one; absent: the output decides
+    Duration tolerance{};          ///< a target at most so far from the time of a row is at that row; 0 or more
+    std::optional<DType> dtype{};  ///< of the output: that of the values, or a floating one; absent: the output decides
 };
 
-/// Row b asks episode[b] for T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).
+/// Row b reads episode[b] at T target times: times (B, T), or times (T,), or anchor (B,) + deltas (T,).
 struct Query {
-    std::optional<TensorView> times;
-    std::optional<TensorView> anchor;
-    std::optional<TensorView> deltas;
-    std::optional<TensorView> episode;  ///< (B,) i64; absent: episode b, or the only one
+    std::optional<TensorView> times{};
+    std::optional<TensorView> anchor{};
+    std::optional<TensorView> deltas{};
+    std::optional<TensorView> episode{};  ///< (B,) i64; absent: episode b, or the only one
 };
 
 /// Where the results of one stream go: memory of the caller, on the device of the stream.
 struct AlignOutput {
-    TensorView values;                ///< (B, T, ...): the stream's dtype, or any floating one; any strides
-    std::optional<TensorView> valid;  ///< (B, T) bool
-    std::optional<TensorView> index;  ///< (B, T) i64: the left neighbor's row, -1 where there is none
+    TensorView values;                  ///< (B, T, ...): the stream's dtype, or any floating one; any strides
+    std::optional<TensorView> valid{};  ///< (B, T) bool
+    std::optional<TensorView> index{};  ///< (B, T) i64: the left neighbor's row, -1 where there is none
 };
 
 /// What error messages call the arguments of one stream. Empty: "streams[i].values", "streams[i].times".
@@ -139,7 +139,7 @@ struct AlignNames {
     std::string_view op = "align";
     std::string_view query_times = "times";
     bool has_anchor = true;  ///< the query may be anchor and deltas
-    std::span<const StreamNames> streams;
+    std::span<const StreamNames> streams{};
 
     [[nodiscard]] ArgumentName values(std::size_t i) const;
     [[nodiscard]] ArgumentName times(std::size_t i) const;

@@ -15,7 +15,7 @@ namespace robocache {
 
 // ---- the picture index ----------------------------------------------------------------------------------------------
 
-/// What the first bytes of a picture tell.
+/// What the first bytes of a picture contain.
 enum class PictureKind : std::uint8_t {
     jpeg,  ///< a JPEG that this library decodes: sequential, Huffman codes, 8 bits, gray or three components, one scan
     other_jpeg,  ///< progressive, arithmetic, lossless, 12 bits, CMYK, several scans
@@ -60,9 +60,9 @@ struct PictureIndexOptions {
     std::int32_t every = 0;    ///< MCUs per entry point; 0: as few as 3 % of the bytes have room for, from 4 on
     bool entry_points = true;  ///< false: reads headers only. The GPU then has one thread per picture
     std::int64_t max_pixels = 100'000'000;  ///< of one picture; larger ones are refused before memory is allocated
-    std::span<const PixelShape> pixels;     ///< empty: all are JPEG; else one for each picture
-    std::optional<std::span<const std::int64_t>> rows;  ///< only these are read, the others cannot be decoded then
-    std::string_view op = "index_pictures";             ///< for messages
+    std::span<const PixelShape> pixels{};   ///< empty: all are JPEG; else one for each picture
+    std::optional<std::span<const std::int64_t>> rows{};  ///< only these are read, the others cannot be decoded then
+    std::string_view op = "index_pictures";               ///< for messages
 };
 
 /// Headers, tables and entry points of pictures: what decoding on a GPU needs to start anywhere in a scan. One flat
@@ -110,11 +110,11 @@ void unfilter_png(std::span<const std::uint8_t> filtered, std::int64_t height, s
 
 /// Encoded pictures; owned by the caller. `index` belongs to the same pictures.
 struct PicturesView {
-    TensorView bytes;                        ///< (num_bytes,) u8
-    TensorView offsets;                      ///< (num_pictures + 1,) i64, on the device of `bytes`
-    const PictureIndex* index = nullptr;     ///< on the host
-    std::optional<TensorView> device_index;  ///< index->bytes() on the device of `bytes`: (n,) u8; only on CUDA
-    std::optional<std::span<const std::int64_t>> rows;  ///< the pictures to decode, in this order; absent: all
+    TensorView bytes;                          ///< (num_bytes,) u8
+    TensorView offsets;                        ///< (num_pictures + 1,) i64, on the device of `bytes`
+    const PictureIndex* index = nullptr;       ///< on the host
+    std::optional<TensorView> device_index{};  ///< index->bytes() on the device of `bytes`: (n,) u8; only on CUDA
+    std::optional<std::span<const std::int64_t>> rows{};  ///< the pictures to decode, in this order; absent: all
 };
 
 /// Pixels [x0, x1) x [y0, y1) of a picture.
@@ -144,12 +144,12 @@ struct Normalization {
 
 /// What happens to the pixels of a picture, in this order: crop, resize, flip, color factors, normalize.
 struct DecodeOptions {
-    std::optional<std::array<std::int64_t, 2>> size;  ///< (height, width); absent: all crops must have one size
+    std::optional<std::array<std::int64_t, 2>> size{};  ///< (height, width); absent: all crops must have one size
     ResizeFilter filter = ResizeFilter::bilinear;
-    std::span<const CropBox> crops;          ///< empty: whole pictures; else one for each row
-    std::span<const std::uint8_t> flips;     ///< empty: none; else one for each row: not 0 mirrors left and right
-    std::span<const ColorFactors> colors;    ///< empty: none; else one for each row
-    std::optional<Normalization> normalize;  ///< floating dtypes only; absent: floating values are value / 255
+    std::span<const CropBox> crops{};          ///< empty: whole pictures; else one for each row
+    std::span<const std::uint8_t> flips{};     ///< empty: none; else one for each row: not 0 mirrors left and right
+    std::span<const ColorFactors> colors{};    ///< empty: none; else one for each row
+    std::optional<Normalization> normalize{};  ///< floating dtypes only; absent: floating values are value / 255
     PictureLayout layout = PictureLayout::hwc;
     DType dtype = DType::u8;                ///< u8, f16, bf16 or f32
     int channels = 3;                       ///< 3: RGB; 1: gray

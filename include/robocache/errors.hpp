@@ -45,10 +45,10 @@ struct ArgumentName {
     std::string_view list;  // not empty: `name` is a field of item i of this list
     std::size_t i = 0;
 
-    ArgumentName(std::string_view name) : name(name) {}
-    ArgumentName(const char* name) : name(name) {}
-    ArgumentName(const std::string& name) : name(name) {}
-    ArgumentName(std::string_view list, std::size_t i, std::string_view name) : name(name), list(list), i(i) {}
+    ArgumentName(std::string_view argument) : name(argument) {}
+    ArgumentName(const char* argument) : name(argument) {}
+    ArgumentName(const std::string& argument) : name(argument) {}
+    ArgumentName(std::string_view of, std::size_t item, std::string_view field) : name(field), list(of), i(item) {}
 
     [[nodiscard]] std::string text() const {
         if (list.empty()) return std::string(name);

@@ -47,21 +47,21 @@ struct FeaturePart {
     double period = 0;                                    ///< of angles
     RotationForm stored = RotationForm::quaternion_xyzw;  ///< of `turn`: one of the quaternions
     RotationForm form = RotationForm::quaternion_xyzw;    ///< of the output
-    std::optional<FeatureChannels> values;                ///< numbers, angles, or the position of a pose: 3
-    std::optional<FeatureChannels> turn;                  ///< a quaternion: 4
-    std::optional<FeatureChannels> from_values;           ///< at the anchor; none: not relative
-    std::optional<FeatureChannels> from_turn;
+    std::optional<FeatureChannels> values{};              ///< numbers, angles, or the position of a pose: 3
+    std::optional<FeatureChannels> turn{};                ///< a quaternion: 4
+    std::optional<FeatureChannels> from_values{};         ///< at the anchor; none: not relative
+    std::optional<FeatureChannels> from_turn{};
 };
 
 /// A feature of B samples: parts side by side, computed in f64, `(x - offset) * scale`, rounded once.
 struct FeatureView {
-    std::span<const FeaturePart> parts;
-    std::span<const FeatureChannels> paddings;  ///< bool (B, T); the output is padded where one of them is
-    TensorView values;                          ///< (B, T, D), contiguous
-    TensorView padding;                         ///< bool (B, T)
-    std::optional<TensorView> offset;           ///< (S, D) f64, on the device of the values
-    std::optional<TensorView> scale;
-    std::optional<TensorView> source;  ///< (B,) i64: which row of offset and scale; none: the first
+    std::span<const FeaturePart> parts{};
+    std::span<const FeatureChannels> paddings{};  ///< bool (B, T); the output is padded where one of them is
+    TensorView values;                            ///< (B, T, D), contiguous
+    TensorView padding;                           ///< bool (B, T)
+    std::optional<TensorView> offset{};           ///< (S, D) f64, on the device of the values
+    std::optional<TensorView> scale{};
+    std::optional<TensorView> source{};  ///< (B,) i64: which row of offset and scale; none: the first
 };
 
 /// Computes all features: one launch on a GPU. Queue-ordered there; allocates nothing, waits for nothing. The same bits

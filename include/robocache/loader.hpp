@@ -74,20 +74,20 @@ void gather_bytes(std::span<const std::span<const std::uint8_t>> parts, std::spa
 
 /// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
 struct BatchColumn {
-    std::span<const std::int64_t> deltas;  ///< ns from the anchor to each of T moments; at least one
-    DType dtype = DType::f32;              ///< of the batch: the stream's own, or a floating one
-    bool scaled = false;                   ///< normalized with BatchRows::offset and scale; dtype must be floating
+    std::span<const std::int64_t> deltas{};  ///< ns from the anchor to each of T moments; at least one
+    DType dtype = DType::f32;                ///< of the batch: the stream's own, or a floating one
+    bool scaled = false;                     ///< normalized with BatchRows::offset and scale; dtype must be floating
 };
 
 /// The rows of one column in one part: ragged, with int64 times, and the statistics of the dataset they are of.
 /// Columns are alike in every part but for max_gap.
 struct BatchRows {
     StreamView stream;
-    std::optional<TensorView> offset;  ///< (C,) f64 on the host, for a row's elements in turn; see normalize
-    std::optional<TensorView> scale;
+    std::optional<TensorView> offset{};  ///< (C,) f64 on the host, for a row's elements in turn; see normalize
+    std::optional<TensorView> scale{};
 };
 
-/// What is told of each episode of all tables: the dataset it is of, and its number there. On the host.
+/// For each episode of all tables: its dataset, and its number there. On the host.
 struct EpisodeNames {
     TensorView source;   ///< (E,) i64
     TensorView episode;  ///< (E,) i64
@@ -95,18 +95,18 @@ struct EpisodeNames {
 
 /// Where a reader finds everything. Views of memory that must stay as it is while the reader lives.
 struct BatchSource {
-    std::span<const AnchorTable> tables;
+    std::span<const AnchorTable> tables{};
     TensorView part;   ///< (E,) i64 on the host: for each episode of all tables, its part
     TensorView local;  ///< (E,) i64 on the host: and its number there
-    std::span<const BatchColumn> columns;
-    std::span<const BatchRows> rows;                   ///< rows[part * columns + column]
-    std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed where an index is asked for
+    std::span<const BatchColumn> columns{};
+    std::span<const BatchRows> rows{};                 ///< rows[part * columns + column]
+    std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed for an index
 };
 
 /// Where one column of a batch goes: memory of the caller, on the device of the reader.
 struct BatchOutput {
-    TensorView values;                  ///< (B, T, ...), contiguous
-    std::optional<TensorView> padding;  ///< (B, T) bool: true where align says that nothing is valid
+    TensorView values;                    ///< (B, T, ...), contiguous
+    std::optional<TensorView> padding{};  ///< (B, T) bool: true where align says that nothing is valid
 };
 
 /// Where each sample of a batch comes from: (B,) i64 each, contiguous, on the device of the reader.
@@ -163,7 +163,7 @@ public:
     /// The shape and dtype of BatchOutput::values; `data` is null.
     [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
 
-    /// Writes the batch of positions first_position ... + B - 1, and its index if that is asked for. Throws before
+    /// Writes the batch of positions first_position ... + B - 1, and its index if requested. Throws before
     /// writing anything. Queue-ordered on a device; allocates nothing and never synchronizes there.
     void read(const SampleOrder& order, std::int64_t first_position, std::span<const BatchOutput> outputs,
               CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;

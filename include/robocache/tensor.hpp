@@ -55,10 +55,10 @@ struct TensorView {
     Extents strides{};
 
     TensorView() = default;
-    /// A C-contiguous view of `shape` elements at `data`.
-    TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
-    TensorView(const void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {})
-        : TensorView(const_cast<void*>(data), dtype, shape, device) {}
+    /// A C-contiguous view of elements of this type and shape in memory.
+    TensorView(void* memory, DType type, std::initializer_list<std::int64_t> sizes, Device where = {});
+    TensorView(const void* memory, DType type, std::initializer_list<std::int64_t> sizes, Device where = {})
+        : TensorView(const_cast<void*>(memory), type, sizes, where) {}
 
     [[nodiscard]] std::int64_t num_elements() const noexcept;
     /// The part `[begin, end)` of dimension `dim`, without copying: a column slice of an output.

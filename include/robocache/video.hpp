@@ -23,7 +23,7 @@ struct VideoTrack {
     VideoCodec codec = VideoCodec::h264;
     std::int32_t width = 0;  ///< of the frames that are shown; even
     std::int32_t height = 0;
-    std::span<const std::uint8_t> extradata;
+    std::span<const std::uint8_t> extradata{};
 };
 
 /// Why frames of such a video (8 bits, 4:2:0) cannot be decoded by the engines of a GPU; empty: they can. Opens the
@@ -33,11 +33,11 @@ struct VideoTrack {
 /// Packets from an entry point on, in decode order, as far as they are needed, and which of their frames are wanted.
 struct VideoGop {
     VideoTrack track;
-    std::span<const std::uint8_t> bytes;
-    std::span<const std::int64_t> offsets;  ///< (P + 1): packet i is [offsets[i], offsets[i + 1]) of `bytes`
-    std::span<const std::int64_t> ranks;    ///< (P): its place in the order of presentation; all different
-    std::span<const std::int64_t> wanted;   ///< (n): packets, ascending
-    std::span<const std::int64_t> places;   ///< (n): the first byte of each frame in the output
+    std::span<const std::uint8_t> bytes{};
+    std::span<const std::int64_t> offsets{};  ///< (P + 1): packet i is [offsets[i], offsets[i + 1]) of `bytes`
+    std::span<const std::int64_t> ranks{};    ///< (P): its place in the order of presentation; all different
+    std::span<const std::int64_t> wanted{};   ///< (n): packets, ascending
+    std::span<const std::int64_t> places{};   ///< (n): the first byte of each frame in the output
 };
 
 /// The colors that a frame declares: matrix coefficients of H.273, 2 where there are none.

@@ -12,7 +12,7 @@
 
 namespace robocache {
 
-/// What a cell says of the points in it.
+/// The value of a cell, from the points in it.
 enum class Reduction : std::uint8_t {
     occupancy,  ///< 1 where there is a point
     count,
@@ -64,13 +64,13 @@ struct VoxelGrid {
     std::array<std::int64_t, 3> shape{};
 };
 
-/// Points, with features if asked for, cut into clouds; owned by the caller. Any strides.
+/// Points, with optional features, cut into clouds; owned by the caller. Any strides.
 ///   one cloud   points (N, 3)
 ///   ragged      points (N, 3)   offsets (B + 1,) i64
 struct PointsView {
-    TensorView points;                   ///< f32, f16 or f64
-    std::optional<TensorView> offsets;   ///< not decreasing, from 0 to N
-    std::optional<TensorView> features;  ///< (N, F) f32, f16, bf16 or u8
+    TensorView points;                     ///< f32, f16 or f64
+    std::optional<TensorView> offsets{};   ///< not decreasing, from 0 to N
+    std::optional<TensorView> features{};  ///< (N, F) f32, f16, bf16 or u8
 };
 
 /// Depth images that one pass turns into points: pixel (v, u) of depth d is ((u - cx) d / fx, (v - cy) d / fy, d) in
@@ -78,40 +78,40 @@ struct PointsView {
 ///   one cloud   depth (H, W), or (V, H, W) with `views`
 ///   batch       depth (B, H, W), or (B, V, H, W) with `views`
 struct DepthView {
-    TensorView depth;                    ///< u16 millimeters or f32 meters
-    TensorView intrinsics;               ///< (3, 3), or one for each image: (B, 3, 3), (B, V, 3, 3); f32
-    std::optional<TensorView> pose;      ///< (4, 4) camera to grid, or one for each image; f32
-    std::optional<TensorView> features;  ///< depth's shape and F: f32, f16, bf16 or u8
-    bool views = false;                  ///< the dimension before H, W counts views of the same cloud
-    double unit = 0;                     ///< meters of depth 1; 0: 0.001 for u16, 1 for f32
-    double max_depth = 0;                ///< deeper is no point; 0: no limit
+    TensorView depth;                      ///< u16 millimeters or f32 meters
+    TensorView intrinsics;                 ///< (3, 3), or one for each image: (B, 3, 3), (B, V, 3, 3); f32
+    std::optional<TensorView> pose{};      ///< (4, 4) camera to grid, or one for each image; f32
+    std::optional<TensorView> features{};  ///< depth's shape and F: f32, f16, bf16 or u8
+    bool views = false;                    ///< the dimension before H, W counts views of the same cloud
+    double unit = 0;                       ///< meters of depth 1; 0: 0.001 for u16, 1 for f32
+    double max_depth = 0;                  ///< deeper is no point; 0: no limit
 };
 
 /// Where a dense grid is written; C-contiguous. [B] where there are offsets or a batch of images.
 struct VoxelOutput {
-    TensorView grid;                    ///< ([B,] X, Y, Z) or, of features, ([B,] X, Y, Z, F)
-    std::optional<TensorView> counts;   ///< ([B,] X, Y, Z) i32
-    std::optional<TensorView> dropped;  ///< ([B]) i64: points outside the grid or not finite
+    TensorView grid;                      ///< ([B,] X, Y, Z) or, of features, ([B,] X, Y, Z, F)
+    std::optional<TensorView> counts{};   ///< ([B,] X, Y, Z) i32
+    std::optional<TensorView> dropped{};  ///< ([B]) i64: points outside the grid or not finite
 };
 
 /// Where occupied cells are written, in order of (cloud, x, y, z). Row m of every tensor belongs to the same cell; what
 /// is beyond the cells found is not written. Cells that do not fit are counted in `found`, the earlier ones are kept.
 struct SparseOutput {
-    TensorView coordinates;                  ///< (capacity, 4) i32: cloud, x, y, z
-    std::optional<TensorView> features;      ///< (capacity, F): reduced as options.reduction says
-    std::optional<TensorView> counts;        ///< (capacity,) i32
-    std::optional<TensorView> voxel;         ///< (N,) i64: the row of each point's cell, -1 where there is none
-    std::optional<TensorView> first_points;  ///< (capacity, K) i64: the first points of each cell, then -1
-    TensorView found;                        ///< (2,) i64: occupied cells, dropped points
+    TensorView coordinates;                    ///< (capacity, 4) i32: cloud, x, y, z
+    std::optional<TensorView> features{};      ///< (capacity, F): reduced by options.reduction
+    std::optional<TensorView> counts{};        ///< (capacity,) i32
+    std::optional<TensorView> voxel{};         ///< (N,) i64: the row of each point's cell, -1 where there is none
+    std::optional<TensorView> first_points{};  ///< (capacity, K) i64: the first points of each cell, then -1
+    TensorView found;                          ///< (2,) i64: occupied cells, dropped points
 };
 
 /// The gradient of a dense grid of features for its points' features: f32 (N, F), written, not added to.
 /// sum and mean share a cell's gradient out; min and max give it to the first point in input order that has the value;
 /// std gives each point (x - mean) / (n std) of it, 0 where std is 0.
 struct VoxelGradient {
-    TensorView grid;                   ///< the gradient of VoxelOutput::grid, any floating dtype, C-contiguous
-    std::optional<TensorView> values;  ///< min, max: VoxelOutput::grid as voxelize wrote it
-    TensorView features;               ///< (N, F) f32
+    TensorView grid;                     ///< the gradient of VoxelOutput::grid, any floating dtype, C-contiguous
+    std::optional<TensorView> values{};  ///< min, max: VoxelOutput::grid as voxelize wrote it
+    TensorView features;                 ///< (N, F) f32
 };
 
 /// What error messages call a function that wraps voxelize, and its arguments. The characters must outlive the plan.
@@ -141,7 +141,7 @@ struct VoxelOptions {
     Reduction reduction = Reduction::occupancy;
     /// Of the grid. occupancy: bool, u8, i32 (default), f32; count: u8 (stops at 255), i32 (default), i64; features:
     /// their own (default; u8: f32) or f32.
-    std::optional<DType> dtype;
+    std::optional<DType> dtype{};
     bool counts = false;         ///< VoxelOutput::counts is written; sparse outputs have counts in any case
     double fill = 0;             ///< min, max and std of a cell without points
     bool deterministic = false;  ///< sum and mean the same to the bit on every device; the others always are
@@ -151,9 +151,9 @@ struct VoxelOptions {
 
 /// How many cells and points a sparse output has room for.
 struct SparseLimits {
-    std::optional<std::int64_t> max_voxels;  ///< the first cells are kept, the others counted; absent: all are kept
-    bool padded = false;                     ///< max_voxels rows, also where there cannot be so many cells
-    std::int64_t max_points = 0;             ///< K of SparseOutput::first_points; 0: without
+    std::optional<std::int64_t> max_voxels{};  ///< the first cells are kept, the others counted; absent: all are kept
+    bool padded = false;                       ///< max_voxels rows, also where there cannot be so many cells
+    std::int64_t max_points = 0;               ///< K of SparseOutput::first_points; 0: without
 };
 
 /// A validated call. It refers to the data of its points or images, which must outlive it, and may be run any number of

@@ -23,7 +23,7 @@ Largest checked(const double* weights, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
         if (!(weights[i] >= 0) || std::isinf(weights[i])) {
             fail(op, ArgumentName("weights", static_cast<std::size_t>(i), ""), "be finite and 0 or above",
-                 std::to_string(weights[i]));
+                 number_text(weights[i]));
         }
         largest.weight = std::max(largest.weight, weights[i]);
     }

@@ -1,6 +1,8 @@
 // Error messages of the contract: each names the operation, the argument, the rule and the given value.
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <string>
 #include <string_view>
 
@@ -8,6 +10,13 @@
 #include "robocache/tensor.hpp"
 
 namespace robocache {
+
+/// The shortest text that reads back as the same number: 1e-09, where std::to_string has 0.000000.
+template <std::floating_point Number>
+[[nodiscard]] std::string number_text(Number x) {
+    char buffer[40];
+    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
+}
 
 /// Throws InvalidArgument "op: argument must <rule>, got <given>".
 [[noreturn]] inline void fail(std::string_view op, const ArgumentName& argument, std::string_view rule,

@@ -43,14 +43,14 @@ static std::int64_t product(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-TensorView::TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device)
-    : data(data), dtype(dtype), device(device), rank(static_cast<int>(shape.size())) {
+TensorView::TensorView(void* memory, DType type, std::initializer_list<std::int64_t> sizes, Device where)
+    : data(memory), dtype(type), device(where), rank(static_cast<int>(sizes.size())) {
     if (rank > max_rank) throw InvalidArgument("TensorView: rank must be at most 8, got " + std::to_string(rank));
     std::int64_t stride = 1;
     for (int d = rank - 1; d >= 0; --d) {
-        this->shape[d] = shape.begin()[d];
+        shape[d] = sizes.begin()[d];
         strides[d] = stride;
-        stride = product(stride, this->shape[d]);
+        stride = product(stride, shape[d]);
     }
 }
 

@@ -21,8 +21,9 @@ find_program(PKG_CONFIG pkg-config REQUIRED)
 file(GLOB_RECURSE pc_file ${WORK}/prefix/*/robocache.pc)
 get_filename_component(pc_dir ${pc_file} DIRECTORY)
 set(ENV{PKG_CONFIG_PATH} ${pc_dir})
-execute_process(COMMAND ${PKG_CONFIG} --define-variable=prefix=${WORK}/prefix --cflags --libs --static robocache
+execute_process(COMMAND ${PKG_CONFIG} --cflags --libs --static robocache
     OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags)
-run(c++ ${SOURCE}/examples/cpp/align_arm.cpp -o ${WORK}/with_pkg_config ${flags})
+run(c++ -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror ${SOURCE}/examples/cpp/align_arm.cpp
+    -o ${WORK}/with_pkg_config ${flags})
 run(${WORK}/with_pkg_config)

@@ -1,7 +1,7 @@
 """Compares robocache.lerobot.LeRobotDataset with LeRobot's own class, item by item, and trains with both.
 
-    python tests/lerobot_dataset/lerobot_oracle.py --out benchmarks/results/oracles/lerobot_oracle.json          # items
-    python tests/lerobot_dataset/lerobot_oracle.py --train --out benchmarks/results/oracles/lerobot_train.json   # loss curves
+    python tests/lerobot_dataset/lerobot_oracle.py --out benchmarks/results/oracles/lerobot_oracle.json         # items
+    python tests/lerobot_dataset/lerobot_oracle.py --train --out benchmarks/results/oracles/lerobot_train.json  # losses
 
 Needs the package lerobot: 0.6, or 0.3.3 for datasets of v2.1; --train needs 0.6 and diffusers. Every key of every item
 must be equal: value, shape and dtype; and so must the set of keys. The exit status is 1 if something differs.

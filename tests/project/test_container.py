@@ -1,4 +1,4 @@
-"""The recipe of the container image fits deploy/kubernetes and pyproject.toml; the bill of materials of a root."""
+"""The recipe of the container image fits examples/kubernetes and pyproject.toml; the bill of materials of a root."""
 
 import json
 import re
@@ -13,7 +13,7 @@ yaml = pytest.importorskip("yaml")
 FOLDER = ROOT / "tools/release/container"
 RECIPE = (FOLDER / "Containerfile").read_text().replace("\\\n", " ")
 LINES = [line.split(" ", 1) for line in RECIPE.splitlines() if line and not line.startswith("#")]
-KUBERNETES = ROOT / "deploy/kubernetes"
+KUBERNETES = ROOT / "examples/kubernetes"
 JOBS = [
     manifest
     for name in ("ingest.yaml", "training.yaml")

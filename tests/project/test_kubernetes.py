@@ -1,4 +1,4 @@
-"""deploy/kubernetes: valid by the schemas of Kubernetes, and confined as docs/guides/kubernetes.md says."""
+"""examples/kubernetes: valid by the schemas of Kubernetes, and confined as docs/guides/kubernetes.md says."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 
 yaml = pytest.importorskip("yaml")
-FOLDER = ROOT / "deploy/kubernetes"
+FOLDER = ROOT / "examples/kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS = [m for name in KUSTOMIZATION["resources"] for m in yaml.safe_load_all((FOLDER / name).read_text())]
 JOBS = {manifest["metadata"]["name"]: manifest for manifest in MANIFESTS if manifest["kind"] == "Job"}

@@ -5,6 +5,7 @@ import html.parser
 import importlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,15 @@ from paths import ROOT
 pytest.importorskip("material")
 sys.path.insert(0, str(ROOT / "tools/site"))
 COUNTED = {"ul", "ol", "li", "table", "tr", "td", "pre", "h1", "h2", "h3", "h4", "img", "strong", "em"}
-PARTS = ("docs", "include", "python/robocache", "tools/site", "examples", "mkdocs.yml")
+PARTS = ("docs", "include", "python/robocache", "tools/site", "examples", ".github")
 
 
 def build(root, out):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    """The command of ``make site``, for the tree in ``root``."""
+    dry = subprocess.run(["make", "-n", "site", "VENV="], cwd=ROOT, check=True, capture_output=True, text=True)
+    (line,) = [line for line in dry.stdout.splitlines() if "mkdocs build" in line]
+    words = shlex.split(line)
+    command = [sys.executable, *words[words.index("-m") :], "--site-dir", str(out)]
     return subprocess.run(
         command, cwd=root, capture_output=True, text=True, timeout=250, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     )

@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 AT_ROOT = {
     "README.md": "index.md",
-    **{f"{name}.md": f"{name.lower()}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG")},
-    **{f"{name}.md": f"{name.lower()}.md" for name in ("THIRD_PARTY_NOTICES", "CODE_OF_CONDUCT")},
+    **{f"{name}.md": f"{name.lower()}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")},
+    "THIRD_PARTY_NOTICES.md": "third_party_notices.md",
+    **{f".github/{name}.md": f"{name.lower()}.md" for name in ("SECURITY", "CODE_OF_CONDUCT")},
 }
 INDEXES = {"docs/decisions": "decisions/index.md", "include/robocache": "api/cpp/index.md"}
 LANGUAGES = {

@@ -14,8 +14,8 @@ namespace nb = nanobind;
 namespace robocache::python {
 namespace {
 
-constexpr const char* supported_dtypes =
-    "have a dtype of float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 or bool";
+constexpr std::string_view supported_dtypes =
+    "float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64 or bool";
 
 DType convert(dlpack::DataType type, const Argument& argument) {
     if (type.lanes == 1) {
@@ -40,7 +40,8 @@ DType convert(dlpack::DataType type, const Argument& argument) {
     const char* kind = type.code == 5 ? "complex" : type.code == 2 ? "float" : "DLPack code ";
     std::string given = kind;
     if (type.code != 5 && type.code != 2) given += std::to_string(type.code) + ", bits ";
-    fail(argument.op, argument.name, supported_dtypes, given + std::to_string(type.bits));
+    fail(argument.op, argument.name, "have a dtype of " + std::string(supported_dtypes),
+         given + std::to_string(type.bits));
 }
 
 void set_shape(TensorView& view, int rank, const std::int64_t* shape, const std::int64_t* strides,
@@ -85,11 +86,30 @@ std::string text_of(nb::handle object) {
     return nb::cast<std::string>(nb::str(object));
 }
 
+/// The expression that makes a readable array of the object, or nothing if there is none.
+std::string repair_of(nb::handle object) {
+    if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) return "np.asarray(x)";
+    if (nb::hasattr(object, "layout") && text_of(nb::object(object.attr("layout"))).starts_with("torch.sparse")) {
+        return "x.to_dense()";
+    }
+    if (!nb::hasattr(object, "dtype")) return "";
+    const nb::object dtype = object.attr("dtype");
+    if (nb::hasattr(dtype, "isnative") && !nb::cast<bool>(dtype.attr("isnative"))) {
+        return "x.astype(x.dtype.newbyteorder('='))";
+    }
+    const std::string name = text_of(dtype);
+    for (const char* kind : {"datetime64", "timedelta64"}) {
+        if (name.starts_with(kind)) return std::string("x.astype('") + kind + "[ns]')";
+    }
+    return "";
+}
+
 [[noreturn]] void fail_unreadable(nb::handle object, const Argument& argument, Access access) {
     std::string why;  // what the array's own library said; taken first, since Python must not be called with it pending
     if (PyErr_Occurred() != nullptr) {
         const nb::python_error error;
-        why = " (" + text_of(error.value()) + ")";
+        const std::string said = text_of(error.value());
+        why = " (" + said.substr(0, said.find('\n')) + ")";  // torch appends a stack trace
     }
     std::string given = text_of(object.type());
     if (access == Access::write && nb::hasattr(object, "flags") && nb::hasattr(object.attr("flags"), "writeable") &&
@@ -97,10 +117,12 @@ std::string text_of(nb::handle object) {
         given = "read-only " + given;
     }
     if (nb::hasattr(object, "dtype")) given += " of dtype " + text_of(nb::object(object.attr("dtype")));
-    fail(argument.op, argument.name,
-         access == Access::write ? "be a writable NumPy, torch or CuPy array of a supported dtype"
-                                 : "be a NumPy, torch, JAX or CuPy array of a supported dtype",
-         given + why);
+    std::string rule = access == Access::write ? "be a writable NumPy, torch or CuPy array of a supported dtype"
+                                               : "be a NumPy, torch, JAX or CuPy array of a supported dtype";
+    if (const std::string repair = repair_of(object); access == Access::read && !repair.empty()) {
+        rule += " (" + repair + ")";
+    }
+    fail(argument.op, argument.name, rule, given + why);
 }
 
 /// Fake tensors and tensors that are zero without being written anywhere have no memory: their address is null, and
@@ -262,7 +284,7 @@ DType dtype_from_name(std::string_view given, const Argument& argument) {
     for (int i = 0; i <= static_cast<int>(DType::f64); ++i) {
         if (given == name(static_cast<DType>(i))) return static_cast<DType>(i);
     }
-    fail(argument.op, argument.name, supported_dtypes, given);
+    fail(argument.op, argument.name, "be " + std::string(supported_dtypes), given);
 }
 
 std::string_view text(nb::handle object) {

@@ -68,7 +68,7 @@ FeatureUnit unit_of(const Shared& shared, const FeaturePart& part, std::int64_t&
     }
     if (turns && !is_quaternion(part.stored)) fail(op, shared.named("parts"), "store quaternions", "another form");
     if (part.math == FeatureMath::angles && !(part.period > 0)) {
-        fail(op, shared.named("period"), "be above 0", std::to_string(part.period));
+        fail(op, shared.named("period"), "be above 0", number_text(part.period));
     }
     unit.math = part.math;
     unit.stored = part.stored;

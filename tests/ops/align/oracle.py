@@ -225,9 +225,10 @@ def reduce_window(window, method, picked):
 
 
 def at_a_row(rows, t, tolerance):
-    """The nearest time that is at most ``tolerance`` away, the earlier one at a tie; t where there is none."""
+    """The nearer neighbor that is at most ``tolerance`` away, the earlier one at a tie; t where there is none."""
     limit = tolerance if isinstance(t, int) else type(t)(tolerance)
-    near = [(abs(row.time - t), row.time) for row in rows if abs(row.time - t) <= limit]
+    left = left_of(rows, t)
+    near = [(abs(row.time - t), row.time) for row in rows[max(left, 0) : left + 2] if abs(row.time - t) <= limit]
     return min(near)[1] if near else t
 
 

@@ -22,11 +22,11 @@ def test_resampling_names_its_own_arguments():
         with pytest.raises(ValueError, match=rf"^resample_trajectories: {argument} must .*, got .*{given}"):
             robocache.resample_trajectories(*bad)
     for option, value in [
-        ("max_gap", -1.0),
-        ("tolerance", -1.0),
+        ("max_gap", -1.5),
+        ("tolerance", -1.5),
         ("method", "best"),
         ("outside", "wrap"),
-        ("period", -1.0),
+        ("period", -1.5),
         ("dtype", "int8"),
     ]:
         with pytest.raises(ValueError, match=rf"^resample_trajectories: {option} must .*, got .*{value}"):
@@ -72,8 +72,32 @@ def test_what_is_no_dtype_is_refused(dtype, backend):
         (r"streams\[0\]\.dtype", lambda: robocache.align(robocache.Stream(values, times, dtype=dtype), targets)),
         ("dtype", lambda: robocache.voxelize_pointcloud(values[0], dtype=dtype, backend=backend)),
     ):
-        with pytest.raises(ValueError, match=rf"^\w+: {argument} must have a dtype of .*, got {dtype!r}$"):
+        with pytest.raises(ValueError, match=rf"^\w+: {argument} must be float16, .* or bool, got {dtype!r}$"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("given", "repair"),
+    [
+        (VALUES.tolist(), "np.asarray(x)"),
+        (VALUES.astype(">f8"), "x.astype(x.dtype.newbyteorder('='))"),
+        (TIMES.astype("int64").astype("datetime64[us]"), "x.astype('datetime64[ns]')"),
+        (torch.zeros(5, 2).to_sparse(), "x.to_dense()"),
+    ],
+    ids=["list", "byte order", "unit", "sparse"],
+)
+def test_an_array_that_cannot_be_read_gets_one_line_with_what_makes_it_readable(given, repair):
+    with pytest.raises(ValueError) as caught:
+        robocache.resample_trajectories(given, TIMES, TARGETS)
+    assert f"of a supported dtype ({repair}), got " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_small_number_in_a_message_is_not_rounded_to_zero():
+    with pytest.raises(ValueError, match=r"max_gap must be at least 0, got -1e-09$"):
+        robocache.resample_trajectories(VALUES, TIMES, TARGETS, max_gap=-1e-9)
+    with pytest.raises(ValueError, match=r"got 0\.1 after 0\.3 at row 1"):
+        robocache.resample_trajectories(VALUES[0, :2], np.array([0.3, 0.1]), TARGETS[0])
 
 
 @pytest.mark.parametrize("name", ["source_data", "source_times", "target_times"])

@@ -80,6 +80,17 @@ def test_angle_goes_the_short_way_round(rows, expected, resample):
     np.testing.assert_allclose(values, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("low", "high"), [(-180, 180), (0, 360)])
+def test_an_angle_extrapolated_over_billions_of_turns_stays_in_the_range_of_its_rows(low, high, dtype, resample):
+    rows, times = (
+        np.array([2.0, 1.0], dtype) + (300 if low == 0 else 0),
+        np.array([1_700_000_000_000_133_499, 1_700_000_000_000_198_279]),
+    )
+    values, _ = resample(rows, times, np.array([1, 10**9]), method="angle", period=360.0, outside="linear")
+    assert ((low <= values) & (values <= high)).all()
+
+
 def test_the_period_of_angle_is_a_full_turn_by_default(resample):
     values, _ = resample(np.array([3.0, -3.0]), np.array([0.0, 1.0]), np.array([0.25]), method="angle")
     assert values[0] == pytest.approx(3.0 + 0.25 * (2 * math.pi - 6.0), rel=1e-14)

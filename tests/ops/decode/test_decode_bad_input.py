@@ -30,7 +30,7 @@ BAD = {
     "three crops": ({"crop": [(0, 0, 4, 4)] * 3}, "crop must have one entry per picture (2), got 3"),
     "a flip that is a number": ({"flip": 1}, "flip must be True or False, or one of them for each picture, got 1"),
     "three flips": ({"flip": [True] * 3}, "flip must have one entry per picture (2), got 3"),
-    "a negative color": ({"color": (1, -1, 1)}, "color[0] must be finite and not negative, got -1.000000"),
+    "a negative color": ({"color": (1, -1, 1)}, "color[0] must be finite and not negative, got -1"),
     "a color of two numbers": ({"color": (1, 1)}, "color must be (brightness, contrast, saturation)"),
     "a size of 0": ({"size": (0, 5)}, "size must be from 1 to 65535 pixels, got (0, 5)"),
     "a size of one number": ({"size": 224}, "size must be (height, width) in whole pixels, got 224"),
@@ -40,7 +40,7 @@ BAD = {
     "two channels": ({"channels": 2}, "channels must be 1 or 3, got 2"),
     "uint8 with normalize": ({"normalize": "imagenet"}, "dtype must be floating with normalize, got uint8"),
     "a deviation of 0": (
-        {"normalize": (0, 0), "dtype": "float32"}, "normalize must have positive deviations, got 0.000000"),
+        {"normalize": (0, 0), "dtype": "float32"}, "normalize must have positive deviations, got 0"),
     "an unknown normalization": ({"normalize": "mine"}, "normalize must be 'imagenet' or (mean, std), got 'mine'"),
     "an index that is a list": ({"index": []}, "index must be a PictureIndex (index_pictures), got list"),
     "a row too far": ({"rows": [0, 2]}, "rows must be from 0 to 1, got 2"),

@@ -9,7 +9,12 @@ from paths import ROOT
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/README.md"))
+    for path in (
+        *ROOT.glob("*.md"),
+        *ROOT.glob(".github/[A-Z]*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/README.md"),
+    )
 )
 
 

@@ -41,9 +41,7 @@ PROGRAMS = {
 }
 PROGRAMS |= {"pip", "pip3", "python", "python3", "ray", "robocache", "sh", "sudo", "torchrun", "unzip", "wget", "cmake"}
 PROGRAMS |= {"make", "mkdir", "pytest", "uv", "c++", "g++", "nvcc", "ruff", "mypy", "cd", "rm", "cp"}
-FILES = re.compile(
-    r"(?<![\w/.-])((?:tests|benchmarks|examples|tools|docs|src|python|include|cmake|deploy)/[\w/.*-]*\w)"
-)
+FILES = re.compile(r"(?<![\w/.-])((?:tests|benchmarks|examples|tools|docs|src|python|include|cmake)/[\w/.*-]*\w)")
 
 
 def split(line):
@@ -148,7 +146,7 @@ def test_what_a_command_names_exists(page, words):
         "make tset", "make fuzz SECONDS_OF_FUZZ=3", "robocache ingst a b", "robocache check a --treshold 3",
         "python benchmarks/soak_loader.py", "python benchmarks/bench_loader.py --no-such-option",
         "pip install robocache[tensorflow]", "pip install . -C cmake.define.ROBOCACHE_ROCM=ON",
-        "cmake --preset windows", "cmake -S examples/rust", "kubectl apply -k deploy/helm",
+        "cmake --preset windows", "cmake -S examples/rust", "kubectl apply -k examples/helm",
     ],
 )  # fmt: skip
 def test_a_command_that_names_what_is_not_there_is_found(wrong):

@@ -37,6 +37,11 @@ ROBOCACHE_HD double round_down(double x) {
 }
 
 template <class Compute>
+ROBOCACHE_HD Compute cut(Compute x, Compute low, Compute high) {  // a NaN stays
+    return x < low ? low : x > high ? high : x;
+}
+
+template <class Compute>
 ROBOCACHE_HD Compute blend_angle(Compute a, Compute b, Compute w, Compute period) {
     const Compute raw = b - a;
     const Compute way = fused_multiply_add(-round_even(raw / period), period, raw);
@@ -44,13 +49,14 @@ ROBOCACHE_HD Compute blend_angle(Compute a, Compute b, Compute w, Compute period
     const Compute low = a < b ? a : b;
     const Compute high = a < b ? b : a;
     const Compute half = period / 2;
-    // The range both rows are in is the range of the result.
+    // The range both rows are in is the range of the result. Far outside, where the quotient has more digits than
+    // Compute, what is left after the whole periods is cut to it.
     if (low >= -half && high <= half) {
         if (result >= -half && result <= half) return result;
-        return fused_multiply_add(-round_even(result / period), period, result);
+        return cut(fused_multiply_add(-round_even(result / period), period, result), -half, half);
     }
     if (low >= 0 && high <= period && (result < 0 || result > period)) {
-        return fused_multiply_add(-round_down(result / period), period, result);
+        return cut(fused_multiply_add(-round_down(result / period), period, result), Compute(0), period);
     }
     return result;
 }

@@ -1,8 +1,7 @@
-// The contract of the data itself: what only reading times, offsets and episodes can tell.
+// The contract of the data itself: checks that read times, offsets and episodes.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "core/contract.hpp"
@@ -26,9 +25,7 @@ bool finite(Time t) {
 template <class Time>
 std::string text(Time t) {
     if constexpr (std::is_floating_point_v<Time>) {
-        char buffer[40];
-        std::snprintf(buffer, sizeof buffer, "%.17g", static_cast<double>(t));
-        return buffer;
+        return number_text(t);
     } else {
         return std::to_string(t);
     }

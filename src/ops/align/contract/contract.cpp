@@ -95,26 +95,26 @@ private:
         plan.outside_valid = stream_.outside_valid;
         plan.period = stream_.period;
         if (!std::isfinite(stream_.latency.seconds)) {
-            fail_field("latency", "be finite", std::to_string(stream_.latency.seconds));
+            fail_field("latency", "be finite", number_text(stream_.latency.seconds));
         }
         const bool integer = stream_.times.dtype == DType::i64;
         if (integer ? stream_.tolerance.ns < 0
                     : !(stream_.tolerance.seconds >= 0) || std::isinf(stream_.tolerance.seconds)) {
             fail_field("tolerance", "be at least 0 and finite",
-                       integer ? std::to_string(stream_.tolerance.ns) : std::to_string(stream_.tolerance.seconds));
+                       integer ? std::to_string(stream_.tolerance.ns) : number_text(stream_.tolerance.seconds));
         }
         plan.tolerance = stream_.tolerance;
         if (stream_.max_gap) {
             const bool good = integer ? stream_.max_gap->ns >= 0 : stream_.max_gap->seconds >= 0;  // false for NaN
             if (!good) {
                 fail_field("max_gap", "be at least 0",
-                           integer ? std::to_string(stream_.max_gap->ns) : std::to_string(stream_.max_gap->seconds));
+                           integer ? std::to_string(stream_.max_gap->ns) : number_text(stream_.max_gap->seconds));
             }
             plan.has_max_gap = true;
             plan.max_gap = *stream_.max_gap;
         }
         if (!(stream_.period > 0) || !std::isfinite(stream_.period)) {
-            fail_field("period", "be positive and finite", std::to_string(stream_.period));
+            fail_field("period", "be positive and finite", number_text(stream_.period));
         }
         if (stream_.dtype) {
             require_output_dtype(names_, names_.field(i_, "dtype"), stream_.values.dtype, *stream_.dtype);
@@ -160,7 +160,7 @@ private:
                        std::string(method_name(method)) + " for " + name(dtype));
         }
         if (is_slerp(method) && (end - begin) % 4 != 0) {
-            fail_field("method", std::string(method_name(method)) + " have channels in groups of four",
+            fail_field("method", "have channels in groups of four for " + std::string(method_name(method)),
                        std::to_string(end - begin) + " channels");
         }
         if (!interpolates(method) && (stream_.before == Outside::linear || stream_.after == Outside::linear)) {
@@ -207,7 +207,7 @@ void plan_targets(CallPlan& plan, const Query& query, const Names& names) {
     plan.num_targets = query.deltas->shape[0];
 }
 
-/// B: what the query says, else the streams' number of episodes.
+/// B: that of the query, else the streams' number of episodes.
 void plan_rows(CallPlan& plan, const Query& query, const Names& names) {
     std::int64_t rows = -1;
     if (query.episode) {

@@ -50,7 +50,7 @@ ROBOCACHE_HD std::int64_t episode_of(const Query& query, const Stream& stream, s
     return stream.num_episodes == 1 ? 0 : b;
 }
 
-/// Target j of query row b as asked for, before the stream's latency.
+/// Target j of query row b as given, before the stream's latency.
 template <class Time, class Query>
 ROBOCACHE_HD Time target_time(const Query& query, std::int64_t b, std::int64_t j) {
     const auto* times = reinterpret_cast<const Time*>(query.times) + b * query.time_row_stride;
@@ -59,7 +59,7 @@ ROBOCACHE_HD Time target_time(const Query& query, std::int64_t b, std::int64_t j
     return add_time(load_constant(times), load_constant(deltas + j * query.delta_stride));
 }
 
-/// What a stream asks for besides its method.
+/// The settings of a stream besides its method.
 inline Rules rules_of(const StreamPlan& stream) {
     return {stream.max_gap, stream.has_max_gap, stream.outside_valid, stream.before, stream.after};
 }

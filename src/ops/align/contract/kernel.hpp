@@ -16,7 +16,7 @@ namespace robocache::align_detail {
 
 enum class Kind : std::uint8_t {
     zero,    // the episode has no rows
-    nan,     // outside, and NaN was asked for
+    nan,     // outside, with the rule nan
     row,     // rows[0] as it is
     blend,   // rows[0] and rows[1] by weight; how is the method's business
     cubic,   // the same, and the outer rows
@@ -39,7 +39,7 @@ struct OuterRows {
     double weight_after;
 };
 
-/// What a stream asks for besides its method.
+/// The settings of a stream besides its method.
 struct Rules {
     Duration max_gap;
     bool has_max_gap;

@@ -26,7 +26,7 @@ struct RangePlan {
     Method method = Method::linear;
 };
 
-/// A (B, T) output of one stream; null: not asked for. Strides in elements.
+/// A (B, T) output of one stream; null: not requested. Strides in elements.
 struct Plane {
     void* data = nullptr;
     std::int64_t row_stride = 0;
@@ -119,7 +119,7 @@ void bind_rows(StreamPlan& stream, const TensorView& out);
 /// The contract of the data itself, on the CPU: times, offsets, episodes, outside = error.
 void check_data(const CallPlan& plan, const Names& names, bool check);
 
-/// The same for a plan on a GPU: copies what it reads to the host and waits, so only where it was asked for.
+/// The same for a plan on a GPU: copies what it reads to the host and waits, so only with check=True.
 void check_data_cuda(const CallPlan& plan, const Names& names, bool check, CudaQueue stream);
 
 /// One per backend; a missing one is a link error.

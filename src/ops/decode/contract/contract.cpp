@@ -100,8 +100,8 @@ private:
         for (std::size_t c = 0; c < 3; ++c) {
             const double mean = normalize.mean[c];
             const double std = normalize.std[c];
-            if (!std::isfinite(mean)) refuse("normalize", "have finite means", std::to_string(mean));
-            if (!std::isfinite(std) || std <= 0) refuse("normalize", "have positive deviations", std::to_string(std));
+            if (!std::isfinite(mean)) refuse("normalize", "have finite means", number_text(mean));
+            if (!std::isfinite(std) || std <= 0) refuse("normalize", "have positive deviations", number_text(std));
             style.scaling.scale[c] = static_cast<float>(1.0 / (255.0 * std));
             style.scaling.offset[c] = static_cast<float>(-mean / std);
         }
@@ -151,7 +151,7 @@ private:
         const ColorFactors& given = options_.colors[i];
         for (const float factor : {given.brightness, given.contrast, given.saturation}) {
             if (!std::isfinite(factor) || factor < 0) {
-                refuse({"color", i, ""}, "be finite and not negative", std::to_string(factor));
+                refuse({"color", i, ""}, "be finite and not negative", number_text(factor));
             }
         }
         return {given.brightness, given.contrast, given.saturation};

@@ -47,14 +47,14 @@ void require_boxes(const VoxelGrid& grid, bool in_f64, const Names& names) {
         const double origin = in_f64 ? grid.origin[a] : static_cast<double>(static_cast<float>(grid.origin[a]));
         const double size = in_f64 ? grid.size[a] : static_cast<double>(static_cast<float>(grid.size[a]));
         if (!(grid.size[a] > 0) || !std::isfinite(grid.size[a])) {
-            fail(names.op, names.size, "be positive and finite", text(grid.size[a]));
+            fail(names.op, names.size, "be positive and finite", number_text(grid.size[a]));
         }
         if (!(size > 0) || !std::isfinite(size)) {
-            fail(names.op, names.size, std::string("be positive and finite") + precision, text(grid.size[a]));
+            fail(names.op, names.size, std::string("be positive and finite") + precision, number_text(grid.size[a]));
         }
-        if (!std::isfinite(grid.origin[a])) fail(names.op, names.origin, "be finite", text(grid.origin[a]));
+        if (!std::isfinite(grid.origin[a])) fail(names.op, names.origin, "be finite", number_text(grid.origin[a]));
         if (!std::isfinite(origin)) {
-            fail(names.op, names.origin, std::string("be finite") + precision, text(grid.origin[a]));
+            fail(names.op, names.origin, std::string("be finite") + precision, number_text(grid.origin[a]));
         }
     }
 }
@@ -106,7 +106,7 @@ void require_grid_dtype(const DensePlan& plan, const Names& names) {
     }
 }
 
-/// What was asked for, or else i32 for counts, and for features their own dtype, which u8 has none of.
+/// The given dtype; else i32 for counts, f32 for features of u8, their own for others.
 DType grid_dtype(const VoxelOptions& options, DType features) {
     if (options.dtype) return *options.dtype;
     if (!reduces_features(options.reduction)) return DType::i32;

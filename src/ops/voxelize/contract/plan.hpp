@@ -87,7 +87,7 @@ struct DensePlan {
 
     void* out = nullptr;  // (clouds, X, Y, Z) or (clouds, X, Y, Z, channels)
     DType out_dtype = DType::i32;
-    std::int32_t* counts = nullptr;   // (clouds, X, Y, Z); null: not asked for
+    std::int32_t* counts = nullptr;   // (clouds, X, Y, Z); null: not requested
     bool wants_counts = false;        // counts will not be null when the plan is run
     std::int64_t* dropped = nullptr;  // (clouds,)
     Workspace workspace;

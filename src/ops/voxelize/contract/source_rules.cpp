@@ -2,18 +2,12 @@
 #include "ops/voxelize/contract/source_rules.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 namespace robocache::voxelize_detail {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
-
-std::string text(double x) {
-    char buffer[40];
-    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
-}
 
 std::string field(std::string_view of, std::string_view name) {
     return std::string(of) + "." + std::string(name);
@@ -186,7 +180,7 @@ void plan_matrices(const TensorView& matrices, const std::string_view argument, 
 float require_length(double length, std::string_view argument, const Names& names) {
     if (!(length >= 0) || !std::isfinite(length) || !std::isfinite(static_cast<float>(length)) ||
         (length > 0 && static_cast<float>(length) == 0)) {
-        fail(names.op, argument, "be positive and finite in float32, or 0", text(length));
+        fail(names.op, argument, "be positive and finite in float32, or 0", number_text(length));
     }
     return static_cast<float>(length);
 }

@@ -12,8 +12,6 @@ namespace robocache::voxelize_detail {
 
 using Shape = std::vector<std::int64_t>;
 
-/// The shortest text that reads back the same.
-[[nodiscard]] std::string text(double x);
 [[nodiscard]] std::string text_of(const Shape& shape);
 /// "output.grid".
 [[nodiscard]] std::string field(std::string_view of, std::string_view name);
@@ -34,7 +32,7 @@ struct Source {
 
 [[nodiscard]] Source plan_points(const PointsView& view, const Names& names);
 [[nodiscard]] FeaturesPlan plan_features_of_points(const PointsView& view, const Source& source, const Names& names);
-/// Fills what the plan says of the source; returns whether there is a batch.
+/// Fills the source part of the plan; returns whether there is a batch.
 [[nodiscard]] bool plan_depth(DensePlan& plan, const DepthView& view, const Names& names);
 [[nodiscard]] FeaturesPlan plan_features_of_depth(const DepthView& view, const Names& names);
 
