@@ -19,7 +19,7 @@ from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
 from ..reading.paths import read_file, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from ..reading.zip_file import ERRORS, opened_zip
 from .language import Annotation, read_annotations
@@ -32,8 +32,6 @@ ANNOTATIONS = "lang_annotations"
 LANGUAGE = f"{ANNOTATIONS}/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
 STEP = re.compile(r"episode_([0-9]{7,18})\.npz")
-MOST_OTHERS = 20
-"""Entries of a folder that are listed by name; of the others, how many there are."""
 TEXT = "language"
 """The stream of the annotated texts."""
 ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
@@ -227,12 +225,10 @@ class Calvin(BaseSource):
                 self.budget.count(where)
                 if step := STEP.fullmatch(entry.name):
                     steps.append(int(step[1]))
-                elif entry.name not in known and not os.path.isfile(os.path.join(entry.path, "manifest.json")):
-                    others.append(_in(folder, entry.name))  # the folder of a cache may be an ingest of this dataset
-        self.left_out += [LeftOut(name, "neither a step nor an index") for name in sorted(others)[:MOST_OTHERS]]
-        if len(others) > MOST_OTHERS:
-            more = f"{len(others) - MOST_OTHERS} more files and folders of {folder or self.path.name}"
-            self.left_out.append(LeftOut(more, "neither steps nor indices"))
+                elif entry.name not in known and not is_cache(entry.path):
+                    others.append(_in(folder, entry.name))
+        of = folder or self.path.name
+        self.left_out += first_others(others, "neither a step nor an index", of, "neither steps nor indices")
         numbers = np.array(steps, np.int64)
         begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
         begun, ended = (np.searchsorted(np.sort(x), numbers, side="right") for x in (begins, ends))

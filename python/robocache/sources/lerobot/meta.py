@@ -13,6 +13,7 @@ from ...cache.episode import JSON, LeftOut
 from ..reading.budget import ENTRY_BYTES, Budget, add_stored
 from ..reading.json_file import load_json, load_json_lines
 from ..reading.paths import Tree, checked_shape
+from ..reading.source import first_others
 from .tables import Tables
 
 DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
@@ -25,8 +26,6 @@ KNOWN = {
     *("robot_type", "splits", "tools"),
 }
 MAX_EPISODES = 50_000_000
-MOST_OTHERS = 20
-"""Files without episodes that are listed by name; of the others, how many there are."""
 
 
 @dataclass
@@ -155,11 +154,8 @@ def not_listed(tree: Tree, info: dict[str, Any], placed: list[Placed], budget: B
         add_stored(ENTRY_BYTES)
         if (name := path.relative_to(tree.root).as_posix()) not in known:
             others.append(name)
-    left += [LeftOut(name, f"no episode of {source} is in this file") for name in sorted(others)[:MOST_OTHERS]]
-    if len(others) > MOST_OTHERS:
-        more = f"{len(others) - MOST_OTHERS} more files of data/"
-        left.append(LeftOut(more, f"no episode of {source} is in them"))
-    return left
+    reason = f"no episode of {source} is in"
+    return left + first_others(others, f"{reason} this file", "data", f"{reason} them")
 
 
 def _list_of(info: dict[str, Any]) -> str:
