@@ -95,6 +95,15 @@ def test_frame_numbers_that_give_no_time_are_refused(tmp_path, rng, frames, mess
     refused(path, message, rate_hz=30)
 
 
+@pytest.mark.parametrize(
+    "stamps", [["0", "1", "2", "3", "4"], [[0.0], [0.1], [0.2], [0.3], [0.4]], np.zeros(5, "M8[s]")]
+)
+def test_timestamps_that_are_not_numbers_are_refused(tmp_path, rng, stamps):
+    path = write("lerobot v2.1", tmp_path, rng).path
+    rewrite(path / "data/chunk-000/episode_000000.parquet", replaced("timestamp", stamps))
+    refused(path, "column timestamp must have one number for each row, got ")
+
+
 def test_frame_numbers_may_be_whole_floats(tmp_path, rng):
     path = write("lerobot v2.1", tmp_path, rng).path
     rewrite(path / "data/chunk-000/episode_000000.parquet", replaced("frame_index", [0.0, 1.0, 2.0, 3.0, 4.0]))

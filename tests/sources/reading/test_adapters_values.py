@@ -106,6 +106,7 @@ LEROBOT = [
         "row 1: a list of length 3, but row 0 has length 2",
     ),
     ("float32", [2, 2], [[[1.0], [2.0]], [[1.0], [2.0]]], r"4 values for 2 rows of shape \(2, 2\)"),
+    ("float32", [3, 2], [[[1, 2, 3], [4, 5, 6]]] * 2, r"rows of shape \(2, 3\) where \(3, 2\) is declared"),
 ]
 
 

@@ -233,6 +233,9 @@ class LeRobot(BaseSource):
         if "timestamp" not in table.column_names or self._given_rate:
             return index_to_ns(index, self._rate_hz)
         stored = table.column("timestamp").to_numpy()
+        if stored.dtype.kind not in "iuf":
+            what = table.column("timestamp").type
+            raise FormatError(f"{where}, column timestamp must have one number for each row, got {what}")
         ideal = index / self._info["fps"]
         if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
             return index_to_ns(index, self._rate_hz)
@@ -292,7 +295,7 @@ class LeRobot(BaseSource):
                 values[row] = self._decoded(self._picture(column[row].as_py(), at), spec, at)
                 self.budget.check_time(at)
             return values
-        values = flat_values(column, where)
+        values = flat_values(column, where, spec.shape)
         if values.dtype.name not in DTYPES:
             raise FormatError(f"{where}: a column of {column.type} where {spec.dtype} is declared")
         if values.size * spec.numpy_dtype.itemsize != num_bytes((table.num_rows,), spec.row_bytes):
