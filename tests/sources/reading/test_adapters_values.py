@@ -195,6 +195,16 @@ def test_an_array_that_only_a_later_step_has_is_an_error(tmp_path):
         source.episode(1)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", ">f4", ">u8"])
+def test_a_step_may_have_single_numbers_of_any_byte_order(tmp_path, dtype):
+    for step in range(3):
+        np.savez(tmp_path / f"episode_{step:07d}.npz", one=np.array(step % 2, dtype), two=np.full(2, step, dtype))
+    np.save(tmp_path / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    streams = robocache.open(tmp_path).episode(0).streams
+    assert streams["one"].values.tolist() == [0, 1, 0]
+    assert streams["two"].values.tolist() == np.arange(3).astype(dtype)[:, None].repeat(2, 1).tolist()
+
+
 # ---- zarr ------------------------------------------------------------------------------------------------------------
 
 

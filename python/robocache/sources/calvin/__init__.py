@@ -31,6 +31,8 @@ ENDS = "ep_start_end_ids.npy"
 ANNOTATIONS = "lang_annotations"
 LANGUAGE = f"{ANNOTATIONS}/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
+MAX_STEP = 10**18
+"""Names of steps have at most 18 digits."""
 STEP = re.compile(r"episode_([0-9]{7,18})\.npz")
 TEXT = "language"
 """The stream of the annotated texts."""
@@ -158,7 +160,7 @@ class Calvin(BaseSource):
         self.budget.check(self.label(index), row_bytes * len(present), stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self._arrays.items()}
         for i, row in enumerate(present):
-            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
+            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i, ...] for name, v in values.items()})
         times = index_to_ns(np.array(present, np.int64), self._rate_hz)
         inside = [a for a in self._annotations[folder] if begin <= a.begin and a.end <= end]
         if self._by_language:
@@ -201,7 +203,7 @@ class Calvin(BaseSource):
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
         self.budget.count(f"calvin: {path}", len(ranges))
         for row, (begin, end) in enumerate(ranges.tolist()):
-            if begin < 0 or end < begin:
+            if begin < 0 or end < begin or end >= MAX_STEP:
                 raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
         return [(int(begin), int(end) + 1) for begin, end in ranges.tolist()]
 
@@ -268,7 +270,7 @@ class Calvin(BaseSource):
                     raise
                 except ERRORS as error:
                     raise FormatError(f"{where}: {error}") from error
-                if found.shape != row.shape or found.dtype != row.dtype:
+                if found.shape != row.shape or found.dtype.newbyteorder("=") != row.dtype:
                     raise FormatError(
                         f"{where} is {found.dtype} {found.shape}, but {row.dtype} {row.shape} in the first step"
                     )
