@@ -407,6 +407,29 @@ int fsync(int file) {
 # ---- paths -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_path_is_the_folder_that_it_names(tmp_path, monkeypatch):
+    """Not the part before a NUL, not the current folder for an empty text, and ``..`` as the kernel follows it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far" / "in").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "in")
+    for path, rule in (("", "must not be empty"), ("a\0b", "must not have a NUL character")):
+        for call in (lambda path=path: robocache.ingest(MadeSource(), path), lambda path=path: robocache.Cache(path)):
+            with pytest.raises(ValueError, match=rf"path {rule}"):
+                call()
+    assert names_in(tmp_path) == {"far", "link"}
+    assert len(robocache.ingest(MadeSource(ARM), "link/../cache")) == 5
+    assert names_in(tmp_path / "far") == {"in", "cache"}
+
+
+def test_a_source_of_a_relative_path_survives_chdir(tmp_path, monkeypatch):
+    write_calvin(tmp_path / "calvin")
+    monkeypatch.chdir(tmp_path)
+    source = robocache.open("calvin")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(robocache.ingest(source, "cache")) == len(source) > 0
+
+
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cache = robocache.ingest(MadeSource(), "cache")

@@ -47,8 +47,10 @@ def to_json(value: JSON) -> str:
 
 
 def utf8(what: str, path: str | os.PathLike[str]) -> str:
-    """The path as text, for native code; ValueError if it is not UTF-8."""
+    """The path as text, for native code; ValueError if it is not UTF-8, or has a NUL, which would end it there."""
     text = os.fspath(path)
+    if "\0" in text:
+        raise ValueError(f"{what} must not have a NUL character, got {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -56,9 +58,12 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
     return text
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
-    """The absolute path, which stays valid after ``os.chdir``."""
-    return Path(os.path.abspath(os.fspath(path)))
+def absolute(what: str, path: str | os.PathLike[str]) -> Path:
+    """The absolute path, which stays valid after ``os.chdir``. ``..`` stays: behind a link it is not the folder that
+    the text says. ValueError for the empty text, which is no path, and not the current folder."""
+    if not os.fspath(path):
+        raise ValueError(f"{what} must not be empty")
+    return Path(path).absolute()
 
 
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
@@ -98,7 +103,7 @@ class Cache:
     format = "robocache"
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
-        self.path = absolute(path)
+        self.path = absolute("Cache: path", path)
         self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
@@ -282,7 +287,7 @@ class CacheWriter:
         _decode_video: Callable[..., Any] = Video.decoded,
     ) -> None:
         """``_decode_video(video, spec, rows)`` decodes the frames that statistics are made of."""
-        self.path = absolute(path)
+        self.path = absolute("CacheWriter: path", path)
         self.specs = dict(specs)
         if not self.specs:
             raise ValueError("CacheWriter: specs must have at least one stream, got none")
