@@ -298,6 +298,24 @@ def test_a_file_that_a_bag_does_not_list_is_told(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ("string words", "message 0: it is not a std_msgs/msg/String: .* no attribute 'data'"),
+        ("uint32 data", "message 0: it is not a std_msgs/msg/String"),
+        ("string data\n===\nMSG: a/B\nint8 x\n===\nMSG: a/B\nint16 x", "a/B is defined twice, and differently"),
+    ],
+)
+def test_a_definition_of_other_fields_than_its_type_is_refused_by_topic(tmp_path, definition, message):
+    with (tmp_path / "x.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        schema = writer.register_schema("std_msgs/msg/String", "ros2msg", definition.encode())
+        writer.add_message(writer.register_channel("/said", "cdr", schema), 1, b"\0\1\0\0\2\0\0\0x\0", 1)
+        writer.finish()
+    refused(tmp_path / "x.mcap", f"topic /said, .*{message}", clock="log_time")
+
+
 def test_topics_must_be_a_list_of_names(tmp_path):
     with pytest.raises(ValueError, match="open: topics must be a list of names, got '/arm'"):
         robocache.open(write_log(tmp_path / "x.mcap"), clock="log_time", topics="/arm")

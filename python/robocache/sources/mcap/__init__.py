@@ -273,7 +273,11 @@ class Mcap(BaseSource):
                     decoded = definition.read(message.data)
                 except (ValueError, struct.error) as error:
                     raise FormatError(f"{where}: {error}") from error
-                topic.add(decoded, self._time(message, decoded, where), where)
+                time = self._time(message, decoded, where)
+                try:
+                    topic.add(decoded, time, where)
+                except (AttributeError, TypeError) as error:  # the definition has other fields than the type
+                    raise FormatError(f"{where}: it is not a {topics[channel.topic].schema}: {error}") from error
                 if first and all(other.times for other in collected.values()):
                     return collected
         return collected

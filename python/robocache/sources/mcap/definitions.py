@@ -78,14 +78,22 @@ def parse_definition(name: str, text: bytes, budget: Budget) -> Definition:
     for line in text.decode("utf-8").splitlines():
         plain = line.strip()
         if len(plain) >= 3 and not plain.strip("="):  # a line of =: another type begins
-            types[key], fields = tuple(fields), []
+            _define(types, key, fields)
+            fields = []
         elif plain.startswith("MSG:"):
             key, fields = _key(plain[4:].strip(), ""), []
         elif field := _field(plain.partition("#")[0]):
             fields.append(field)
             budget.count(f"the definition of {name}")
-    types[key] = tuple(fields)
+    _define(types, key, fields)
     return Definition(_Compiler(types).message(_key(name, ""), 0), budget)
+
+
+def _define(types: dict[tuple[str, str], tuple[Field, ...]], key: tuple[str, str], fields: list[Field]) -> None:
+    """A type may be repeated, but stands for one thing."""
+    if key not in BUILT_IN and types.get(key, tuple(fields)) != tuple(fields):
+        raise ValueError(f"{'/'.join(key)} is defined twice, and differently")
+    types[key] = tuple(fields)
 
 
 def _key(name: str, package: str) -> tuple[str, str]:
