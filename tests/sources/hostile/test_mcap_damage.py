@@ -244,7 +244,12 @@ def test_the_list_of_a_bag_may_be_any_plain_yaml(tmp_path, files):
 
 @pytest.mark.parametrize(
     ("listed", "message"),
-    [("[a.mcap, a.mcap]", "lists a file twice"), ("", "lists no files"), ("[b.mcap]", "b.mcap is missing")],
+    [
+        ("[a.mcap, a.mcap]", "lists a file twice"),
+        ("[a.mcap.zstd]", "is compressed as a file"),
+        ("", "lists no files"),
+        ("[b.mcap]", "b.mcap is missing"),
+    ],
 )
 def test_the_list_of_a_bag_that_cannot_be_followed_is_the_error(tmp_path, listed, message):
     write_log(tmp_path / "a.mcap")
@@ -314,6 +319,16 @@ def test_a_definition_of_other_fields_than_its_type_is_refused_by_topic(tmp_path
         writer.add_message(writer.register_channel("/said", "cdr", schema), 1, b"\0\1\0\0\2\0\0\0x\0", 1)
         writer.finish()
     refused(tmp_path / "x.mcap", f"topic /said, .*{message}", clock="log_time")
+
+
+def test_messages_that_rosbag2_compressed_are_named_as_such(tmp_path):
+    with (tmp_path / "x.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        schema = writer.register_schema("std_msgs/msg/String", "ros2msg", b"string data")
+        writer.add_message(writer.register_channel("/said", "cdr", schema), 1, b"\x28\xb5\x2f\xfd\0", 1)
+        writer.finish()
+    refused(tmp_path / "x.mcap", "message 0: the bag has compression_mode MESSAGE", clock="log_time")
 
 
 def test_topics_must_be_a_list_of_names(tmp_path):

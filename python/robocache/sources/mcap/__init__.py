@@ -374,6 +374,9 @@ def _bag_files(tree: Tree, bag: Path) -> list[Path]:
     if other := [name for name in names if not name.endswith(".mcap")]:
         if ".db3" in other[0]:  # .db3.zstd too
             raise SqliteBagError(bag / other[0])
+        if ".mcap." in other[0]:
+            fix = "unpack it with 'zstd -d' and list it without .zstd, or convert the bag with 'ros2 bag convert'"
+            raise FormatError(f"mcap: {bag}: {other[0]} is compressed as a file (compression_mode FILE); {fix}")
         raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
     return [Tree(bag, tree.follow_symlinks).file(name) for name in names]
 

@@ -27,6 +27,8 @@ NUMBERS = {
     **{"bool": "?", "byte": "B", "char": "B", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"},
     **{"int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"},
 }
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""How a message begins that rosbag2 has compressed by itself."""
 BYTES = ("byte", "char", "uint8")
 TIME = (("sec", "int32", None), ("nanosec", "uint32", None))
 BUILT_IN = {("builtin_interfaces", "Time"): TIME, ("builtin_interfaces", "Duration"): TIME}
@@ -42,6 +44,8 @@ class _Cursor:
     __slots__ = ("at", "budget", "data", "little")
 
     def __init__(self, data: memoryview, budget: Budget) -> None:
+        if data[:4] == ZSTD:
+            raise ValueError("the bag has compression_mode MESSAGE; 'ros2 bag convert' writes it without")
         if len(data) < 4 or data[0] != 0 or data[1] > 1:
             raise ValueError(f"a message must begin as plain CDR, got {bytes(data[:4])!r}")
         self.data, self.at, self.little, self.budget = data, 4, data[1] == 1, budget
