@@ -10,6 +10,7 @@ import threading
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,7 @@ class CacheWriter:
         unknown = [name for name in episode.streams if name not in self.specs]
         if unknown:
             raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
+        check_episode(episode)
         rows: list[_core.CacheRows | None] = []
         for name, spec in self.specs.items():
             stream = episode.streams.get(name)
@@ -385,6 +387,19 @@ class CacheWriter:
         for note in notes[self._noted :]:
             warnings.warn(note, RuntimeWarning, stacklevel=3)
         self._noted = len(notes)
+
+
+def check_episode(episode: Episode) -> None:
+    """Raises now what would otherwise fail when the table of episodes is written, with all of them added."""
+    index, task = episode.index, episode.task
+    if isinstance(index, bool) or not isinstance(index, Integral) or not -(2**63) <= index < 2**63:
+        raise ValueError(f"CacheWriter.add: index must be an integer of 64 bits, got {index!r}")
+    try:
+        valid = task is None or (isinstance(task, str) and task.encode() is not None)
+    except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
+        valid = False
+    if not valid:
+        raise ValueError(f"CacheWriter.add: task of episode {index} must be UTF-8 text or None, got {task!r}"[:400])
 
 
 def statistics_of(

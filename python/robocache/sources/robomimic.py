@@ -435,6 +435,8 @@ def _plain(value: Any) -> JSON:
     """An attribute as JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, str):  # h5py has bytes that are not UTF-8 as halves of surrogate pairs
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, (np.ndarray, np.generic)):
         return _plain(value.tolist())
     return [_plain(item) for item in value] if isinstance(value, list) else value
