@@ -195,6 +195,15 @@ def test_an_array_that_only_a_later_step_has_is_an_error(tmp_path):
         source.episode(1)
 
 
+def test_a_folder_without_an_index_of_episodes_is_not_calvin(tmp_path):
+    """It was a dataset of zero episodes, also with a split that is not there."""
+    (tmp_path / "training").mkdir()
+    np.save(tmp_path / "training/ep_start_end_ids.npy", np.zeros((0, 2), np.int64))
+    assert len(robocache.open(tmp_path)) == 0
+    with pytest.raises(FormatError, match=r"calvin: .* has no ep_start_end_ids\.npy in validation"):
+        robocache.open(tmp_path, split="validation")
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", ">f4", ">u8"])
 def test_a_step_may_have_single_numbers_of_any_byte_order(tmp_path, dtype):
     for step in range(3):

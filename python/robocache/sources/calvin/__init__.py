@@ -87,6 +87,8 @@ class Calvin(BaseSource):
         self._ranges: list[tuple[str, int, int]] = []
         self._annotations: dict[str, list[Annotation]] = {}
         folders = [""] if (path / ENDS).is_file() else [s for s in splits if (path / s / ENDS).is_file()]
+        if not folders:
+            raise FormatError(f"calvin: {path} has no {ENDS}" + (f" in {' or '.join(splits)}" if path.is_dir() else ""))
         for folder in folders:
             found = self._annotations[folder] = self._read_language(folder) if language else []
             ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
@@ -97,7 +99,7 @@ class Calvin(BaseSource):
                 self._add_others(annotations, [], (LANGUAGE.rpartition("/")[2],))
             elif self.tree.has(annotations):
                 self.left_out.append(LeftOut(annotations, "not selected", "language=True"))
-        if folders and folders != [""]:
+        if folders != [""]:
             self._add_others("", [], SPLITS)
             others = [split for split in SPLITS if split not in folders and self.tree.has(split)]
             self.left_out += [LeftOut(split, "not selected", "split=") for split in others]
