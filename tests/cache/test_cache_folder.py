@@ -407,6 +407,29 @@ int fsync(int file) {
 # ---- paths -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_path_is_the_folder_that_it_names(tmp_path, monkeypatch):
+    """Not the part before a NUL, not the current folder for an empty text, and ``..`` as the kernel follows it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far" / "in").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "in")
+    for path, rule in (("", "must not be empty"), ("a\0b", "must not have a NUL character")):
+        for call in (lambda path=path: robocache.ingest(MadeSource(), path), lambda path=path: robocache.Cache(path)):
+            with pytest.raises(ValueError, match=rf"path {rule}"):
+                call()
+    assert names_in(tmp_path) == {"far", "link"}
+    assert len(robocache.ingest(MadeSource(ARM), "link/../cache")) == 5
+    assert names_in(tmp_path / "far") == {"in", "cache"}
+
+
+def test_a_source_of_a_relative_path_survives_chdir(tmp_path, monkeypatch):
+    write_calvin(tmp_path / "calvin")
+    monkeypatch.chdir(tmp_path)
+    source = robocache.open("calvin")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(robocache.ingest(source, "cache")) == len(source) > 0
+
+
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cache = robocache.ingest(MadeSource(), "cache")
@@ -421,3 +444,40 @@ def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     writer.add(MadeSource(ARM).episode(0))
     assert len(writer.commit()) == 1
     assert names_in(tmp_path) == {"cache", "second", "elsewhere"}
+
+
+# ---- what could fail only at the end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("unit", 5, "unit must be a text or None, got 5"),
+        ("names", "ab", "names must be a tuple of texts or None, got 'ab'"),
+        ("names", ("a", 1), "names must be a tuple of texts or None, got"),
+        ("rate_hz", "50", "rate_hz must be a number or None, got '50'"),
+    ],
+)
+def test_a_spec_that_no_reader_would_accept_is_refused_before_it_is_written(field, value, rule):
+    """It replaced a good cache by one that cannot be opened."""
+    with pytest.raises(ValueError, match=rf"StreamSpec: {rule}"):
+        robocache.StreamSpec("arm", "float32", (2,), **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"task": 5}, "task of episode 0 must be UTF-8 text or None, got 5"),
+        ({"task": "a\ud800"}, r"task of episode 0 must be UTF-8 text or None, got 'a\\ud800'"),
+        ({"index": 1.5}, "index must be an integer of 64 bits, got 1.5"),
+        ({"index": 2**63}, "index must be an integer of 64 bits, got 9223372036854775808"),
+    ],
+)
+def test_an_episode_that_the_table_cannot_have_is_refused_when_it_is_added(tmp_path, given, rule):
+    episode = MadeSource(ARM).episode(0)
+    bad = robocache.Episode(**{"index": 0, "streams": episode.streams, "task": None, "meta": {}, **given})
+    writer = robocache.CacheWriter(tmp_path / "cache", ARM)
+    with pytest.raises(ValueError, match=rf"CacheWriter.add: {rule}"):
+        writer.add(bad)
+    writer.add(episode)
+    assert len(writer.commit()) == 1

@@ -10,6 +10,7 @@ import threading
 import warnings
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,10 @@ def to_json(value: JSON) -> str:
 
 
 def utf8(what: str, path: str | os.PathLike[str]) -> str:
-    """The path as text, for native code; ValueError if it is not UTF-8."""
+    """The path as text, for native code; ValueError if it is not UTF-8, or has a NUL, which would end it there."""
     text = os.fspath(path)
+    if "\0" in text:
+        raise ValueError(f"{what} must not have a NUL character, got {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -56,9 +59,12 @@ def utf8(what: str, path: str | os.PathLike[str]) -> str:
     return text
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
-    """The absolute path, which stays valid after ``os.chdir``."""
-    return Path(os.path.abspath(os.fspath(path)))
+def absolute(what: str, path: str | os.PathLike[str]) -> Path:
+    """The absolute path, which stays valid after ``os.chdir``. ``..`` stays: behind a link it is not the folder that
+    the text says. ValueError for the empty text, which is no path, and not the current folder."""
+    if not os.fspath(path):
+        raise ValueError(f"{what} must not be empty")
+    return Path(path).absolute()
 
 
 def details_of(spec: StreamSpec, statistics: Mapping[str, JSON] | None) -> str:
@@ -98,7 +104,7 @@ class Cache:
     format = "robocache"
 
     def __init__(self, path: str | os.PathLike[str], *, _reader: _core.CacheReader | None = None) -> None:
-        self.path = absolute(path)
+        self.path = absolute("Cache: path", path)
         self._reader = _core.CacheReader(utf8("Cache: path", self.path)) if _reader is None else _reader
         self._metadata: dict[str, JSON] | None = None
         self.specs: dict[str, StreamSpec] = {}
@@ -282,7 +288,7 @@ class CacheWriter:
         _decode_video: Callable[..., Any] = Video.decoded,
     ) -> None:
         """``_decode_video(video, spec, rows)`` decodes the frames that statistics are made of."""
-        self.path = absolute(path)
+        self.path = absolute("CacheWriter: path", path)
         self.specs = dict(specs)
         if not self.specs:
             raise ValueError("CacheWriter: specs must have at least one stream, got none")
@@ -327,6 +333,7 @@ class CacheWriter:
         unknown = [name for name in episode.streams if name not in self.specs]
         if unknown:
             raise ValueError(f"CacheWriter.add: the cache has no stream {unknown[0]!r}, only {', '.join(self.specs)}")
+        check_episode(episode)
         rows: list[_core.CacheRows | None] = []
         for name, spec in self.specs.items():
             stream = episode.streams.get(name)
@@ -380,6 +387,19 @@ class CacheWriter:
         for note in notes[self._noted :]:
             warnings.warn(note, RuntimeWarning, stacklevel=3)
         self._noted = len(notes)
+
+
+def check_episode(episode: Episode) -> None:
+    """Raises now what would otherwise fail when the table of episodes is written, with all of them added."""
+    index, task = episode.index, episode.task
+    if isinstance(index, bool) or not isinstance(index, Integral) or not -(2**63) <= index < 2**63:
+        raise ValueError(f"CacheWriter.add: index must be an integer of 64 bits, got {index!r}")
+    try:
+        valid = task is None or (isinstance(task, str) and task.encode() is not None)
+    except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
+        valid = False
+    if not valid:
+        raise ValueError(f"CacheWriter.add: task of episode {index} must be UTF-8 text or None, got {task!r}"[:400])
 
 
 def statistics_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -76,6 +77,12 @@ class StreamSpec:
             self.name.encode()
         except UnicodeEncodeError:  # halves of surrogate pairs, which the escapes of JSON may spell
             raise ValueError(f"StreamSpec: name must be valid UTF-8 text, got {self.name!r}") from None
+        if self.rate_hz is not None and (isinstance(self.rate_hz, bool) or not isinstance(self.rate_hz, Real)):
+            raise ValueError(f"StreamSpec: rate_hz must be a number or None, got {self.rate_hz!r}")
+        if self.unit is not None and not isinstance(self.unit, str):
+            raise ValueError(f"StreamSpec: unit must be a text or None, got {self.unit!r}")
+        if self.names is not None and (isinstance(self.names, str) or not all(isinstance(n, str) for n in self.names)):
+            raise ValueError(f"StreamSpec: names must be a tuple of texts or None, got {self.names!r}")
         if any(size < 0 for size in self.shape):
             raise ValueError(f"StreamSpec: shape must not have negative sizes, got {self.shape}")
         if math.prod(self.shape) * np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).itemsize >= 1 << 63:

@@ -84,6 +84,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     module = _module(found)
     if found == "robocache":  # read by the native reader, which raises its own errors
         return module.open(where)  # type: ignore[no-any-return]
+    where = where.absolute()  # stays valid after os.chdir
     _check_options(options)
     check_known(found, module.open, options)
     budget = Budget(**{name: options[name] for name in LIMITS if name in options})

@@ -39,6 +39,7 @@ ROBOSUITE = 1
 QUATERNION = re.compile(r"(next_)?obs/.*quat(_site)?")
 ROBOT_QUATERNION = re.compile(r"(next_)?obs/robot\d+_eef_quat(_site)?")
 """A name that robosuite gives, whatever ``env_args`` says."""
+UNKNOWN_TYPE = "its type of HDF5 has no equivalent in NumPy"
 NUMBERS = frozenset(np.dtype(name) for name in DTYPES if name != "bfloat16")
 
 
@@ -123,8 +124,14 @@ class Robomimic(BaseSource):
         if mask is not None:
             if mask not in masks:
                 raise OptionError(f"open: mask must be one of {', '.join(masks) or 'none'}, got {mask!r}")
-            chosen = set(masks[mask])
-            self._demos = [demo for demo in self._demos if demo in chosen]
+            chosen, all_demos = set(masks[mask]), self._demos
+            self._demos = [demo for demo in all_demos if demo in chosen]
+            if others := len(all_demos) - len(self._demos):
+                self.left_out.append(LeftOut(f"{others} of {len(all_demos)} demos", "not selected", "mask="))
+            if lost := sorted(chosen.difference(all_demos)):
+                raise FormatError(
+                    f"robomimic: {self.path}: mask/{mask} names {lost[0]!r}, which is not a demo of /data"
+                )
         self._masks = masks
         self._rate_hz = _rate(self.path, rate_hz, env_args)
         self.metadata = {
@@ -197,10 +204,10 @@ class Robomimic(BaseSource):
         self.budget.check(self.label(index), total)
         attributes, unread = self._attributes(group)
         num_rows = min(lengths.values(), default=0)
-        declared = attributes.pop("num_samples", None)
-        if isinstance(declared, int) and declared < num_rows:
-            num_rows = max(declared, 0)
-        expected = declared if isinstance(declared, int) else max(lengths.values(), default=0)
+        declared = _count(attributes.pop("num_samples", None), f"{self.label(index)}: attribute num_samples")
+        if declared is not None and declared < num_rows:
+            num_rows = declared
+        expected = declared if declared is not None else max(lengths.values(), default=0)
         odd = [name for name, length in lengths.items() if length != expected]
         if odd:
             length = lengths[odd[0]]
@@ -233,12 +240,16 @@ class Robomimic(BaseSource):
             where = f"robomimic: {self.path}: attribute {name} of {group.name}"
             self.budget.count(where)
             shape = checked_shape(where, kind.shape or ())
-            if kind.dtype.kind == "O" and num_bytes(shape, 1) > 1:
+            if (dtype := _dtype(kind)) is None:
+                left[name] = UNKNOWN_TYPE
+            elif dtype.kind == "O" and num_bytes(shape, 1) > 1:
                 left[name] = "a list of variable-length strings"
-            elif num_bytes(shape, kind.dtype.itemsize) > MAX_ATTRIBUTE:
+            elif num_bytes(shape, dtype.itemsize) > MAX_ATTRIBUTE:
                 left[name] = f"has more than {MAX_ATTRIBUTE} bytes"
+            elif not _is_json(value := _plain(group.attrs[name])):
+                left[name] = f"neither numbers nor texts, but {dtype}"
             else:
-                found[name] = _plain(group.attrs[name])
+                found[name] = value
         return found, left
 
     def _file(self) -> Any:
@@ -303,7 +314,10 @@ class Robomimic(BaseSource):
                 raise FormatError(f"robomimic: {self.path}: {demo.name}/{name} must be a dataset")
         rows = {}
         for name, member in found.items():
-            stored = Stored(member, member.shape or (), member.dtype.newbyteorder("="))
+            if (dtype := _dtype(member)) is None:
+                left[name] = UNKNOWN_TYPE
+                continue
+            stored = Stored(member, member.shape or (), dtype.newbyteorder("="))
             if not stored.shape or stored.dtype not in NUMBERS:
                 left[name] = f"not rows of numbers, but {stored.dtype} {stored.shape}"
             elif why := _unknown_filter(member):
@@ -358,7 +372,7 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
         return checked_rate("rate_hz", rate_hz)
     kwargs = env_args.get("env_kwargs") if isinstance(env_args, dict) else None
     declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
-    if isinstance(declared, (int, float)) and 0 < declared < 1e9:
+    if isinstance(declared, (int, float)) and not isinstance(declared, bool) and 0 < declared < 1e9:
         return float(declared)
     raise NeedsOption(
         f"open: rate_hz is required for {path}: robomimic files have no timestamps, and env_args has no control_freq"
@@ -384,6 +398,18 @@ def _check_not_written(path: Path) -> None:
             pass  # a file system without locks
 
 
+def _dtype(stored: Any) -> np.dtype[Any] | None:
+    """Of a dataset or an attribute as h5py reads it; None where it cannot: times, bit fields, integers of 3 bytes."""
+    h5t = need("h5py.h5t", "robomimic")
+    if stored.get_type().get_class() == h5t.BITFIELD:  # has a dtype, and no conversion to it
+        return None
+    try:
+        found: np.dtype[Any] = stored.dtype
+    except TypeError:
+        return None
+    return found
+
+
 def _unknown_filter(dataset: Any) -> str:
     """Why a dataset cannot be decompressed; empty where it can."""
     how = dataset.get_create_plist()
@@ -394,13 +420,33 @@ def _unknown_filter(dataset: Any) -> str:
     return f"compressed with the HDF5 filter {odd[0]}, which is a plugin" if odd else ""
 
 
+def _count(value: JSON, where: str) -> int | None:
+    """A number of rows, which may be the only number of a list; None where there is none."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or not float(value).is_integer():
+        raise FormatError(f"{where} must be a number of rows, got {str(value)[:80]}")
+    return int(value)
+
+
 def _plain(value: Any) -> JSON:
     """An attribute as JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, str):  # h5py has bytes that are not UTF-8 as halves of surrogate pairs
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, (np.ndarray, np.generic)):
         return _plain(value.tolist())
     return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_json(value: Any) -> bool:
+    """False where h5py gave an empty dataspace, a reference, a structure or a complex number."""
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _json_attribute(value: Any) -> JSON:

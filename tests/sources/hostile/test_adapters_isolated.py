@@ -431,6 +431,39 @@ def test_members_that_are_not_read_are_listed_with_reasons(tmp_path, rng):
     assert source.episode(0).meta["left_out"] == ["attribute tags: a list of variable-length strings"]
 
 
+def test_types_of_hdf5_that_numpy_lacks_are_left_out_and_the_rest_is_read(tmp_path, rng):
+    h5py = pytest.importorskip("h5py")
+
+    def change(file):
+        narrow = h5py.h5t.STD_I32LE.copy()
+        narrow.set_size(3)
+        kinds = {"narrow": narrow, "when": h5py.h5t.UNIX_D32LE, "bits": h5py.h5t.STD_B8LE}
+        demo = file["data/demo_0"]
+        for name, kind in kinds.items():
+            h5py.h5d.create(demo.id, name.encode(), kind, h5py.h5s.create_simple((5,)))
+        demo.attrs["nothing"] = h5py.Empty("f4")
+        demo.attrs["where"] = file["data"].ref
+        demo.attrs["pair"] = np.array((1, 2.0), [("a", "i4"), ("b", "f8")])
+        demo.attrs["phase"] = 1 + 2j
+
+    source = robocache.open(hdf5(tmp_path, rng, change))
+    left = {entry.name for entry in source.left_out if entry.reason == "its type of HDF5 has no equivalent in NumPy"}
+    assert left == {"narrow", "when", "bits"}
+    assert {line.split(":")[0] for line in source.episode(0).meta["left_out"]} == {
+        "attribute nothing", "attribute where", "attribute pair", "attribute phase"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "rows"), [(5.0, 5), ([5], 5), (2.5, None), ("5", None), (float("nan"), None)])
+def test_a_declared_number_of_rows_is_a_number(tmp_path, rng, given, rows):
+    path = hdf5(tmp_path, rng, lambda file: file["data/demo_0"].attrs.create("num_samples", given))
+    if rows is None:
+        with pytest.raises(FormatError, match="attribute num_samples must be a number of rows, got"):
+            robocache.open(path).episode(0)
+    else:
+        assert len(robocache.open(path).episode(0).streams["actions"]) == rows
+
+
 def test_a_dataset_packed_by_a_plugin_is_left_out(tmp_path, rng):
     """A plugin is a program that the file chooses. The name of a filter is changed in the file to make one."""
 

@@ -179,7 +179,82 @@ def test_topics_that_are_not_read_are_told_with_the_reason(tmp_path):
         LeftOut("/wrench", "no messages"),
         LeftOut("/flag", "message type std_msgs/msg/Bool is not supported"),
     ]
-    assert robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out == []
+    left = robocache.open(write_log(path), clock="log_time", topics=["/arm"]).left_out
+    assert left == [LeftOut(topic, "not selected", "topics=") for topic in ("/wrench", "/flag")]
+
+
+def test_a_summary_that_repeats_channels_without_their_types_is_completed_from_the_data(tmp_path):
+    """The C++ library writes it with ``noRepeatedSchemas``, to save room."""
+    path = write_log(tmp_path / "x.mcap", repeat_schemas=False)
+    assert content(path)[1] == [LeftOut("/flag", "message type std_msgs/msg/Bool is not supported")]
+    assert content(path) == content(write_log(tmp_path / "y.mcap"))
+
+
+@pytest.mark.parametrize("clock", ["log_time", "publish_time"])
+def test_a_clock_that_is_zero_in_the_whole_file_is_an_error(tmp_path, clock):
+    for messages in (1, 2):
+        log = logs.Log(tmp_path / f"{messages}.mcap")
+        for _ in range(messages):
+            log.writer.write_message(
+                "/said", log.schemas["std_msgs/msg/String"], {"data": "x"}, log_time=0, publish_time=0
+            )
+        log.close()
+    assert robocache.open(tmp_path / "1.mcap", clock=clock).episode(0).streams["/said"].times[0] == 0
+    refused(tmp_path / "2.mcap", f"{clock} is 0 in all 2 messages, so it was never set", clock=clock)
+
+
+def test_a_topic_of_several_types_can_be_left_out(tmp_path):
+    path = write_log(tmp_path / "0.mcap")
+    log = logs.Log(tmp_path / "1.mcap")
+    log.write("/arm", "std_msgs/msg/String", {"data": "x"}, 1)
+    log.close()
+    refused(tmp_path, "topic /arm is std_msgs/msg/String, elsewhere sensor_msgs/msg/JointState", clock="log_time")
+    wrench = robocache.open(tmp_path, clock="log_time", topics=["/wrench"]).episode(0).streams["/wrench/force"]
+    assert np.array_equal(
+        wrench.values, robocache.open(path, clock="log_time").episode(0).streams["/wrench/force"].values
+    )
+
+
+def test_recordings_that_a_folder_has_and_the_source_does_not_read_are_told(tmp_path):
+    for name in ("a.mcap", "b.MCAP", "run/c.mcap", "bag/d.mcap", "bag/e.mcap", "bag/f.db3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_log(tmp_path / name)
+    (tmp_path / "bag/metadata.yaml").write_text("x:\n  relative_file_paths:\n    - d.mcap\n")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/manifest.json").write_text("{}")
+    left = {str(entry) for entry in robocache.open(tmp_path, clock="log_time").left_out}
+    assert left == {
+        "/flag: message type std_msgs/msg/Bool is not supported",
+        "b.MCAP: neither an MCAP file nor a folder of a bag",
+        "run: neither an MCAP file nor a folder of a bag",
+        "bag/e.mcap: metadata.yaml does not list it",
+        "bag/f.db3: metadata.yaml does not list it",
+    }
+
+
+@pytest.mark.parametrize(
+    "files", ["\n    - a.mcap  # the first\n\n    # and\n    - 'b.mcap'\n", ' [a.mcap, "b.mcap"]\n  x: 1\n']
+)
+def test_the_list_of_a_bag_may_be_any_plain_yaml(tmp_path, files):
+    for name in "ab":
+        write_log(tmp_path / f"{name}.mcap", time_ns=10**9 if name == "a" else 10**11)
+    (tmp_path / "metadata.yaml").write_text(f"x:\n  relative_file_paths:{files}")
+    assert robocache.open(tmp_path, clock="log_time").episode(0).meta["files"] == ["a.mcap", "b.mcap"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ("[a.mcap, a.mcap]", "lists a file twice"),
+        ("[a.mcap.zstd]", "is compressed as a file"),
+        ("", "lists no files"),
+        ("[b.mcap]", "b.mcap is missing"),
+    ],
+)
+def test_the_list_of_a_bag_that_cannot_be_followed_is_the_error(tmp_path, listed, message):
+    write_log(tmp_path / "a.mcap")
+    (tmp_path / "metadata.yaml").write_text(f"x:\n  relative_file_paths: {listed}\n")
+    refused(tmp_path, message, clock="log_time")
 
 
 @pytest.mark.parametrize("options", [{}, {"enable_crcs": False, "use_chunking": False}])
@@ -226,6 +301,34 @@ def test_a_file_that_a_bag_does_not_list_is_told(tmp_path):
     assert (
         LeftOut("bag_1.mcap", "metadata.yaml does not list it") in robocache.open(tmp_path, clock="log_time").left_out
     )
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ("string words", "message 0: it is not a std_msgs/msg/String: .* no attribute 'data'"),
+        ("uint32 data", "message 0: it is not a std_msgs/msg/String"),
+        ("string data\n===\nMSG: a/B\nint8 x\n===\nMSG: a/B\nint16 x", "a/B is defined twice, and differently"),
+    ],
+)
+def test_a_definition_of_other_fields_than_its_type_is_refused_by_topic(tmp_path, definition, message):
+    with (tmp_path / "x.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        schema = writer.register_schema("std_msgs/msg/String", "ros2msg", definition.encode())
+        writer.add_message(writer.register_channel("/said", "cdr", schema), 1, b"\0\1\0\0\2\0\0\0x\0", 1)
+        writer.finish()
+    refused(tmp_path / "x.mcap", f"topic /said, .*{message}", clock="log_time")
+
+
+def test_messages_that_rosbag2_compressed_are_named_as_such(tmp_path):
+    with (tmp_path / "x.mcap").open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        schema = writer.register_schema("std_msgs/msg/String", "ros2msg", b"string data")
+        writer.add_message(writer.register_channel("/said", "cdr", schema), 1, b"\x28\xb5\x2f\xfd\0", 1)
+        writer.finish()
+    refused(tmp_path / "x.mcap", "message 0: the bag has compression_mode MESSAGE", clock="log_time")
 
 
 def test_topics_must_be_a_list_of_names(tmp_path):

@@ -106,6 +106,7 @@ LEROBOT = [
         "row 1: a list of length 3, but row 0 has length 2",
     ),
     ("float32", [2, 2], [[[1.0], [2.0]], [[1.0], [2.0]]], r"4 values for 2 rows of shape \(2, 2\)"),
+    ("float32", [3, 2], [[[1, 2, 3], [4, 5, 6]]] * 2, r"rows of shape \(2, 3\) where \(3, 2\) is declared"),
 ]
 
 
@@ -192,6 +193,25 @@ def test_an_array_that_only_a_later_step_has_is_an_error(tmp_path):
     assert len(source.episode(0).streams["actions"]) == 2
     with pytest.raises(FormatError, match=r"calvin: .*episode_0000002\.npz: extra is not in the first step"):
         source.episode(1)
+
+
+def test_a_folder_without_an_index_of_episodes_is_not_calvin(tmp_path):
+    """It was a dataset of zero episodes, also with a split that is not there."""
+    (tmp_path / "training").mkdir()
+    np.save(tmp_path / "training/ep_start_end_ids.npy", np.zeros((0, 2), np.int64))
+    assert len(robocache.open(tmp_path)) == 0
+    with pytest.raises(FormatError, match=r"calvin: .* has no ep_start_end_ids\.npy in validation"):
+        robocache.open(tmp_path, split="validation")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", ">f4", ">u8"])
+def test_a_step_may_have_single_numbers_of_any_byte_order(tmp_path, dtype):
+    for step in range(3):
+        np.savez(tmp_path / f"episode_{step:07d}.npz", one=np.array(step % 2, dtype), two=np.full(2, step, dtype))
+    np.save(tmp_path / "ep_start_end_ids.npy", np.array([[0, 2]]))
+    streams = robocache.open(tmp_path).episode(0).streams
+    assert streams["one"].values.tolist() == [0, 1, 0]
+    assert streams["two"].values.tolist() == np.arange(3).astype(dtype)[:, None].repeat(2, 1).tolist()
 
 
 # ---- zarr ------------------------------------------------------------------------------------------------------------

@@ -73,6 +73,36 @@ def test_splits_and_annotations_of_calvin_that_are_not_selected_are_listed(tmp_p
     }
 
 
+def test_demos_that_a_mask_does_not_name_are_listed_and_missing_ones_refused(tmp_path, rng):
+    h5py = pytest.importorskip("h5py")
+    path = datasets.CASES["robomimic"][0](tmp_path, rng).path
+    left = [str(entry) for entry in robocache.open(path, mask="train", next_obs=True).left_out]
+    assert left == ["1 of 3 demos: not selected; pass mask= to read it"]
+    with h5py.File(path, "a") as file:
+        file["mask/valid"] = np.array([b"demo_2", b"demo_7"])
+    with pytest.raises(robocache.FormatError, match="mask/valid names 'demo_7', which is not a demo"):
+        robocache.open(path, mask="valid")
+
+
+def test_splits_versions_and_files_of_rlds_that_are_not_read_are_listed(tmp_path, rng):
+    path = datasets.CASES["rlds"][0](tmp_path, rng).path
+    version = path / "0.1.0"
+    for shard in version.glob("*.tfrecord-*"):
+        (version / shard.name.replace("-train.", "-val.")).write_bytes(shard.read_bytes())
+    (version / "notes.txt").write_text("x")
+    (version / "features.json.labels.txt").write_text("x")
+    info = json.loads((version / "dataset_info.json").read_text())
+    info["splits"].append({"name": "test", "shardLengths": ["5"]})
+    (version / "dataset_info.json").write_text(json.dumps(info))
+    (path / "0.0.9").mkdir()
+    assert {str(entry) for entry in robocache.open(path, split="train").left_out} == {
+        "val: not selected; pass split= to read it",
+        "test: 1 shards: missing from the folder",
+        "notes.txt: neither a shard nor a description of the dataset",
+        "0.0.9: version 0.1.0 is read; to read another one, open its folder",
+    }
+
+
 # ---- the manifest ----------------------------------------------------------------------------------------------------
 
 

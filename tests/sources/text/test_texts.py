@@ -72,7 +72,8 @@ def lerobot(root, column, feature=None):
         "action": {"dtype": "float32", "shape": [1], "names": None},
         "said": feature or {"dtype": "string", "shape": [1], "names": None},
     }
-    (root / "meta/info.json").write_text(json.dumps(datasets.lerobot_info("v3.0", features, fps=10)))
+    info = {**datasets.lerobot_info("v3.0", features, fps=10), "total_episodes": 1}
+    (root / "meta/info.json").write_text(json.dumps(info))
     return root, {}, "said", "action", 10
 
 

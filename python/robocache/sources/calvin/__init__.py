@@ -19,7 +19,7 @@ from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
 from ..reading.paths import read_file, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from ..reading.zip_file import ERRORS, opened_zip
 from .language import Annotation, read_annotations
@@ -31,9 +31,9 @@ ENDS = "ep_start_end_ids.npy"
 ANNOTATIONS = "lang_annotations"
 LANGUAGE = f"{ANNOTATIONS}/auto_lang_ann.npy"
 SPLITS = ("training", "validation")
+MAX_STEP = 10**18
+"""Names of steps have at most 18 digits."""
 STEP = re.compile(r"episode_([0-9]{7,18})\.npz")
-MOST_OTHERS = 20
-"""Entries of a folder that are listed by name; of the others, how many there are."""
 TEXT = "language"
 """The stream of the annotated texts."""
 ANGLES = {"robot_obs": (3, 4, 5), "actions": (3, 4, 5)}
@@ -87,6 +87,8 @@ class Calvin(BaseSource):
         self._ranges: list[tuple[str, int, int]] = []
         self._annotations: dict[str, list[Annotation]] = {}
         folders = [""] if (path / ENDS).is_file() else [s for s in splits if (path / s / ENDS).is_file()]
+        if not folders:
+            raise FormatError(f"calvin: {path} has no {ENDS}" + (f" in {' or '.join(splits)}" if path.is_dir() else ""))
         for folder in folders:
             found = self._annotations[folder] = self._read_language(folder) if language else []
             ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
@@ -97,7 +99,7 @@ class Calvin(BaseSource):
                 self._add_others(annotations, [], (LANGUAGE.rpartition("/")[2],))
             elif self.tree.has(annotations):
                 self.left_out.append(LeftOut(annotations, "not selected", "language=True"))
-        if folders and folders != [""]:
+        if folders != [""]:
             self._add_others("", [], SPLITS)
             others = [split for split in SPLITS if split not in folders and self.tree.has(split)]
             self.left_out += [LeftOut(split, "not selected", "split=") for split in others]
@@ -160,7 +162,7 @@ class Calvin(BaseSource):
         self.budget.check(self.label(index), row_bytes * len(present), stored)
         values = {name: np.empty((len(present), *spec.shape), spec.numpy_dtype) for name, spec in self._arrays.items()}
         for i, row in enumerate(present):
-            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i] for name, v in values.items()})
+            self._read_step(self.tree.file(_step(folder, begin + row)), {name: v[i, ...] for name, v in values.items()})
         times = index_to_ns(np.array(present, np.int64), self._rate_hz)
         inside = [a for a in self._annotations[folder] if begin <= a.begin and a.end <= end]
         if self._by_language:
@@ -203,7 +205,7 @@ class Calvin(BaseSource):
             raise FormatError(f"calvin: {path} must be (episodes, 2) integers, got {ranges.dtype} {ranges.shape}")
         self.budget.count(f"calvin: {path}", len(ranges))
         for row, (begin, end) in enumerate(ranges.tolist()):
-            if begin < 0 or end < begin:
+            if begin < 0 or end < begin or end >= MAX_STEP:
                 raise FormatError(f"calvin: {path}, row {row}: the episode begins at {begin} and ends at {end}")
         return [(int(begin), int(end) + 1) for begin, end in ranges.tolist()]
 
@@ -227,12 +229,10 @@ class Calvin(BaseSource):
                 self.budget.count(where)
                 if step := STEP.fullmatch(entry.name):
                     steps.append(int(step[1]))
-                elif entry.name not in known and not os.path.isfile(os.path.join(entry.path, "manifest.json")):
-                    others.append(_in(folder, entry.name))  # the folder of a cache may be an ingest of this dataset
-        self.left_out += [LeftOut(name, "neither a step nor an index") for name in sorted(others)[:MOST_OTHERS]]
-        if len(others) > MOST_OTHERS:
-            more = f"{len(others) - MOST_OTHERS} more files and folders of {folder or self.path.name}"
-            self.left_out.append(LeftOut(more, "neither steps nor indices"))
+                elif entry.name not in known and not is_cache(entry.path):
+                    others.append(_in(folder, entry.name))
+        of = folder or self.path.name
+        self.left_out += first_others(others, "neither a step nor an index", of, "neither steps nor indices")
         numbers = np.array(steps, np.int64)
         begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
         begun, ended = (np.searchsorted(np.sort(x), numbers, side="right") for x in (begins, ends))
@@ -272,7 +272,7 @@ class Calvin(BaseSource):
                     raise
                 except ERRORS as error:
                     raise FormatError(f"{where}: {error}") from error
-                if found.shape != row.shape or found.dtype != row.dtype:
+                if found.shape != row.shape or found.dtype.newbyteorder("=") != row.dtype:
                     raise FormatError(
                         f"{where} is {found.dtype} {found.shape}, but {row.dtype} {row.shape} in the first step"
                     )

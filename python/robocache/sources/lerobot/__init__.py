@@ -26,7 +26,7 @@ from ..reading.images import (
     stored_codec,
 )
 from ..reading.paths import need, num_bytes, read_file
-from ..reading.repair import Repairer
+from ..reading.repair import LATEST_S, Repairer
 from ..reading.source import BaseSource, Rows, text_rows, text_spec
 from ..reading.times import SECOND_NS, checked_rate, index_to_ns
 from . import depth as depth_maps
@@ -97,6 +97,7 @@ class LeRobot(BaseSource):
         self._language = Language(self.budget)
         self._add_specs(video)
         self._list_columns()
+        self.left_out += meta_files.not_listed(self.tree, info, self._episodes, self.budget)
         if lost := [entry.name for entry in self.left_out if entry.option is None]:
             self.metadata["left_out"] = lost
 
@@ -146,12 +147,16 @@ class LeRobot(BaseSource):
         return any(len(placed.tasks) > 1 for placed in self._episodes) if have_tasks else len(self._tasks) > 1
 
     def _list_columns(self) -> None:
-        """Columns that info.json does not declare are not read."""
+        """Columns that info.json does not declare are not read. Those of other tables are in the meta of an episode."""
+        self._listed: list[str] = []
         if not self._episodes or not self.tree.has(self._episodes[0].data_file):
             return
-        for name in self._tables.columns(self.tree.file(self._episodes[0].data_file)):
-            if name not in self._info["features"] and name not in AUTOMATIC:
-                self.left_out.append(LeftOut(name, "a column that meta/info.json does not declare"))
+        self._listed = self._undeclared(self.tree.file(self._episodes[0].data_file))
+        self.left_out += [LeftOut(name, "a column that meta/info.json does not declare") for name in self._listed]
+
+    def _undeclared(self, path: Path) -> list[str]:
+        known = (*self._info["features"], *AUTOMATIC, *self._listed)
+        return [name for name in self._tables.columns(path) if name not in known]
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -178,16 +183,18 @@ class LeRobot(BaseSource):
         stored += dict.fromkeys(self._language.keys[spec.name].selector.column for spec in said)
         table = self._tables.episode(self.tree.file(placed.data_file), placed.index, [*AUTOMATIC, *stored])
         num_rows = int(table.num_rows)
+        if "episode_index" not in table.column_names and self._info["layout"] == "v3.0":  # a table of several episodes
+            raise FormatError(f"{repairer.where}, {placed.data_file} must have a column episode_index")
         if placed.length is not None and placed.length != num_rows:
             file = placed.data_file
             what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
             repairer.apply_policy("missing", "timestamp", abs(placed.length - num_rows), what)
-        times = self._times(table)
+        times = self._times(table, repairer.where)
         self.budget.check(self.label(index), sum(s.row_bytes for s in specs if not s.codec) * num_rows)
         rows = []
         for spec in specs:
             if spec.meta.get("stored") == "video":
-                clip, seconds = self._clip(placed, spec.name), self._video_seconds(table)
+                clip, seconds = self._clip(placed, spec.name), self._video_seconds(table, repairer.where)
                 values: Any
                 how = (seconds, self._info["fps"], repairer, self.budget)
                 if spec.codec is not None:
@@ -202,34 +209,41 @@ class LeRobot(BaseSource):
                 where = f"{repairer.where}, {placed.data_file}, stream {spec.name}"
                 rows.append(Rows(spec, self._column(table, spec, where), times.copy()))
         where = f"{repairer.where}, {placed.data_file}"
-        rows += self._language.rows(table, said, times, self._time_of(table, times), where)
+        rows += self._language.rows(table, said, times, self._time_of(table, times, where), where)
         tasks = placed.tasks
         if TASK in table.column_names:
             numbers = self._numbers(table, TASK, repairer.where)
-            texts = {int(n): self._tasks.get(int(n), str(n)) for n in dict.fromkeys(numbers.tolist())}
-            tasks = list(texts.values()) or tasks
+            texts = {int(n): self._tasks.get(int(n)) for n in dict.fromkeys(numbers.tolist())}
+            if None not in texts.values():  # else what meta/episodes says: a number is not a task
+                tasks = [text for text in texts.values() if text is not None] or tasks
             if not self._automatic and (TASK in wanted or (len(texts) > 1 and names is None)):
                 shape = self.specs[TASK].shape if TASK in self.specs else (1,)
                 spec = StreamSpec(TASK, "int64", shape, "vector", self._rate_hz)
                 rows.append(Rows(spec, numbers.reshape(num_rows, *shape), times.copy()))
         meta: dict[str, JSON] = {"episode_index": placed.index, "tasks": tasks}
+        if undeclared := self._undeclared(self.tree.file(placed.data_file)):
+            meta["left_out"] = [f"column {name}: meta/info.json does not declare it" for name in undeclared]
         if placed.stats is not None:
             meta["stats"] = self._stats.read(*placed.stats) if isinstance(placed.stats, tuple) else placed.stats
         return rows, tasks[0] if len(tasks) == 1 else None, meta
 
-    def _times(self, table: Any) -> NDArray[Any]:
+    def _times(self, table: Any, where: str) -> NDArray[Any]:
         """Exact multiples of 1 / fps where the float32 timestamps say no more than that; else what they say."""
+        index = self._frame_index(table, where)
         if "timestamp" not in table.column_names or self._given_rate:
-            return index_to_ns(self._frame_index(table), self._rate_hz)
+            return index_to_ns(index, self._rate_hz)
         stored = table.column("timestamp").to_numpy()
-        ideal = self._frame_index(table) / self._info["fps"]
+        if stored.dtype.kind not in "iuf":
+            what = table.column("timestamp").type
+            raise FormatError(f"{where}, column timestamp must have one number for each row, got {what}")
+        ideal = index / self._info["fps"]
         if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
-            return index_to_ns(self._frame_index(table), self._rate_hz)
+            return index_to_ns(index, self._rate_hz)
         return np.asarray(stored, np.float64)
 
-    def _time_of(self, table: Any, times: NDArray[Any]) -> Callable[[float], float]:
+    def _time_of(self, table: Any, times: NDArray[Any], where: str) -> Callable[[float], float]:
         """Of a timestamp that an annotation has: that of the frame with the same timestamp, else by the rate."""
-        seconds = self._video_seconds(table).astype(np.float32)
+        seconds = self._video_seconds(table, where).astype(np.float32)
         frames: dict[float, float] = dict(zip(seconds.tolist(), times.tolist(), strict=True))
         scale = float(self._info["fps"] / self._rate_hz)
         floats = times.dtype.kind == "f"
@@ -242,16 +256,24 @@ class LeRobot(BaseSource):
 
         return time_of
 
-    def _video_seconds(self, table: Any) -> NDArray[np.float64]:
+    def _video_seconds(self, table: Any, where: str) -> NDArray[np.float64]:
         """Where the rows are in their video: by the stored times, whatever rate the user gives."""
         if "timestamp" in table.column_names:
             return np.asarray(table.column("timestamp").to_numpy(), np.float64)
-        return np.asarray(self._frame_index(table) / self._info["fps"], np.float64)
+        return np.asarray(self._frame_index(table, where) / self._info["fps"], np.float64)
 
-    def _frame_index(self, table: Any) -> NDArray[np.int64]:
-        if "frame_index" in table.column_names:
-            return np.asarray(table.column("frame_index").to_numpy(), np.int64)
-        return np.arange(table.num_rows, dtype=np.int64)
+    def _frame_index(self, table: Any, where: str) -> NDArray[np.int64]:
+        if "frame_index" not in table.column_names:
+            return np.arange(table.num_rows, dtype=np.int64)
+        where = f"{where}, column frame_index"
+        stored = flat_values(table.column("frame_index").combine_chunks(), where)
+        if stored.size != table.num_rows or stored.dtype.kind not in "iuf":
+            raise FormatError(f"{where} must have one number for each row, got {stored.dtype} {stored.shape}")
+        index = as_declared(stored.reshape(-1), "int64", where)
+        if (late := np.abs(index.astype(np.float64)) >= LATEST_S * min(self._rate_hz, self._info["fps"])).any():
+            row = int(late.argmax())
+            raise FormatError(f"{where}, row {row}: frame {index[row]} is outside the int64 nanosecond range")
+        return index
 
     def _numbers(self, table: Any, name: str, where: str) -> NDArray[np.int64]:
         values = flat_values(table.column(name).combine_chunks(), f"{where}, column {name}")
@@ -273,7 +295,7 @@ class LeRobot(BaseSource):
                 values[row] = self._decoded(self._picture(column[row].as_py(), at), spec, at)
                 self.budget.check_time(at)
             return values
-        values = flat_values(column, where)
+        values = flat_values(column, where, spec.shape)
         if values.dtype.name not in DTYPES:
             raise FormatError(f"{where}: a column of {column.type} where {spec.dtype} is declared")
         if values.size * spec.numpy_dtype.itemsize != num_bytes((table.num_rows,), spec.row_bytes):

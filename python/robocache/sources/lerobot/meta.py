@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..._core import FormatError
-from ...cache.episode import JSON
-from ..reading.budget import Budget
+from ...cache.episode import JSON, LeftOut
+from ..reading.budget import ENTRY_BYTES, Budget, add_stored
 from ..reading.json_file import load_json, load_json_lines
 from ..reading.paths import Tree, checked_shape
+from ..reading.source import first_others
 from .tables import Tables
 
 DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
@@ -104,12 +107,23 @@ def read_tasks(tree: Tree, tables: Tables, budget: Budget) -> dict[int, str]:
         texts = [name for name in ("task", "__index_level_0__") if name in table.column_names]
         if not texts or "task_index" not in table.column_names:
             raise FormatError(f"lerobot: {tree.root}/meta/tasks.parquet must have a task and a task_index column")
-        numbers = table.column("task_index").to_pylist()
-        return {int(n): str(t) for n, t in zip(numbers, table.column(texts[0]).to_pylist(), strict=True)}
+        rows = zip(table.column("task_index").to_pylist(), table.column(texts[0]).to_pylist(), strict=True)
+        return _numbered(rows, f"lerobot: {tree.root}/meta/tasks.parquet")
     if tree.has("meta/tasks.jsonl"):
         lines = load_json_lines(tree.file("meta/tasks.jsonl"), budget)
-        return {int(line["task_index"]): str(line["task"]) for line in lines if "task_index" in line and "task" in line}
+        found = ((line["task_index"], line["task"]) for line in lines if "task_index" in line and "task" in line)
+        return _numbered(found, f"lerobot: {tree.root}/meta/tasks.jsonl")
     return {}
+
+
+def _numbered(rows: Iterable[tuple[Any, Any]], where: str) -> dict[int, str]:
+    tasks: dict[int, str] = {}
+    for number, text in rows:
+        if not isinstance(number, int) or not isinstance(text, str):
+            raise FormatError(f"{where}: a task must be a number and a text, got {str((number, text))[:80]}")
+        if tasks.setdefault(number, text) != text:
+            raise FormatError(f"{where}: task {number} has two texts, {tasks[number][:80]!r} and {text[:80]!r}")
+    return tasks
 
 
 def read_stats(tree: Tree, budget: Budget) -> JSON:
@@ -119,7 +133,33 @@ def read_stats(tree: Tree, budget: Budget) -> JSON:
 
 def read_episodes(tree: Tree, tables: Tables, info: dict[str, Any], budget: Budget) -> list[Placed]:
     placed = _episodes_v30(tree, tables, info) if info["layout"] == "v3.0" else _episodes_v21(tree, info, budget)
-    return sorted(placed, key=lambda episode: episode.index)
+    placed.sort(key=lambda episode: episode.index)
+    for one, other in pairwise(placed):
+        if one.index == other.index:
+            raise FormatError(f"lerobot: {tree.root}/{_list_of(info)} lists episode {one.index} twice")
+    return placed
+
+
+def not_listed(tree: Tree, info: dict[str, Any], placed: list[Placed], budget: Budget) -> list[LeftOut]:
+    """Episodes that info.json counts, and tables of frames, that no entry of meta/episodes names: an interrupted
+    upload or copy has lost the end of that list."""
+    source, left = _list_of(info), []
+    total = info.get("total_episodes")
+    if isinstance(total, int) and not isinstance(total, bool) and total > len(placed):
+        reason = f"meta/info.json counts them, but {source} does not list them"
+        left.append(LeftOut(f"{total - len(placed)} of {total} episodes", reason))
+    known, others = {episode.data_file for episode in placed}, []
+    for path in tree.root.glob("data/**/*.parquet"):
+        budget.count(f"lerobot: {tree.root}/data")
+        add_stored(ENTRY_BYTES)
+        if (name := path.relative_to(tree.root).as_posix()) not in known:
+            others.append(name)
+    reason = f"no episode of {source} is in"
+    return left + first_others(others, f"{reason} this file", "data", f"{reason} them")
+
+
+def _list_of(info: dict[str, Any]) -> str:
+    return "meta/episodes" if info["layout"] == "v3.0" else "meta/episodes.jsonl"
 
 
 def _video_keys(info: dict[str, Any]) -> list[str]:

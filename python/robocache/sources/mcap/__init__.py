@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from ..._core import FormatError
 from ...cache.episode import JSON, RAGGED, LeftOut, StreamSpec
 from ...cache.pictures import VIDEO_CODECS
 from ...cache.video import stored_video
-from ..reading.budget import BUDGET, Budget
+from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import other_codec
 from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows
+from ..reading.source import BaseSource, Rows, first_others, is_cache
 from .definitions import Definition, parse_definition
 from .messages import KNOWN, STRING, Collected, Part, VideoTopic, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
@@ -27,6 +28,7 @@ from .video import COMPRESSED_VIDEO
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
 METADATA = "metadata.yaml"
+LISTED = "relative_file_paths"
 MAX_YAML_BYTES = 16 << 20
 SQLITE = b"SQLite format 3\0"
 
@@ -39,7 +41,9 @@ def detect(path: Path) -> bool:
         return path.is_dir() and bool(_recordings(Tree(path, True), path))
     except SqliteBagError:
         return True
-    except (OSError, FormatError):
+    except FormatError:  # for open to report
+        return any(map(_names_files, (path / METADATA, *path.glob(f"*/{METADATA}"))))
+    except OSError:
         return False
 
 
@@ -87,11 +91,19 @@ class Mcap(BaseSource):
         self._topics: dict[str, Topic] = {}
         self._silent: set[str] = set()
         """Topics without messages, by the statistics of the files."""
+        self._several: dict[str, tuple[Path, str, str]] = {}
+        """Topics with several types: a file, its type, and the type before."""
         for file in self.files():
             self._add_topics(file)
         if topics is not None and (unknown := [name for name in topics if name not in self._topics]):
             raise OptionError(f"open: topics must be among {', '.join(self._topics)}, got {unknown[0]!r}")
         chosen = {name: topic for name, topic in self._topics.items() if topics is None or name in topics}
+        for name, (file, schema, known) in self._several.items():
+            if name in chosen:
+                raise FormatError(
+                    f"mcap: {file}: topic {name} is {schema}, elsewhere {known}; to leave it out, name the others "
+                    "with topics="
+                )
         self._wanted = {name: topic for name, topic in chosen.items() if not topic.reason}
         self._add_specs()
         self._add_left_out(chosen)
@@ -105,7 +117,8 @@ class Mcap(BaseSource):
         """From the summary where it has a checksum and statistics, else from the data: all of it is read."""
         summary = read_summary(file, self.budget)
         schemas, channels, stated = summary.schemas, summary.channels, summary.statistics
-        if not summary.checked or not channels or stated is None:
+        defined = all(channel.schema_id in schemas for channel in channels.values() if channel.schema_id)
+        if not summary.checked or not channels or not defined or stated is None:
             data = Data(file, self.budget)
             for _ in data.messages():
                 pass
@@ -120,7 +133,7 @@ class Mcap(BaseSource):
             topic = _topic(channel, schemas.get(channel.schema_id), self._clock)
             known = self._topics.setdefault(channel.topic, topic)
             if known.schema != topic.schema:
-                raise FormatError(f"mcap: {file}: topic {topic.name} is {topic.schema}, elsewhere {known.schema}")
+                self._several.setdefault(topic.name, (file, topic.schema, known.schema))
             if topic.reason and not known.reason:
                 self._topics[channel.topic] = topic
             if channel.topic in heard:
@@ -145,17 +158,33 @@ class Mcap(BaseSource):
                 self.left_out.append(LeftOut(name, reason))
 
     def _add_left_out(self, chosen: Mapping[str, Topic]) -> None:
-        for name, topic in chosen.items():
-            if topic.reason:
+        for name, topic in self._topics.items():
+            if name not in chosen:
+                self.left_out.append(LeftOut(name, "not selected", "topics="))
+            elif topic.reason:
                 self.left_out.append(LeftOut(name, topic.reason))
             elif name in self._silent:
                 self.left_out.append(LeftOut(name, "no messages"))
-        for recording in self._recordings if self.path.is_dir() else ():
-            bag = recording[0].parent
-            if (bag / METADATA).exists():
-                listed = {file.name for file in recording}
-                others = [file.name for file in sorted(bag.glob("*.mcap")) if file.name not in listed]
-                self.left_out += [LeftOut(name, f"{METADATA} does not list it") for name in others]
+        if not self.path.is_dir():
+            return
+        one_bag = (self.path / METADATA).exists()
+        for recording in self._recordings:
+            bag = self.path if one_bag else self.path / recording[0].relative_to(self.path).parts[0]
+            if bag.is_dir():
+                self._add_others(bag, recording, f"{METADATA} does not list it")
+        if not one_bag:
+            self._add_others(self.path, self.files(), "neither an MCAP file nor a folder of a bag")
+
+    def _add_others(self, folder: Path, files: Iterable[Path], reason: str) -> None:
+        """Lists what is in a folder beside the files that are read: other recordings may be among it."""
+        others, read = [], {METADATA, *(file.relative_to(folder).parts[0] for file in files)}
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                add_stored(ENTRY_BYTES)
+                self.budget.count(f"mcap: {folder}")
+                if entry.name not in read and not is_cache(entry.path):
+                    others.append(os.path.relpath(entry.path, self.path))
+        self.left_out += first_others(others, reason, folder.name)
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -169,6 +198,7 @@ class Mcap(BaseSource):
     def read(self, index: int, repairer: Repairer) -> tuple[list[Rows], str | None, dict[str, JSON]]:
         collected = self._collect(self._recordings[index], self._wanted)
         rows = []
+        self._check_clock(collected.values(), repairer.where)
         for topic in collected.values():
             if self._clock == "header.stamp" and topic.times and not any(topic.times):
                 raise FormatError(
@@ -188,6 +218,16 @@ class Mcap(BaseSource):
                 rows.append(Rows(spec, _no_rows(spec), np.empty(0, np.int64), offsets))
         files = [file.name for file in self._recordings[index]]
         return rows, None, {"files": files, "clock": self._clock}
+
+    def _check_clock(self, topics: Iterable[Collected | VideoTopic], where: str) -> None:
+        """Of a clock that the recorder never set, all times are 0. One message, or one topic, may be at the time 0."""
+        count = sum(len(topic.times) for topic in topics)
+        if self._clock != "header.stamp" and count > 1 and not any(any(topic.times) for topic in topics):
+            other = "log_time" if self._clock == "publish_time" else "publish_time"
+            raise FormatError(
+                f"{where}: {self._clock} is 0 in all {count} messages, so it was never set; pass clock='{other}' or "
+                "'header.stamp'"
+            )
 
     def _check_same(self, part: Part, where: str) -> None:
         spec = self.specs.setdefault(part.spec.name, part.spec)
@@ -233,7 +273,11 @@ class Mcap(BaseSource):
                     decoded = definition.read(message.data)
                 except (ValueError, struct.error) as error:
                     raise FormatError(f"{where}: {error}") from error
-                topic.add(decoded, self._time(message, decoded, where), where)
+                time = self._time(message, decoded, where)
+                try:
+                    topic.add(decoded, time, where)
+                except (AttributeError, TypeError) as error:  # the definition has other fields than the type
+                    raise FormatError(f"{where}: it is not a {topics[channel.topic].schema}: {error}") from error
                 if first and all(other.times for other in collected.values()):
                     return collected
         return collected
@@ -280,6 +324,14 @@ def _no_rows(spec: StreamSpec) -> Any:
     return [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
 
 
+def _names_files(metadata: Path) -> bool:
+    """Whether it is a bag's, and not that of another program. Never raises: for ``detect``."""
+    try:
+        return LISTED.encode() in read_file(metadata, MAX_YAML_BYTES)
+    except (OSError, FormatError):
+        return False
+
+
 class SqliteBagError(FormatError):
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -306,16 +358,32 @@ def _bag_files(tree: Tree, bag: Path) -> list[Path]:
     lines = iter(read_file(path, MAX_YAML_BYTES).decode("utf-8", "replace").splitlines())
     names: list[str] = []
     for line in lines:
-        if line.strip() == "relative_file_paths:":
-            for entry in lines:
-                if not entry.strip().startswith("-"):
+        key, _, rest = _without_comment(line).partition(":")
+        if key == LISTED:
+            rest = rest.strip()
+            names = [_unquoted(entry) for entry in rest[1:-1].split(",")] if rest.startswith("[") else []
+            for entry in [] if rest else lines:
+                if (plain := _without_comment(entry)) and not plain.startswith("-"):
                     break
-                names.append(entry.strip()[1:].strip().strip("'\""))
+                names += [_unquoted(plain[1:])] if plain else []
             break
     if not names:
-        raise FormatError(f"mcap: {bag}/{METADATA} lists no files under relative_file_paths")
+        raise FormatError(f"mcap: {bag}/{METADATA} lists no files under {LISTED}")
+    if len(set(names)) < len(names):
+        raise FormatError(f"mcap: {bag}/{METADATA} lists a file twice: {', '.join(names)[:200]}")
     if other := [name for name in names if not name.endswith(".mcap")]:
         if ".db3" in other[0]:  # .db3.zstd too
             raise SqliteBagError(bag / other[0])
+        if ".mcap." in other[0]:
+            fix = "unpack it with 'zstd -d' and list it without .zstd, or convert the bag with 'ros2 bag convert'"
+            raise FormatError(f"mcap: {bag}: {other[0]} is compressed as a file (compression_mode FILE); {fix}")
         raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
     return [Tree(bag, tree.follow_symlinks).file(name) for name in names]
+
+
+def _without_comment(line: str) -> str:
+    return "" if line.lstrip().startswith("#") else line.partition(" #")[0].strip()
+
+
+def _unquoted(entry: str) -> str:
+    return entry.strip().strip("'\"")

@@ -27,6 +27,8 @@ NUMBERS = {
     **{"bool": "?", "byte": "B", "char": "B", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"},
     **{"int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"},
 }
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""How a message begins that rosbag2 has compressed by itself."""
 BYTES = ("byte", "char", "uint8")
 TIME = (("sec", "int32", None), ("nanosec", "uint32", None))
 BUILT_IN = {("builtin_interfaces", "Time"): TIME, ("builtin_interfaces", "Duration"): TIME}
@@ -42,6 +44,8 @@ class _Cursor:
     __slots__ = ("at", "budget", "data", "little")
 
     def __init__(self, data: memoryview, budget: Budget) -> None:
+        if data[:4] == ZSTD:
+            raise ValueError("the bag has compression_mode MESSAGE; 'ros2 bag convert' writes it without")
         if len(data) < 4 or data[0] != 0 or data[1] > 1:
             raise ValueError(f"a message must begin as plain CDR, got {bytes(data[:4])!r}")
         self.data, self.at, self.little, self.budget = data, 4, data[1] == 1, budget
@@ -78,14 +82,22 @@ def parse_definition(name: str, text: bytes, budget: Budget) -> Definition:
     for line in text.decode("utf-8").splitlines():
         plain = line.strip()
         if len(plain) >= 3 and not plain.strip("="):  # a line of =: another type begins
-            types[key], fields = tuple(fields), []
+            _define(types, key, fields)
+            fields = []
         elif plain.startswith("MSG:"):
             key, fields = _key(plain[4:].strip(), ""), []
         elif field := _field(plain.partition("#")[0]):
             fields.append(field)
             budget.count(f"the definition of {name}")
-    types[key] = tuple(fields)
+    _define(types, key, fields)
     return Definition(_Compiler(types).message(_key(name, ""), 0), budget)
+
+
+def _define(types: dict[tuple[str, str], tuple[Field, ...]], key: tuple[str, str], fields: list[Field]) -> None:
+    """A type may be repeated, but stands for one thing."""
+    if key not in BUILT_IN and types.get(key, tuple(fields)) != tuple(fields):
+        raise ValueError(f"{'/'.join(key)} is defined twice, and differently")
+    types[key] = tuple(fields)
 
 
 def _key(name: str, package: str) -> tuple[str, str]:

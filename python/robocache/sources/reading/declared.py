@@ -36,15 +36,20 @@ def as_declared(values: NDArray[Any], dtype: str, where: str) -> NDArray[Any]:
     return found
 
 
-def flat_values(column: Any, where: str) -> NDArray[Any]:
-    """The numbers of a Parquet column, row after row: none is null, and the lists of a level have the same length."""
+def flat_values(column: Any, where: str, shape: tuple[int, ...] = ()) -> NDArray[Any]:
+    """The numbers of a Parquet column, row after row: none is null, and the lists of a level have the same length.
+    Lists of lists must have the sizes of ``shape``: as many numbers in another shape are other rows."""
     lengths_of = need("pyarrow.compute", "lerobot").list_value_length
     per_row = 1
+    sizes: list[int] = []
     while True:
         if column.null_count:
             row = int(column.is_valid().to_numpy(zero_copy_only=False).argmin()) // per_row
             raise FormatError(f"{where}, row {row}: the value is null")
         if not hasattr(column, "flatten") or not hasattr(column.type, "value_type"):
+            wide = [size for size in sizes if size != 1]
+            if len(wide) > 1 and wide != [size for size in shape if size != 1]:
+                raise FormatError(f"{where}: rows of shape {tuple(sizes)} where {shape} is declared")
             return np.asarray(column.to_numpy(zero_copy_only=False))
         lengths = lengths_of(column).to_numpy(zero_copy_only=False)
         if (odd := lengths != lengths[:1]).any():
@@ -52,5 +57,7 @@ def flat_values(column: Any, where: str) -> NDArray[Any]:
             raise FormatError(
                 f"{where}, row {at // per_row}: a list of length {lengths[at]}, but row 0 has length {lengths[0]}"
             )
+        if len(lengths):
+            sizes.append(int(lengths[0]))
         per_row *= int(lengths[0]) if len(lengths) else 1
         column = column.flatten()

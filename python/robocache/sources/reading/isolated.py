@@ -209,7 +209,7 @@ class IsolatedSource:
         self.format = format
         self.budget = budget
         self.open_options = "{}"
-        self._where = os.path.abspath(path)
+        self._where = str(path.absolute())
         self._options = plain_options(options)
         self._place: tuple[ReaderProcess, int] | None = None
         """The process that has the source open, and its number there. Replaced as a whole: threads share a source."""

@@ -20,6 +20,9 @@ from .guard import guarded
 from .paths import Tree, state_of
 from .repair import Repairer, checked_policies
 
+MOST_OTHERS = 20
+"""Files and folders that are not read and are listed by name; of the others, how many there are."""
+
 
 @dataclass
 class Rows:
@@ -59,6 +62,21 @@ def text_rows(
     values = np.array(bytearray(b"".join(texts[i] for i in changes)), np.uint8)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Rows(spec, values, times[np.array(changes, np.int64)], offsets, made=made)
+
+
+def first_others(names: Iterable[str], reason: str, of: str, of_several: str = "") -> list[LeftOut]:
+    """An entry for each file or folder that is not read. ``of``: what has them, where there are too many to list."""
+    ordered = sorted(names)
+    entries = [LeftOut(name, reason) for name in ordered[:MOST_OTHERS]]
+    if len(ordered) > MOST_OTHERS:
+        more = f"{len(ordered) - MOST_OTHERS} more files and folders of {of}"
+        entries.append(LeftOut(more, of_several or reason))
+    return entries
+
+
+def is_cache(path: str) -> bool:
+    """Whether a folder is a cache, which may be an ingest of the dataset beside it."""
+    return os.path.isfile(os.path.join(path, "manifest.json"))
 
 
 class BaseSource(ABC):

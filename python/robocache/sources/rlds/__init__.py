@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,19 +13,22 @@ import numpy as np
 
 from ..._core import FormatError
 from ...cache.episode import JSON, LeftOut, StreamSpec
-from ..reading.budget import BUDGET, Budget
+from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.declared import as_declared
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import decode_picture, encoded_picture, mark_of, picture_size, stored_codec
 from ..reading.json_file import load_json
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
 from ..reading.times import checked_rate, times_at_rate
 from .features import Leaf, read_features
 from .rates import open_x_rate
 from .tfrecord import Feature, read_example, read_record, record_offsets
 
 SHARD = re.compile(r"(?P<name>.+)-(?P<split>[^-]+)\.tfrecord-(?P<number>\d{5,})-of-(?P<count>\d{5,})")
+DESCRIPTIONS = ("features.json", "dataset_info.json", "metadata.json")
+LABELS = ".labels.txt"
+"""The end of the names of files that TFDS writes for features of labels."""
 INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction")
 
 
@@ -57,13 +61,16 @@ def open(
     folder = _version_folder(Path(path))
     if folder is None:
         raise FormatError(f"rlds: {path} has no features.json with *.tfrecord-* files beside it")
-    return Rlds(folder, rate_hz, split, (repair, budget, follow_symlinks, encoded))
+    return Rlds(folder, Path(path), rate_hz, split, (repair, budget, follow_symlinks, encoded))
 
 
 class Rlds(BaseSource):
     format = "rlds"
 
-    def __init__(self, path: Path, rate_hz: float | None, split: str | None, shared: tuple[Any, ...]) -> None:
+    def __init__(
+        self, path: Path, given: Path, rate_hz: float | None, split: str | None, shared: tuple[Any, ...]
+    ) -> None:
+        """``path``: of the version. ``given``: the same, or the folder of all versions."""
         super().__init__(path, *shared)
         self._leaves = read_features(self.tree.file("features.json"), self.budget)
         info = load_json(self.tree.file("dataset_info.json"), self.budget) if self.tree.has("dataset_info.json") else {}
@@ -75,6 +82,8 @@ class Rlds(BaseSource):
             if split not in splits:
                 raise OptionError(f"open: split must be one of {', '.join(splits)}, got {split!r}")
             self._shards = [shard for shard in self._shards if shard.split == split]
+            self.left_out += [LeftOut(name, "not selected", "split=") for name in splits if name != split]
+        self._add_others(given)
         self._ends = np.cumsum([shard.num_episodes for shard in self._shards], dtype=np.int64).tolist()
         self._scanned: tuple[Path, list[tuple[int, int]]] | None = None
         name = str(info.get("name") or path.parent.name)
@@ -100,6 +109,22 @@ class Rlds(BaseSource):
                 self.left_out.append(LeftOut(leaf.name, "neither a numeric tensor, an image nor a text"))
         self._add_specs()
         self.metadata["left_out"] = [left.name for left in self.left_out]
+
+    def _add_others(self, given: Path) -> None:
+        """Lists the files that are not read, and other versions beside this one."""
+        read = {*DESCRIPTIONS, *(shard.name for shard in self.tree.glob("*.tfrecord-*"))}
+        beside = [name for name in os.listdir(self.path) if name not in read and not name.endswith(LABELS)]
+        reason = "neither a shard nor a description of the dataset"
+        self.left_out += first_others(self._not_caches(self.path, beside), reason, self.path.name)
+        if given != self.path:
+            others = [name for name in os.listdir(given) if name != self.path.name]
+            reason = f"version {self.path.name} is read; to read another one, open its folder"
+            self.left_out += first_others(self._not_caches(given, others), reason, given.name)
+
+    def _not_caches(self, folder: Path, names: list[str]) -> list[str]:
+        add_stored(len(names) * ENTRY_BYTES)
+        self.budget.count(f"rlds: {folder}", len(names))
+        return [name for name in names if not is_cache(os.path.join(folder, name))]
 
     def _undeclared(self, example: dict[str, Feature]) -> list[str]:
         """Features of a record that features.json does not declare. Of nested sequences, records have several parts."""
@@ -278,6 +303,8 @@ class Rlds(BaseSource):
             numbers = [shard.number for shard in shards if shard.split == split]
             if numbers != list(range(len(numbers))):
                 raise FormatError(f"rlds: {self.path}: shards of {split} are missing or duplicate: {numbers[:20]}")
+            if not numbers and isinstance(declared := lengths.get(split), list) and declared:
+                self.left_out.append(LeftOut(f"{split}: {len(declared)} shards", "missing from the folder"))
             if numbers and len(numbers) < counts[split]:
                 what = f"{split}: shards {len(numbers)} to {counts[split] - 1} of {counts[split]}"
                 self.left_out.append(LeftOut(what, "missing from the folder"))
