@@ -45,7 +45,7 @@ def joined(op: str, pictures: Any) -> tuple[Array, Array]:
 
 def gather(pictures: Any, index: PictureIndex | None, rows: Any, device: Any, max_pixels: int) -> Batch:
     data, offsets = joined(OP, pictures)
-    on_gpu = device_type(data) == "cuda" if device is None else str(device).split(":")[0] == "cuda"
+    on_gpu = is_on_gpu(data, device)
     picked = None if rows is None else selected_rows(rows)
     if index is None:
         data, offsets, index = _index(data, offsets, on_gpu, max_pixels, picked)
@@ -69,6 +69,22 @@ def _index(
         data, offsets = alike(host, data), alike(host_offsets, data)
     native = _core.index_pictures(OP, host, host_offsets, 0, on_gpu, int(max_pixels), pixels, rows)
     return data, offsets, PictureIndex(native)
+
+
+def is_on_gpu(data: Array, device: Any) -> bool:
+    """Whether the results are, with a device that was checked."""
+    if device is None:
+        return device_type(data) == "cuda"
+    kind = str(device).split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"{OP}: device must be 'cpu' or a GPU like 'cuda', got {str(device)!r}")
+    if kind == "cuda" and device_type(data) != "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            reason = _core.cuda_status()["reason"] or "PyTorch sees no GPU (torch.cuda.is_available() is False)"
+            raise NotImplementedError(f"{OP}: device {str(device)!r} is not available: {reason}")
+    return kind == "cuda"
 
 
 def selected_rows(rows: Any) -> NDArray[np.int64]:
