@@ -147,6 +147,24 @@ def test_bytes_between_the_segments_of_a_jpeg_are_skipped_as_pillow_skips_them(r
     np.testing.assert_array_equal(images.decode_picture(data, (24, 32, 3), "mcap", "here", Budget()), expected)
 
 
+KINDS = {"gray": (6, 8, 1), "color": (6, 8, 3), "alpha": (6, 8, 4), "depth": (6, 8)}
+
+
+@pytest.mark.parametrize("stream", KINDS)
+@pytest.mark.parametrize("picture", KINDS)
+def test_a_picture_is_not_reduced_to_what_its_stream_has(picture, stream):
+    """Depth became white, color gray, and alpha was dropped."""
+    shape, order = KINDS[picture], ["gray", "color", "alpha"]
+    pixels = np.full(shape, 200, np.uint16 if picture == "depth" else np.uint8)
+    data = encoded(pixels.reshape(6, 8) if picture == "gray" else pixels, "PNG")
+    if picture == stream or (picture in order and stream in order[order.index(picture) :]):
+        decoded = images.decode_picture(data, KINDS[stream], "mcap", "here", Budget())
+        assert decoded.flat[0] == 200
+        return
+    with pytest.raises(FormatError, match=r"here: the image has .* bits, but the stream has .* bits"):
+        images.decode_picture(data, KINDS[stream], "mcap", "here", Budget())
+
+
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_a_jpeg_of_12_bits_is_named_with_the_fix(options):
     data = bytearray(encoded(np.zeros((8, 8, 3), np.uint8), "JPEG", **options))

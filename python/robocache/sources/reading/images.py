@@ -41,10 +41,18 @@ def picture_size(data: bytes, extra: str, where: str, budget: Budget) -> tuple[t
     if codec_of(data) == "jpeg":  # its header is valid: Pillow, which takes a tenth of a millisecond, is not needed
         return _jpeg_shape(data, where, budget), "uint8"
     with _opened(data, extra, where, budget) as image:
-        wide = image.mode.startswith("I") or image.mode == "F"
-        if wide:
+        if (channels := _channels(image.mode)) == 0:
             return (image.height, image.width), "uint16" if image.mode.startswith("I") else "float32"
-        return (image.height, image.width, MODES.get(image.mode, 3)), "uint8"
+        return (image.height, image.width, channels), "uint8"
+
+
+def _channels(mode: str) -> int:
+    """Of a picture with this mode of Pillow; 0 for depth."""
+    return 0 if mode.startswith("I") or mode == "F" else MODES.get(mode, 3)
+
+
+def _kind(channels: int) -> str:
+    return f"{channels} channels of 8 bits" if channels else "depth of 16 bits"
 
 
 def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, budget: Budget) -> NDArray[Any]:
@@ -55,6 +63,9 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
             raise FormatError(
                 f"{where}: the image is {size[0]} x {size[1]}, but the stream has {shape[0]} x {shape[1]}"
             )
+        have, want = _channels(image.mode), shape[2] if len(shape) == 3 else 0
+        if have > want or (have == 0 and want > 0):  # less would be stored than was recorded
+            raise FormatError(f"{where}: the image has {_kind(have)}, but the stream has {_kind(want)}")
         try:
             if len(shape) == 2:
                 return np.asarray(image).astype(np.uint16 if image.mode.startswith("I") else np.float32)
