@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from robocache import FormatError
+from robocache.ops.decode.other_formats import JPEG_MARKER
 from robocache.sources.reading import images
 from robocache.sources.reading.budget import Budget
 
@@ -27,7 +28,7 @@ def scans_of(data):
         while data[at + 1] != 0xDA:
             at += 2 + struct.unpack_from(">H", data, at + 2)[0]
         first = first or at
-        found = images.JPEG_MARKER.search(data, at + 2)
+        found = JPEG_MARKER.search(data, at + 2)
         parts.append(data[max(begin, first) : found.start()])
         at = found.start()
     return data[:first], parts
