@@ -161,10 +161,16 @@ def test_ingest_names_damaged_packets_that_it_decodes(tmp_path):
             episode = super().episode(index)
             stream = episode.streams["film_av1"]
             noise = np.random.default_rng(0).integers(0, 256, stream.video.nbytes, dtype=np.uint8)
-            bad = copied(stream.video, noise)
-            episode.streams["film_av1"] = robocache.EpisodeStream(stream.spec, bad, stream.times)
+            if index == 1:
+                bad = copied(stream.video, noise)
+                episode.streams["film_av1"] = robocache.EpisodeStream(stream.spec, bad, stream.times)
             return episode
 
-    for images in ("keep", "jpeg", "raw"):
-        with pytest.raises(FormatError, match="stream 'film_av1': frame 0 "):
+    names = {
+        "keep": "^stream 'film_av1': episode 1, frame 0 cannot be decoded: ",
+        "jpeg": "^ingest: episode 1: stream 'film_av1': frame 0 cannot be decoded: ",
+        "raw": "stream 'film_av1': frame 0 cannot be decoded: ",
+    }
+    for images, message in names.items():
+        with pytest.raises(FormatError, match=message):
             robocache.ingest(Noise(FILMS), tmp_path / images, images=images)

@@ -362,7 +362,7 @@ class CacheWriter:
             statistics = self._statistics[name]
             if isinstance(statistics, VideoStatistics):
                 assert stream.video is not None
-                statistics.add(stream.video)
+                statistics.add(stream.video, episode.index)
             elif isinstance(statistics, PictureStatistics):
                 assert stream.pictures is not None
                 statistics.add(stream.pictures)

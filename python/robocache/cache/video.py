@@ -6,6 +6,8 @@ decoder that begins there needs nothing before it. The packets from one entry po
 
 from __future__ import annotations
 
+import bisect
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -372,8 +374,11 @@ class VideoStatistics(PictureStatistics):
         self.decode_rows = decode
         self.films: dict[int, Video] = {}
         """By number: the GOP of the frame, with one row."""
+        self.begins: list[tuple[int, int]] = []
+        """The first number of each episode, and the episode."""
 
-    def add(self, video: Video) -> None:  # type: ignore[override]
+    def add(self, video: Video, episode: int = 0) -> None:  # type: ignore[override]
+        self.begins.append((self.seen, episode))
         new = self.choose(len(video))
         self.films = {number: x for number, x in self.films.items() if number % self.stride == 0}
         self.films |= {number: video[[number - self.seen]].copied() for number in new}
@@ -390,6 +395,20 @@ class VideoStatistics(PictureStatistics):
         for numbers in by_track.values():
             for first in range(0, len(numbers), step):
                 part = numbers[first : first + step]
-                pixels = self.decode_rows(merged([self.films[i] for i in part]), self.spec, range(len(part)))
+                try:
+                    pixels = self.decode_rows(merged([self.films[i] for i in part]), self.spec, range(len(part)))
+                except FormatError:
+                    for number in part:
+                        self.check(number)
+                    raise
                 self.kept.update(zip(part, map(self.summary, pixels), strict=True))
         self.films, self.encoded = {}, {}
+
+    def check(self, number: int) -> None:
+        """Decodes a frame alone, for an error that names its episode."""
+        try:
+            self.decode_rows(self.films[number], self.spec, range(1))
+        except FormatError as error:
+            begin, episode = self.begins[bisect.bisect_right(self.begins, number, key=lambda pair: pair[0]) - 1]
+            what = re.sub(r".*?(?:frame|packet) \d+ ", "", str(error), count=1, flags=re.DOTALL)
+            raise FormatError(f"stream {self.spec.name!r}: episode {episode}, frame {number - begin} {what}") from None

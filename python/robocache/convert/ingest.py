@@ -396,7 +396,7 @@ def convert(
         if stream.pictures is not None or spec.codec is not None:
             if stream.spec.dtype != spec.dtype:
                 raise FormatError(f"{where} must be {spec.dtype}, as in the source's specs, got {stream.spec.dtype}")
-            streams[new] = converted(stream, spec, quality)
+            streams[new] = converted(stream, spec, quality, where)
             continue
         have, explicit = stream.spec.dtype, chosen_dtype(spec, new, dtype) is not None
         if have != spec.dtype and (have not in FLOATS or not (explicit or spec.dtype in WIDER[have])):

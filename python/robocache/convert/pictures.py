@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -92,18 +93,18 @@ def wanted_codec(had: StreamSpec, spec: StreamSpec, images: str) -> str | None:
     return "png" if not_encoded(had) is not None and fits("png") else None
 
 
-def converted(stream: EpisodeStream, spec: StreamSpec, quality: int) -> EpisodeStream:
-    """An image or depth stream as the cache stores it. The pictures of ``stream`` are whole."""
+def converted(stream: EpisodeStream, spec: StreamSpec, quality: int, where: str) -> EpisodeStream:
+    """An image or depth stream as the cache stores it. The pictures of ``stream`` are whole. ``where`` names it."""
     same = stream.spec.shape == spec.shape
     if stream.content is not None and stream.spec.codec == spec.codec and same and MARK not in spec.meta:
         return EpisodeStream(spec, stream.content, stream.times)
     if stream.video is not None:
-        return converted_video(stream, spec, quality)
+        return converted_video(stream, spec, quality, where)
     values = stream.values if same else resize(stream.values, spec)
     return EpisodeStream(spec, values if spec.codec is None else encode(values, spec, quality), stream.times)
 
 
-def converted_video(stream: EpisodeStream, spec: StreamSpec, quality: int) -> EpisodeStream:
+def converted_video(stream: EpisodeStream, spec: StreamSpec, quality: int, where: str) -> EpisodeStream:
     """Frames of a video as pictures or pixels, in parts whose memory is bounded, decoded by the reader process."""
     video = stream.video
     assert video is not None
@@ -111,7 +112,11 @@ def converted_video(stream: EpisodeStream, spec: StreamSpec, quality: int) -> Ep
     pictures: list[bytes] = []
     values = np.empty((len(video) if spec.codec is None else 0, *spec.shape), np.uint8)
     for first in range(0, len(video), step):
-        pixels = decode_video(video, stream.spec, range(first, min(first + step, len(video))))
+        try:
+            pixels = decode_video(video, stream.spec, range(first, min(first + step, len(video))))
+        except FormatError as error:
+            number, what = re.findall(r"(?:frame (\d+))?(.*)", str(error).partition(": ")[2], re.DOTALL)[0]
+            raise FormatError(f"{where}: {f'frame {first + int(number)}' if number else ''}{what}") from None
         pixels = pixels if stream.spec.shape == spec.shape else resize(pixels, spec)
         if spec.codec is None:
             values[first : first + len(pixels)] = pixels

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..ops.arrays import dtype_name
-from ..ops.decode.edits import as_normalization, as_size
+from ..ops.decode import decode_images
+from ..ops.decode.edits import as_size
 from .numbers import number
 
 DTYPES = ("uint8", "float16", "bfloat16", "float32")
@@ -113,11 +114,14 @@ class Image:
     def __post_init__(self) -> None:
         try:
             size = as_size(self.size)
-            as_normalization(self.normalize)
+            if size is not None and min(size) < 1:
+                raise ValueError(f"Image: size must be (height, width) of at least 1 pixel, got {self.size!r}")
+            # Of no pictures: the numbers are checked before the first batch.
+            decode_images(
+                [], size=size, dtype="uint8" if self.normalize is None else "float32", normalize=self.normalize
+            )
         except ValueError as error:
             raise ValueError(str(error).replace("decode_images", "Image", 1)) from None
-        if size is not None and min(size) < 1:
-            raise ValueError(f"Image: size must be (height, width) of at least 1 pixel, got {self.size!r}")
         object.__setattr__(self, "size", size)
         if not isinstance(self.crop, CenterCrop | RandomCrop | None):
             raise ValueError(f"Image: crop must be CenterCrop(scale), RandomCrop(scale) or None, got {self.crop!r}")

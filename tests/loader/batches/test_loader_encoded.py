@@ -176,6 +176,15 @@ def test_an_episode_without_pictures_gives_black_ones(caches):
     assert not batch["front_is_pad"].any()
 
 
+def test_a_missing_picture_has_the_bits_of_a_black_one(caches):
+    edits = {"dtype": "float32", "normalize": ((0.2, 0.5, 0.4), (0.6, 0.7, 0.1)), "layout": "CHW"}
+    batch = Loader(caches["keep"], 4, {"gray": Window(image=Image(**edits)), "arm": Window()}, shuffle=False).batch(0)
+    file = io.BytesIO()
+    Pillow.new("L", (WIDTH, HEIGHT)).save(file, "PNG")
+    black = robocache.decode_images([file.getvalue()], channels=1, **edits)
+    np.testing.assert_array_equal(batch["gray"][0, 0].numpy(), black[0])
+
+
 @pytest.mark.skipif(not FILMS, reason="no PyAV")
 @pytest.mark.parametrize("most_bytes", [1, 30_000])
 def test_frames_are_decoded_in_parts_where_memory_is_short(caches, monkeypatch, most_bytes):
@@ -233,6 +242,8 @@ def test_one_picture_is_what_pillow_decodes(caches):
     ("make", "message"),
     [
         (lambda: Image(size=(0, 4)), r"Image: size must be \(height, width\) of at least 1 pixel, got \(0, 4\)"),
+        (lambda: Image(size=(65536, 4)), r"Image: size must be from 1 to 65535 pixels, got \(65536, 4\)"),
+        (lambda: Image(dtype="float32", normalize=(0.5, 0)), "Image: normalize must have positive deviations, got 0.0"),
         (lambda: Image(size=224), r"Image: size must be \(height, width\) in whole pixels, got 224"),
         (lambda: Image(flip=2), "Image: flip must be a probability from 0 to 1, got 2"),
         (lambda: Image(crop=0.9), r"Image: crop must be CenterCrop\(scale\), RandomCrop\(scale\) or None, got 0.9"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import robocache
 from pictures import jpeg, photo, png
+from robocache import _core
 
 PICTURES = [jpeg(photo(48, 64)), jpeg(photo(48, 64, 1))]
 
@@ -27,6 +28,7 @@ BAD = {
     "a crop of three numbers": (
         {"crop": (1, 2, 3)}, "crop must be (x0, y0, x1, y1) in whole pixels, or one of them for each picture, got (1"),
     "a crop of parts of pixels": ({"crop": (0, 0, 1.5, 2)}, "crop must be (x0, y0, x1, y1) in whole pixels"),
+    "crops of several lengths": ({"crop": [(0, 0, 4, 4), (1, 2)]}, "crop must be (x0, y0, x1, y1) in whole pixels"),
     "three crops": ({"crop": [(0, 0, 4, 4)] * 3}, "crop must have one entry per picture (2), got 3"),
     "a flip that is a number": ({"flip": 1}, "flip must be True or False, or one of them for each picture, got 1"),
     "three flips": ({"flip": [True] * 3}, "flip must have one entry per picture (2), got 3"),
@@ -34,6 +36,8 @@ BAD = {
     "a color of two numbers": ({"color": (1, 1)}, "color must be (brightness, contrast, saturation)"),
     "a size of 0": ({"size": (0, 5)}, "size must be from 1 to 65535 pixels, got (0, 5)"),
     "a size of one number": ({"size": 224}, "size must be (height, width) in whole pixels, got 224"),
+    "an endless size": ({"size": (float("inf"), 5)}, "size must be (height, width) in whole pixels, got (inf, 5)"),
+    "an unknown device": ({"device": "tpu"}, "device must be 'cpu' or a GPU like 'cuda', got 'tpu'"),
     "an unknown filter": ({"filter": "cubic"}, "filter must be 'bilinear' or 'area', got 'cubic'"),
     "an unknown layout": ({"layout": "chw"}, "layout must be 'HWC' or 'CHW', got 'chw'"),
     "an int32 dtype": ({"dtype": "int32"}, "dtype must be uint8, float16, bfloat16 or float32, got int32"),
@@ -74,8 +78,8 @@ DEPTH = [png(np.full((48, 64), 300, np.uint16))] * 2
 SAME = [
     "a picture that is text", "int32 offsets", "float bytes", "offsets that decrease", "offsets past the bytes",
     "a crop outside", "an empty crop", "a crop of three numbers", "three crops", "a flip that is a number",
-    "three flips", "an unknown filter", "an unknown layout", "two channels", "an unknown normalization",
-    "a row too far", "rows that are floats",
+    "three flips", "an unknown device", "an unknown filter", "an unknown layout", "two channels",
+    "an unknown normalization", "a row too far", "rows that are floats",
 ]  # fmt: skip
 BAD_DEPTH = {what: BAD[what] for what in SAME} | {
     "a color": ({"color": (1, 1, 1)}, "color must be None for dtype 'uint16', whose values are unchanged; got (1, 1"),
@@ -97,6 +101,15 @@ def test_a_bad_call_for_16_bits_is_refused_as_for_8_bits(what):
     call = {"pictures": DEPTH, **changes}
     with pytest.raises(ValueError, match="^" + re.escape(f"decode_images: {message}")):
         robocache.decode_images(call.pop("pictures"), dtype="uint16", **call)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_a_gpu_that_is_not_there_is_named(dtype, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(_core, "cuda_status", lambda: {"reason": "no driver"})
+    with pytest.raises(NotImplementedError, match="decode_images: device 'cuda:0' is not available: no driver"):
+        robocache.decode_images(DEPTH if dtype == "uint16" else PICTURES, dtype=dtype, device="cuda:0")
 
 
 def test_an_index_of_other_pictures_is_refused():

@@ -119,6 +119,17 @@ def test_a_jpeg_of_12_bits_is_named_with_the_fix(frame):
         robocache.decode_images([GOOD, data])
 
 
+def test_a_progressive_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded():
+    """Each of a few bytes goes over the whole picture: 100 KB took minutes."""
+    data = jpeg(np.zeros((1024, 1024, 3), np.uint8), progressive=True)
+    last = data.rindex(b"\xff\xda")
+    bomb = data[:last] + data[last:-2] * 2000 + b"\xff\xd9"
+    rule = "must have at most 536870912 pixels in all scans together, got 1048576 in each of more than 512"
+    with pytest.raises(robocache.FormatError, match=re.escape(f"decode_images: pictures[1] {rule}")):
+        robocache.decode_images([GOOD, bomb])
+    np.testing.assert_array_equal(robocache.decode_images([data])[0], by_pillow(data))
+
+
 def test_a_cut_png_is_refused():
     with pytest.raises(robocache.FormatError, match=re.escape("decode_images: pictures[1] must be a whole picture")):
         robocache.decode_images([GOOD, png(photo(40, 40))[:-200]])

@@ -56,3 +56,9 @@ def test_a_row_that_no_index_has_is_refused():
     index = robocache.index_pictures(PICTURES)
     with pytest.raises(ValueError, match=r"PictureIndex: rows must be from 0 to 5 \(excluded\), got 5"):
         robocache.PictureIndex.join([index], [5])
+
+
+def test_rows_that_are_no_whole_numbers_are_refused():
+    """1.5 was row 1."""
+    with pytest.raises(ValueError, match=r"PictureIndex: rows must be whole numbers \(N,\), got float64"):
+        robocache.PictureIndex.join([robocache.index_pictures(PICTURES)], [0, 1.5])

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from robocache import FormatError
+from robocache.ops.decode.other_formats import JPEG_MARKER
 from robocache.sources.reading import images
 from robocache.sources.reading.budget import Budget
 
@@ -27,7 +28,7 @@ def scans_of(data):
         while data[at + 1] != 0xDA:
             at += 2 + struct.unpack_from(">H", data, at + 2)[0]
         first = first or at
-        found = images.JPEG_MARKER.search(data, at + 2)
+        found = JPEG_MARKER.search(data, at + 2)
         parts.append(data[max(begin, first) : found.start()])
         at = found.start()
     return data[:first], parts
@@ -145,6 +146,24 @@ def test_bytes_between_the_segments_of_a_jpeg_are_skipped_as_pillow_skips_them(r
     np.testing.assert_array_equal(expected, np.asarray(PIL.open(io.BytesIO(plain))))
     assert images.picture_size(data, "mcap", "here", Budget()) == ((24, 32, 3), "uint8")
     np.testing.assert_array_equal(images.decode_picture(data, (24, 32, 3), "mcap", "here", Budget()), expected)
+
+
+KINDS = {"gray": (6, 8, 1), "color": (6, 8, 3), "alpha": (6, 8, 4), "depth": (6, 8)}
+
+
+@pytest.mark.parametrize("stream", KINDS)
+@pytest.mark.parametrize("picture", KINDS)
+def test_a_picture_is_not_reduced_to_what_its_stream_has(picture, stream):
+    """Depth became white, color gray, and alpha was dropped."""
+    shape, order = KINDS[picture], ["gray", "color", "alpha"]
+    pixels = np.full(shape, 200, np.uint16 if picture == "depth" else np.uint8)
+    data = encoded(pixels.reshape(6, 8) if picture == "gray" else pixels, "PNG")
+    if picture == stream or (picture in order and stream in order[order.index(picture) :]):
+        decoded = images.decode_picture(data, KINDS[stream], "mcap", "here", Budget())
+        assert decoded.flat[0] == 200
+        return
+    with pytest.raises(FormatError, match=r"here: the image has .* bits, but the stream has .* bits"):
+        images.decode_picture(data, KINDS[stream], "mcap", "here", Budget())
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])

@@ -55,8 +55,10 @@ def test_an_episode_inside_of_a_gop_keeps_the_packets_from_its_entry_point(tmp_p
         np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)
 
 
-def test_open_gops_at_the_begin_of_an_episode(tmp_path, rng):
-    path = dataset(tmp_path, rng, "v3.0", gop=4, **{"x264-params": "open-gop=1:scenecut=0"})
+@pytest.mark.parametrize(("gop", "b_frames"), [(4, 2), (9, 3)])
+def test_open_gops_at_the_begin_of_an_episode(tmp_path, rng, gop, b_frames):
+    """With three B-frames, the pictures after a recovery point release references of the GOP before it."""
+    path = dataset(tmp_path, rng, "v3.0", gop=gop, bf=str(b_frames), **{"x264-params": "open-gop=1:scenecut=0"})
     kept, raw = (robocache.ingest(path, tmp_path / images, images=images) for images in ("keep", "raw"))
     for a, b in zip(kept, raw, strict=True):
         np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)

@@ -217,7 +217,8 @@ class Pictures:
         black = np.zeros(self.image.shape(self.spec.shape), np.float32)
         normalize = as_normalization(self.image.normalize)
         if normalize is not None:
-            offset = np.array([-m / s for m, s in zip(*normalize, strict=True)][: self.channels], np.float32)
+            mean, std = (np.array(x[: self.channels], np.float32).astype(np.float64) for x in normalize)
+            offset = (-mean / std).astype(np.float32)  # as decode rounds it
             black += offset.reshape((-1, 1, 1) if self.image.layout == "CHW" else (1, 1, -1))
         return self.arrays.cast(self.there(black), self.image.dtype)
 

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
-from ..arrays import device_type
 from .edits import as_normalization
-from .index import MAX_PIXELS, PictureIndex
-from .inputs import alike, joined, moved, on_host, selected_rows
+from .index import MAX_PIXELS, PictureIndex, selected_rows
+from .inputs import alike, is_on_gpu, joined, moved, on_host
 from .other_formats import JPEG, OTHER_JPEG, PNG, decode_all
 
 OP = "decode_images"
@@ -37,11 +36,11 @@ def decode_16_bit(
     if channels not in (1, 3):
         raise ValueError(f"{OP}: channels must be 1 or 3, got {channels}")
     data, offsets = joined(OP, pictures)
-    picked = None if rows is None else selected_rows(rows)
+    on_gpu = is_on_gpu(data, device)
+    picked = None if rows is None else selected_rows(OP, rows)
     values = values_of(on_host(data), on_host(offsets), max_pixels, picked)
     halves, shared = bytes_of(values)
     decoded = [decode_images(half, index=shared, rows=picked, channels=1, **edits) for half in halves]
-    on_gpu = device_type(data) == "cuda" if device is None else str(device).split(":")[0] == "cuda"
 
     def result(low: NDArray[np.uint8], high: NDArray[np.uint8]) -> Any:
         array = low.astype(np.uint16) | high.astype(np.uint16) << 8

@@ -55,7 +55,7 @@ def as_size(size: Any) -> tuple[int, int] | None:
         height, width = (int(x) for x in size)
         if (height, width) == tuple(size):
             return height, width
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"{OP}: size must be (height, width) in whole pixels, got {size!r}")
 
@@ -76,7 +76,12 @@ def as_normalization(normalize: Any) -> tuple[list[float], list[float]] | None:
 
 
 def _host(array: Any) -> NDArray[Any]:
-    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+    """Of numbers; what is no array, like a list of lists of different lengths, is one of objects."""
+    given = array.detach().cpu() if hasattr(array, "detach") else array
+    try:
+        return np.asarray(given)
+    except ValueError:
+        return np.empty(0, object)
 
 
 def _shown(value: Any) -> str:

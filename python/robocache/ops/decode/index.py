@@ -42,7 +42,7 @@ class PictureIndex:
     @classmethod
     def join(cls, parts: Sequence[PictureIndex], rows: Any = None) -> PictureIndex:
         """The pictures of several indexes, one after the other; ``rows``: only these of them, in this order."""
-        picked = None if rows is None else np.ascontiguousarray(rows, np.int64)
+        picked = None if rows is None else selected_rows("PictureIndex", rows)
         return cls(_core.PictureIndex.join([part.native for part in parts], picked))
 
     def to_bytes(self) -> NDArray[np.uint8]:
@@ -89,6 +89,13 @@ class PictureIndex:
 
     def __repr__(self) -> str:
         return f"PictureIndex({len(self)} pictures, {self.num_entry_points} entry points, {self.size_bytes} bytes)"
+
+
+def selected_rows(op: str, rows: Any) -> NDArray[np.int64]:
+    given = np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size > 0):
+        raise ValueError(f"{op}: rows must be whole numbers (N,), got {given.dtype} of shape {given.shape}")
+    return np.ascontiguousarray(given, np.int64)
 
 
 def index_pictures(pictures: Any, *, every: int | None = None, max_pixels: int = MAX_PIXELS) -> PictureIndex:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ... import _core
 from ..arrays import as_torch, device_type, kind_of
 from ..types import Array
-from .index import PictureIndex
+from .index import PictureIndex, selected_rows
 from .other_formats import replace_other_formats
 
 OP = "decode_images"
@@ -45,8 +45,8 @@ def joined(op: str, pictures: Any) -> tuple[Array, Array]:
 
 def gather(pictures: Any, index: PictureIndex | None, rows: Any, device: Any, max_pixels: int) -> Batch:
     data, offsets = joined(OP, pictures)
-    on_gpu = device_type(data) == "cuda" if device is None else str(device).split(":")[0] == "cuda"
-    picked = None if rows is None else selected_rows(rows)
+    on_gpu = is_on_gpu(data, device)
+    picked = None if rows is None else selected_rows(OP, rows)
     if index is None:
         data, offsets, index = _index(data, offsets, on_gpu, max_pixels, picked)
     elif not isinstance(index, PictureIndex):
@@ -71,11 +71,20 @@ def _index(
     return data, offsets, PictureIndex(native)
 
 
-def selected_rows(rows: Any) -> NDArray[np.int64]:
-    given = np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows)
-    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size > 0):
-        raise ValueError(f"{OP}: rows must be whole numbers (N,), got {given.dtype} of shape {given.shape}")
-    return np.ascontiguousarray(given, np.int64)
+def is_on_gpu(data: Array, device: Any) -> bool:
+    """Whether the results are, with a device that was checked."""
+    if device is None:
+        return device_type(data) == "cuda"
+    kind = str(device).split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"{OP}: device must be 'cpu' or a GPU like 'cuda', got {str(device)!r}")
+    if kind == "cuda" and device_type(data) != "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            reason = _core.cuda_status()["reason"] or "PyTorch sees no GPU (torch.cuda.is_available() is False)"
+            raise NotImplementedError(f"{OP}: device {str(device)!r} is not available: {reason}")
+    return kind == "cuda"
 
 
 def moved(array: Array, device: Any, on_gpu: bool) -> Array:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +21,16 @@ NAMES = {OTHER_JPEG: "a JPEG that is progressive, CMYK or of another kind", PNG:
 
 CONVERT = "which neither RoboCache nor Pillow decodes; convert it to 8 bits first"
 """Of a JPEG of 12 or 16 bits per sample; its only decoders are those of libjpeg-turbo 3 with this precision."""
+
+JPEG_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+"""The next marker, behind other bytes, as libjpeg finds it: neither a stuffed byte nor a restart."""
+BARE_MARKERS = (0x01, 0xD8)
+"""Markers without a length, beside those of restarts."""
+SIZE_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+SCAN, END = 0xDA, 0xD9
+MAX_SCANS = 16
+MAX_SCANNED_PIXELS = 1 << 29
+"""Of all scans of a progressive JPEG, where it has more than MAX_SCANS: each goes over the whole picture."""
 
 Replaced = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]
 
@@ -57,6 +70,40 @@ def decode_all(jobs: list[tuple[bytes, int, int, int]]) -> dict[int, NDArray[Any
         return dict(zip([job[1] for job in jobs], threads.map(lambda job: _decode(*job), jobs), strict=True))
 
 
+def jpeg_markers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Each marker and where it ends, to the end of the picture. struct.error where a segment has no length.
+
+    Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data. Bytes between
+    segments are skipped, as libjpeg does."""
+    at = 2
+    while (found := JPEG_MARKER.search(data, at)) is not None:
+        at = found.end()
+        marker = data[at - 1]
+        yield marker, at
+        if marker == END:
+            return
+        if marker not in BARE_MARKERS:
+            at += struct.unpack_from(">H", data, at)[0]
+
+
+def is_scan_bomb(num_scans: int, num_pixels: int) -> bool:
+    return num_scans > MAX_SCANS and num_scans * num_pixels > MAX_SCANNED_PIXELS
+
+
+def _check_scans(data: bytes, where: str) -> None:
+    num_scans = num_pixels = 0
+    for marker, at in jpeg_markers(data):
+        if marker in SIZE_MARKERS:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            num_pixels = height * width
+        num_scans += marker == SCAN
+        if is_scan_bomb(num_scans, num_pixels):
+            raise _core.FormatError(
+                f"{where} must have at most {MAX_SCANNED_PIXELS} pixels in all scans together, got {num_pixels} "
+                f"in each of more than {num_scans - 1}"
+            )
+
+
 def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
     """uint8 (H, W, 3) or (H, W), or uint16 (H, W)."""
     if kind == PNG and (pixels := decode_png(data, f"{OP}: pictures[{i}]", max_pixels)) is not None:
@@ -77,6 +124,8 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
             f"{OP}: pictures[{i}] is {NAMES[kind]}, which needs the package Pillow: pip install 'robocache[images]'"
         ) from error
     try:
+        if kind == OTHER_JPEG:
+            _check_scans(data, f"{OP}: pictures[{i}]")
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.width * image.height > max_pixels:
                 raise _core.FormatError(
@@ -87,5 +136,5 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
             if image.mode.startswith("I"):
                 return np.asarray(image).astype(np.uint16)
             return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"), np.uint8)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
         raise _core.FormatError(f"{OP}: pictures[{i}] must be a whole picture, got {error}") from error

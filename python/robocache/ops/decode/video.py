@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +30,8 @@ MIN_PIXELS = 1 << 20
 """FFmpeg's MPEG-4 decoder makes buffers of its own that are larger than a small picture."""
 MOST_IDLE = 64
 """Decoders that are kept for later calls."""
+IDR = 5
+"""Type of the NAL units of an H.264 keyframe that no later picture looks behind."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def need_av() -> Any:
 class Decoder:
     """One decoder of FFmpeg, on the thread that calls it. Reused for any number of GOPs of its track."""
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, conceals: bool = False) -> None:
+        """``conceals``: go on after errors, and refuse the frames that FFmpeg marks as damaged."""
         av = need_av()
         self.av, self.track = av, track
         self.context = av.CodecContext.create(DECODERS[track.codec], "r")
@@ -100,7 +103,9 @@ class Decoder:
         self.context.thread_count = 1
         # strict: frames in the order of the standard, from the first on. explode: errors are not concealed.
         pixels = max(MIN_PIXELS, (track.height + BLOCK) * (track.width + BLOCK))
-        self.context.options = {"strict": "1", "err_detect": "explode", "max_pixels": str(pixels)}
+        errors = {} if conceals else {"err_detect": "explode"}
+        self.context.options = {"strict": "1", "max_pixels": str(pixels), **errors}
+        self.conceals = conceals
 
     def decode(self, gop: Gop) -> dict[int, int]:
         """Writes the wanted frames. Returns the PixelFormat (C++) of each."""
@@ -129,10 +134,10 @@ class Decoder:
     def _take(self, frames: Sequence[Any], gop: Gop, formats: dict[int, int]) -> None:
         for frame in frames:
             number = frame.pts
+            if frame.is_corrupt and (self.conceals or number in gop.wanted):
+                raise _core.FormatError(f"{gop.where(number or 0)} is damaged")
             if number not in gop.wanted:
                 continue
-            if frame.is_corrupt:
-                raise _core.FormatError(f"{gop.where(number)} is damaged")
             formats[number] = self._store(frame, gop.wanted[number], gop, number)
 
     def _store(self, frame: Any, out: NDArray[np.uint8], gop: Gop, number: int) -> int:
@@ -187,7 +192,13 @@ class Pool:
 
     def decode(self, gop: Gop) -> dict[int, int]:
         decoder = self.take(gop.track)
-        formats = decoder.decode(gop)  # a decoder that has met an error is not used again
+        try:
+            formats = decoder.decode(gop)
+        except _core.FormatError:  # a decoder that has met an error is not used again
+            if not begins_without_idr(gop):
+                raise
+            # Its pictures may release references of the GOP before, which err_detect takes for damage.
+            return Decoder(gop.track, conceals=True).decode(gop)
         self.give(decoder)
         return formats
 
@@ -200,6 +211,26 @@ class Pool:
                 self.threads = ThreadPoolExecutor(count, thread_name_prefix="robocache-video")
                 self.num_threads = count
             return [self.threads.submit(self.decode, gop) for gop in gops]
+
+
+def begins_without_idr(gop: Gop) -> bool:
+    """An open GOP of H.264: later pictures may release references of the GOP before it, which is no damage."""
+    if gop.track.codec != "h264":
+        return False
+    data, extradata = gop.packets[0].tobytes(), gop.track.extradata
+    return all(unit[0] & 31 != IDR for unit in nal_units(data, extradata) if unit)
+
+
+def nal_units(data: bytes, extradata: bytes) -> Iterator[bytes]:
+    """Those of a packet of H.264: behind start codes, or behind lengths where the extradata is an avcC."""
+    if extradata[:1] != b"\1" or len(extradata) < 5:
+        yield from data.split(b"\0\0\1")[1:]
+        return
+    length_bytes, at = (extradata[4] & 3) + 1, 0
+    while at < len(data):
+        begin = at + length_bytes
+        at = begin + int.from_bytes(data[at:begin], "big")
+        yield data[begin:at]
 
 
 POOL = Pool()

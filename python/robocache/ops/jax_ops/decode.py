@@ -10,8 +10,7 @@ import numpy as np
 
 from ... import _core
 from ..decode.edits import as_colors, as_crops, as_flips
-from ..decode.index import PictureIndex
-from ..decode.inputs import selected_rows
+from ..decode.index import PictureIndex, selected_rows
 from .call import (
     Array,
     Result,
@@ -43,7 +42,7 @@ def run(
             f"{OP}: index must be given in a traced call, where the bytes cannot be read: make it with index_pictures "
             f"before jax.jit; got {type(index).__name__}"
         )
-    picked = np.arange(len(index)) if rows is None else selected_rows(rows)
+    picked = np.arange(len(index)) if rows is None else selected_rows(OP, rows)
     count = len(picked)
     arrays = (as_crops(edits[0], count), as_flips(edits[1], count), as_colors(edits[2], count))
     static = (index, picked, arrays, style, key_of(index, picked, arrays, style))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import struct
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from ..._core import FormatError, jpeg_shape
 from ...cache.episode import StreamSpec
 from ...cache.pictures import codec_of, codec_problem
-from ...ops.decode.other_formats import CONVERT
+from ...ops.decode.other_formats import CONVERT, SCAN, SIZE_MARKERS, is_scan_bomb, jpeg_markers
 from ...ops.decode.png import is_wide_color
 from .budget import Budget
 from .paths import need
@@ -25,15 +24,6 @@ PNG = b"\x89PNG\r\n\x1a\n"
 PNG_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 """The parts that decide what the pixels are. Texts and profiles may be bombs of their own, so they are left out."""
 JPEG = b"\xff\xd8"
-JPEG_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
-"""The next marker, behind other bytes, as libjpeg finds it: neither a stuffed byte nor a restart."""
-JPEG_BARE = (0x01, 0xD8)
-"""Markers without a length, beside those of restarts."""
-JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-SCAN, END = 0xDA, 0xD9
-MAX_SCANS = 16
-MAX_SCANNED_PIXELS = 1 << 29
-"""Of all scans of a progressive JPEG, where it has more than MAX_SCANS: each goes over the whole picture."""
 
 
 def picture_size(data: bytes, extra: str, where: str, budget: Budget) -> tuple[tuple[int, ...], str]:
@@ -41,10 +31,18 @@ def picture_size(data: bytes, extra: str, where: str, budget: Budget) -> tuple[t
     if codec_of(data) == "jpeg":  # its header is valid: Pillow, which takes a tenth of a millisecond, is not needed
         return _jpeg_shape(data, where, budget), "uint8"
     with _opened(data, extra, where, budget) as image:
-        wide = image.mode.startswith("I") or image.mode == "F"
-        if wide:
+        if (channels := _channels(image.mode)) == 0:
             return (image.height, image.width), "uint16" if image.mode.startswith("I") else "float32"
-        return (image.height, image.width, MODES.get(image.mode, 3)), "uint8"
+        return (image.height, image.width, channels), "uint8"
+
+
+def _channels(mode: str) -> int:
+    """Of a picture with this mode of Pillow; 0 for depth."""
+    return 0 if mode.startswith("I") or mode == "F" else MODES.get(mode, 3)
+
+
+def _kind(channels: int) -> str:
+    return f"{channels} channels of 8 bits" if channels else "depth of 16 bits"
 
 
 def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, budget: Budget) -> NDArray[Any]:
@@ -55,6 +53,9 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
             raise FormatError(
                 f"{where}: the image is {size[0]} x {size[1]}, but the stream has {shape[0]} x {shape[1]}"
             )
+        have, want = _channels(image.mode), shape[2] if len(shape) == 3 else 0
+        if have > want or (have == 0 and want > 0):  # less would be stored than was recorded
+            raise FormatError(f"{where}: the image has {_kind(have)}, but the stream has {_kind(want)}")
         try:
             if len(shape) == 2:
                 return np.asarray(image).astype(np.uint16 if image.mode.startswith("I") else np.float32)
@@ -184,28 +185,15 @@ def _checked_png(data: bytes, where: str, budget: Budget) -> bytes:
 
 
 def _check_jpeg(data: bytes, where: str, budget: Budget) -> None:
-    """Segment: FF, marker u8 | length u16, itself included | content. After a scan's header, coded data. Bytes between
-    segments are skipped, as libjpeg does."""
-    at, pixels, scans = 2, 0, 0
-    while (found := JPEG_MARKER.search(data, at)) is not None:
-        at = found.end()
-        marker = data[at - 1]
+    pixels = scans = 0
+    for marker, at in jpeg_markers(data):
         budget.count(where)
-        if marker == END:
-            return
-        if marker in JPEG_BARE:
-            continue
-        (length,) = struct.unpack_from(">H", data, at)
-        if marker in JPEG_SIZES:
+        if marker in SIZE_MARKERS:
             bits, height, width = struct.unpack_from(">BHH", data, at + 2)
             if bits != 8:
                 raise FormatError(f"{where}: the picture is a JPEG of {bits} bits per sample, {CONVERT}")
             pixels = height * width
             budget.check(where, pixels * 4, len(data))
-        at += length
-        if marker == SCAN:
-            scans += 1
-            if scans > MAX_SCANS and scans * pixels > MAX_SCANNED_PIXELS:
-                raise FormatError(
-                    f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, rejected as a bomb"
-                )
+        scans += marker == SCAN
+        if is_scan_bomb(scans, pixels):
+            raise FormatError(f"{where}: a JPEG of {pixels} pixels in more than {scans - 1} scans, rejected as a bomb")
