@@ -281,7 +281,8 @@ def anchors_of(
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
         rows = "rows" if bounds is None else "rows whose windows have as little padding as edges says"
-        raise ValueError(f"Loader: anchors {name!r} must have {rows} in the kept episodes, got none{why()}")
+        left_out = f"; without the first {skip[0]} and the last {skip[1]} of each episode" if any(skip) else ""
+        raise ValueError(f"Loader: anchors {name!r} must have {rows} in the kept episodes, got none{left_out}{why()}")
     return Anchors(prefix, times, period)
 
 
