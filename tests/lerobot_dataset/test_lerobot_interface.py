@@ -157,6 +157,74 @@ def test_the_loader_is_one_of_robocache(ours):
     assert torch.equal(next(iter(again))["index"], first["index"])
 
 
+def test_datasets_of_the_loader_have_items_in_their_form(ours):
+    loader = ours.loader(4, shuffle=False)
+    batches = torch.utils.data.DataLoader(loader.as_dataset(), batch_size=None)
+    collated = torch.utils.data.DataLoader(loader.dataset, batch_size=4, drop_last=True)
+    for got, by_number, expected in zip(batches, collated, loader, strict=True):
+        assert set(got) == set(by_number) == set(expected)
+        assert got[VIDEO].shape == by_number[VIDEO].shape == (4, 3, 32, 48)
+        assert torch.equal(got[PICTURE], by_number[PICTURE])
+        assert got["task"] == by_number["task"] == expected["task"]
+    assert loader.dataset[7].keys() == ours[7].keys()
+    assert torch.equal(loader.dataset[7][VIDEO], ours[7][VIDEO])
+
+
+@pytest.mark.parametrize("episodes", [[], [7], np.array([2, 0])])
+def test_a_selection_may_be_empty_or_an_array(dataset, episodes):
+    selected = LeRobotDataset("local/x", root=dataset.path, episodes=episodes)
+    count = 17 if len(episodes) == 2 else 0
+    assert (len(selected), len(selected.absolute_to_relative_idx)) == (count, count)
+    assert type(selected.num_episodes) is int
+
+
+BAD = {
+    "windows that are a list": (
+        {"delta_timestamps": [0]},
+        TypeError,
+        r"delta_timestamps must be a dict, .*, got \[0\]",
+    ),
+    "a delta that is no list": (
+        {"delta_timestamps": {"action": 0.1}},
+        TypeError,
+        r"delta_timestamps\['action'\] must be a list of seconds, got 0.1",
+    ),
+    "a delta in words": (
+        {"delta_timestamps": {"action": ["a"]}},
+        ValueError,
+        r"delta_timestamps\['action'\] must be a number, got 'a'",
+    ),
+    "a delta that is NaN": (
+        {"delta_timestamps": {"action": [float("nan")]}},
+        ValueError,
+        r"delta_timestamps\['action'\] must be finite, got nan",
+    ),
+    "a tolerance in words": ({"tolerance_s": "x"}, ValueError, "tolerance_s must be a number, got 'x'"),
+    "episodes in words": ({"episodes": "0"}, TypeError, "episodes must be a list of numbers of episodes, got '0'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_get_one_clear_line(dataset, case):
+    options, kind, message = BAD[case]
+    with pytest.raises(kind, match=f"^LeRobotDataset: {message}"):
+        LeRobotDataset("local/x", root=dataset.path, **options)
+
+
+def test_deltas_may_be_tensors_and_items_are_found_by_numbers_alone(dataset):
+    seconds = torch.tensor([0.0, 1 / FPS])
+    ours = LeRobotDataset("local/x", root=dataset.path, delta_timestamps={"action": seconds})
+    assert ours[torch.tensor(3)]["action"].shape == (2, 3)
+    with pytest.raises(TypeError, match=r"LeRobotDataset: index must be a whole number, got \[0, 1\]"):
+        ours[[0, 1]]
+
+
+def test_metadata_takes_the_type_of_a_repository(dataset):
+    assert LeRobotDatasetMetadata("local/x", root=dataset.path, repo_type="dataset").repo_type == "dataset"
+    with pytest.raises(ValueError, match="repo_type must be 'dataset', because buckets are not read, got 'bucket'"):
+        LeRobotDatasetMetadata("local/x", root=dataset.path, repo_type="bucket")
+
+
 def test_the_loader_refuses_what_the_dataset_decides(ours, dataset):
     with pytest.raises(ValueError, match="delta_timestamps must be given to LeRobotDataset, got it here"):
         ours.loader(4, delta_timestamps={})

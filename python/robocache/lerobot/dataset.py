@@ -6,7 +6,7 @@ import bisect
 import importlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from ..loader.numbers import number
 from ..sources.lerobot.depth import Quantizer, quantizer_of
 from ..sources.reading.paths import need
 from . import depth as depth_maps
@@ -98,6 +99,7 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
                 f"LeRobotDataset: depth_output_unit must be one of {', '.join(depth_maps.UNITS)}, got "
                 f"{depth_output_unit!r}"
             )
+        number("tolerance_s", tolerance_s, "LeRobotDataset")
         super().__init__()
         self.repo_id, self.tolerance_s = repo_id, tolerance_s
         self.delta_timestamps = delta_timestamps
@@ -122,6 +124,8 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     def _selected(self, episodes: list[int] | None, keep: Callable[[dict[str, Any]], bool] | None) -> list[int] | None:
         total = self.meta.total_episodes
+        if isinstance(episodes, str) or (episodes is not None and not isinstance(episodes, Iterable)):
+            raise TypeError(f"LeRobotDataset: episodes must be a list of numbers of episodes, got {episodes!r}")
         if episodes is not None and (wrong := [e for e in episodes if not 0 <= e < total]):
             LOG.warning("LeRobotDataset: episodes must be in [0, %d), others are ignored, got %s", total, wrong)
         if keep is None:
@@ -188,7 +192,7 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
         """Selected ones."""
         if self.episodes is None:
             return self.meta.total_episodes
-        return sum(0 <= episode < self.meta.total_episodes for episode in self.episodes)
+        return sum(bool(0 <= episode < self.meta.total_episodes) for episode in self.episodes)
 
     @property
     def cache(self) -> Any:
@@ -226,7 +230,7 @@ class LeRobotDataset(torch.utils.data.Dataset[dict[str, Any]]):
         """``{number of a frame in the dataset: number in the selected episodes}``; None if all are selected."""
         if self.episodes is None:
             return None
-        begins = [0, *self._ends[:-1]]
+        begins = [0, *self._ends][: len(self._ends)]
         numbers = [self._store.rows(e, "index").reshape(-1).tolist() for e in self._places]
         return {n: begin + r for begin, found in zip(begins, numbers, strict=True) for r, n in enumerate(found)}
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..loader.numbers import number
 
 
 def delta_indices(
@@ -13,8 +17,13 @@ def delta_indices(
     >>> delta_indices({"action": [-0.1, 0, 0.1]}, 10, 1e-4)
     {'action': [-1, 0, 1]}
     """
+    if not isinstance(delta_timestamps, Mapping):
+        raise TypeError(
+            f"LeRobotDataset: delta_timestamps must be a dict, {{feature: [seconds]}}, got {delta_timestamps!r}"
+        )
+    given = {key: seconds_of(key, seconds) for key, seconds in delta_timestamps.items()}
     apart = {}
-    for key, seconds in delta_timestamps.items():
+    for key, seconds in given.items():
         wrong = [s for s in seconds if not abs(s * fps - round(s * fps)) / fps <= tolerance_s]
         if wrong:
             apart[key] = wrong
@@ -24,4 +33,14 @@ def delta_indices(
             f"LeRobotDataset: delta_timestamps must be multiples of 1/{fps} s within tolerance_s={tolerance_s}, got "
             f"{listed}"
         )
-    return {key: [round(s * fps) for s in seconds] for key, seconds in delta_timestamps.items()}
+    return {key: [round(s * fps) for s in seconds] for key, seconds in given.items()}
+
+
+def seconds_of(key: str, given: Any) -> list[float]:
+    what = f"delta_timestamps[{key!r}]"
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise TypeError(f"LeRobotDataset: {what} must be a list of seconds, got {given!r}")
+    made = [number(what, seconds, "LeRobotDataset") for seconds in given]
+    if wrong := [seconds for seconds in made if not math.isfinite(seconds)]:
+        raise ValueError(f"LeRobotDataset: {what} must be finite, got {wrong[0]}")
+    return made

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..loader.dataset import LoaderDataset
 from ..loader.loader import Loader
+from ..loader.order.map_style import SampleDataset
 from . import depth as depth_maps
 from .metadata import LOG
 from .store import open_store
@@ -71,6 +73,23 @@ class ItemLoader:
 
     def batch(self, step: int, epoch: int | None = None) -> dict[str, Any]:
         return self.as_items(self.loader.batch(step, epoch))
+
+    def batch_at(self, step: Any) -> dict[str, Any]:
+        return self.as_items(self.loader.batch_at(step))
+
+    @property
+    def dataset(self) -> SampleDataset:
+        """Samples by number, for torch's samplers, in the form of the batches."""
+        reads_items: Any = self
+        return SampleDataset(reads_items)
+
+    def as_dataset(self) -> LoaderDataset:
+        """An ``IterableDataset`` of these batches, for ``DataLoader(dataset, batch_size=None)``."""
+        reads_items: Any = self
+        return LoaderDataset(reads_items)
+
+    def _read_numbers(self, numbers: Any) -> dict[str, Any]:
+        return self.as_items(self.loader._read_numbers(numbers))
 
     def __repr__(self) -> str:
         return f"ItemLoader({self.loader!r})"

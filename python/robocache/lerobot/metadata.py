@@ -112,9 +112,14 @@ class LeRobotDatasetMetadata:
         force_cache_sync: bool = False,
         metadata_buffer_size: int = 10,
         *,
+        repo_type: str = "dataset",
         token: str | bool | None = None,
     ) -> None:
-        self.repo_id = repo_id
+        if repo_type != "dataset":
+            raise ValueError(
+                f"LeRobotDatasetMetadata: repo_type must be 'dataset', because buckets are not read, got {repo_type!r}"
+            )
+        self.repo_id, self.repo_type = repo_id, repo_type
         self.revision = revision or location.FORMAT_VERSION
         given = None if root is None else Path(root)
         found = None if force_cache_sync else location.find(repo_id, given, self.revision)

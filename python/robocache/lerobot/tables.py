@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 def row_number(index: Any, num_rows: int, what: str) -> int:
     """An index from the end is negative, as in a list."""
-    at = operator.index(index)
+    try:
+        at = operator.index(index)
+    except TypeError:
+        raise TypeError(f"{what}: index must be a whole number, got {index!r}") from None
     if not -num_rows <= at < num_rows:
         raise IndexError(f"{what}: index must be in [{-num_rows}, {num_rows}), got {at}")
     return at % num_rows

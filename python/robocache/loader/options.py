@@ -65,6 +65,8 @@ class What:
         if not isinstance(self.features, Mapping):
             raise ValueError(f"Loader: features must be a dict of features, got {self.features!r}")
         _set(self, "features", dict(self.features))
+        if wrong := [name for name in dict(self.features) if not isinstance(name, str)]:
+            raise ValueError(f"Loader: features must be a dict with names of type str, got {wrong[0]!r}")
         for name in ("windows", "delta_timestamps"):
             if getattr(self, name) is not None:
                 raise ValueError(f"Loader: features take the place of {name}, got both")

@@ -23,7 +23,7 @@ from .batches.arrays import Arrays
 from .batches.clouds import Clouds, number_messages, points_bytes
 from .batches.mixed import open_pictures
 from .batches.pictures import Output, Pictures, pictures_bytes
-from .batches.reader import BatchReader, Column, columns_of
+from .batches.reader import BatchReader, Column, columns_of, require_readable
 from .batches.scale import check_ways, scale_of
 from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
@@ -175,7 +175,9 @@ class Samples:
         self.outputs = {name: output_of(key, self.ways.get(name), dtypes.get(name)) for name, key in pictures.items()}
         """Of keys whose numbers become pictures."""
         numbers = {name: x for name, x in self.ways.items() if name not in pictures}
-        return columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in pictures})
+        columns = columns_of(self.keys, read_as, numbers, {n: x for n, x in dtypes.items() if n not in pictures})
+        require_readable(columns, read_as)
+        return columns
 
     def _scales(self, what: What) -> list[dict[str, Any]]:
         if what.features is not None:

@@ -86,6 +86,7 @@ class Window:
                 _require_seconds("deltas", delta, -math.inf, "be finite")
             if uses_windows(self.method) and deltas != sorted(deltas):
                 raise ValueError(f"Window: deltas must not decrease with method {self.method!r}, got {deltas}")
+            object.__setattr__(self, "deltas", tuple(number("deltas", delta, "Window") for delta in deltas))
         _require_seconds("past", self.past, 0, "be 0 or more seconds")
         _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.rate_hz is not None:
@@ -149,6 +150,8 @@ class Key:
     tolerance_ns: int = 0
     stream: str = ""
     """That is read; by default the one of the same name."""
+    option: str = ""
+    """Where its window was given, for errors."""
 
     def __post_init__(self) -> None:
         if not self.stream:
@@ -160,13 +163,16 @@ def usual_tolerance_ns(interval_ns: float) -> int:
     return int(min(TOLERANCE_NS, max(interval_ns, 0) / 4))
 
 
-def read_as_the_stream_says(name: str, window: Window, spec: StreamSpec, tolerance_ns: int, timed: bool = True) -> Key:
+def read_as_the_stream_says(
+    name: str, window: Window, spec: StreamSpec, tolerance_ns: int, option: str, timed: bool = True
+) -> Key:
     """``spec`` and ``tolerance_ns`` are for a window that says nothing itself."""
     if window.method is None and spec.align_method is not None:
         window = dataclasses.replace(window, method=spec.align_method)
     if window.tolerance is not None:
         tolerance_ns = nanoseconds(window.tolerance)
-    return Key(name, window, timed, period=spec.align_period, tolerance_ns=tolerance_ns, stream=spec.name)
+    period = spec.align_period
+    return Key(name, window, timed, period=period, tolerance_ns=tolerance_ns, stream=spec.name, option=option)
 
 
 def require_image(spec: StreamSpec) -> None:
@@ -219,7 +225,8 @@ def keys_of(
             if not isinstance(window, Window):
                 raise ValueError(f"Loader: windows[{name!r}] must be a Window, got {type(window).__name__}")
         return [
-            read_as_the_stream_says(name, window, specs[name], tolerance_ns(name)) for name, window in windows.items()
+            read_as_the_stream_says(name, window, specs[name], tolerance_ns(name), f"windows[{name!r}]")
+            for name, window in windows.items()
         ]
     # LeRobot's: the row next to each moment, where one is within half an interval; the other streams at the anchor.
     keys = []
@@ -228,5 +235,6 @@ def keys_of(
             continue
         window = Window(deltas=asked.get(name, (0.0,)), method="nearest", outside_valid=True)
         near_ns = tuple(int(ns / 2) for ns in intervals_ns(name))
-        keys.append(Key(name, window, name in asked, near_ns, tolerance_ns=tolerance_ns(name)))
+        option = f"delta_timestamps[{name!r}]"
+        keys.append(Key(name, window, name in asked, near_ns, tolerance_ns=tolerance_ns(name), option=option))
     return keys

@@ -160,3 +160,18 @@ def test_a_window_longer_than_every_episode_repeats_the_edge(tmp_path, tier):
         rows = np.arange(5)[:, None] + np.arange(-2, 98)
         np.testing.assert_array_equal(batch["arm"].reshape(5, 100), rows.clip(0, 4))
         np.testing.assert_array_equal(batch["arm_is_pad"], (rows < 0) | (rows > 4))
+
+
+def test_the_time_between_episodes_is_no_time_between_rows(tmp_path):
+    """Episodes of one and of two rows, of a rate that no source declares."""
+    specs = {"arm": StreamSpec("arm", "float32", (1,)), "hand": StreamSpec("hand", "float32", (1,), rate_hz=10)}
+    writer = CacheWriter(tmp_path / "c", specs)
+    for e in range(6):
+        times = e * 10**13 + np.arange(1 + (e < 2)) * 10**8
+        rows = np.full((len(times), 1), e, np.float32)
+        writer.add(Episode(e, {name: EpisodeStream(spec, rows, times) for name, spec in specs.items()}))
+    cache = writer.commit()
+    batch = Loader(cache, 8, delta_timestamps={"arm": [0.0, 0.1]}, shuffle=False).batch(0)
+    assert batch["arm_is_pad"][:, 1].tolist() == [False, True, False, True, *[True] * 4]
+    joined = Loader(cache, 8, features={"x": Feature(["arm", "hand"])})  # of one rate
+    assert joined.batch(0)["x"].shape == (8, 2)

@@ -68,6 +68,17 @@ BAD = {
         ValueError,
         "stream 'state' must have rows in the kept episodes, got none",
     ),
+    "anchors that are all left out": (
+        {"drop_last_steps": 1000},
+        ValueError,
+        "must have rows in the kept episodes, got none; without the first 0 and the last 1000 of each episode",
+    ),
+    "a method of one of several windows": (
+        {"windows": {"force": Window(), "state": Window(method="slerp_xyzw")}},
+        ValueError,
+        "Loader: windows['state']: method must slerp_xyzw have channels in groups of four, got 3 channels",
+    ),
+    "a device of another kind": ({"device": "gpu"}, ValueError, "device must be 'cpu', 'cuda', 'cuda:1', ... or a"),
     "a list of windows": ({"windows": ["state"]}, ValueError, "windows must be a dict of streams, got ['state']"),
     "a list of normalizations": (
         {"normalize": ["unit"]},

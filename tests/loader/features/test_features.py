@@ -140,6 +140,21 @@ def test_samples_by_number_have_the_rows_of_what_a_transform_returns(cache):
     assert collated["dict"]["sum"]["all"].shape == (8, 16)
 
 
+@pytest.mark.parametrize("transform", [lambda x: x.sum(), lambda x: x.flatten(0, 1), lambda x: {"a": x, "b": x[:1]}])
+def test_samples_by_number_need_a_row_for_each_of_them_from_a_transform(cache, transform):
+    loader = Loader(cache, 8, features={"x": Feature("left", transform=transform, **moments())}, anchors="left")
+    with pytest.raises(ValueError, match=r"transform of features\['x'\] must return a row for each of 3 samples, got"):
+        loader.dataset.__getitems__([0, 1, 2])
+
+
+@pytest.mark.parametrize("of", [tuple, iter, np.array, torch.tensor])
+def test_deltas_of_any_kind_are_numbers_that_do_not_change(of):
+    assert Feature("x", deltas=of([-0.5, 0.0, 0.25])).deltas == (-0.5, 0.0, 0.25)
+    window = robocache.Window(deltas=of([-0.5, 0.0, 0.25]))
+    assert window.deltas_ns == (-500_000_000, 0, 250_000_000)
+    assert hash(window) == hash(robocache.Window(deltas=(-0.5, 0.0, 0.25)))
+
+
 def test_a_gap_longer_than_max_gap_is_padding_of_every_feature(tmp_path):
     specs = {name: robocache.StreamSpec(name, "float64", (2,), rate_hz=RATE) for name in ("arm", "hand")}
     rows = np.random.default_rng(1).normal(size=(40, 2))
@@ -663,6 +678,25 @@ WRONG = {
     "unit of a vector": ({"x": Feature("left", normalize="unit")}, "must be one of mean_std, min_max, quantile or"),
     "numbers of another width": ({"x": Feature("left", normalize=([0, 0], 1))}, "must be 1 or 7 numbers, got 2"),
     "two things of one name": ({"x": Feature("left"), "x_is_pad": Feature("left")}, "has the name that the padding of"),
+    "a name that is a number": ({3: Feature("left"), "3": Feature("right")}, "names of type str, got 3"),
+    "a method of one of several": (
+        {"a": Feature("left"), "x": Feature(["left", "grip"], method="slerp_xyzw")},
+        r"^Loader: features\['x'\]: method must slerp_xyzw have channels in groups of four, got 7 channels",
+    ),
+    "a rule for outside": (
+        {"a": Feature("left"), "x": Feature("count", outside="nan")},
+        r"^Loader: features\['x'\]: outside must be hold or error for an output that has no NaN",
+    ),
+    "a moment that is outside": (
+        {"a": Feature("left"), "x": Feature("left", steps=[-400], rate_hz=RATE, outside="error")},
+        r"must lie inside the rows of stream 'left' \(features\['x'\]\) where outside is error",
+    ),
+    "a tokenizer without a result": (
+        {"x": Feature("say", tokenizer=lambda _: None)},
+        "tokenizer of features\\['x'\\] must return a row of ids for each of 3 texts, got None",
+    ),
+    "ids of 64 bits": ({"x": Feature("say", tokenizer=lambda texts: [[2**63]] * len(texts))}, "ids below 2.*63, got 9"),
+    "a transform without a result": ({"x": Feature("left", transform=lambda _: None)}, "entry of the batch, got None"),
 }
 
 
@@ -684,6 +718,8 @@ ALONE = {
     ),
     "a rotation": (lambda: Feature("x", rotation="rotvek"), "rotation must be one of .*; did you mean 'rotvec'"),
     "a normalization": (lambda: Feature("x", normalize="minmax"), "normalize must be .*; did you mean 'min_max'"),
+    "a list of rotations": (lambda: Feature("x", rotation=["6d"]), r"rotation must be one of .*, got \['6d'\]"),
+    "a mean of NaN": (lambda: Feature("x", normalize=(float("nan"), 1)), "mean of normalize must be finite, got nan"),
     "a std of 0": (lambda: Feature("x", normalize=(0.0, 0.0)), "std of normalize must be above 0 and finite"),
     "a dtype": (lambda: Feature("x", dtype="int8"), "dtype must be one of float16"),
     "a transform": (lambda: Feature("x", transform=3), "transform must be a function, got 3"),

@@ -181,7 +181,12 @@ def arrays_of(framework: str, device: Any) -> Arrays:
     if framework != "torch":
         return NumpyArrays()
     torch = import_torch()
-    found = torch.device(device)
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise ValueError(f"Loader: device must be 'cpu', 'cuda', 'cuda:1', ... or a torch.device, got {device!r}")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"Loader: device {str(device)!r} needs a GPU that PyTorch sees (torch.cuda.is_available() is False); take "

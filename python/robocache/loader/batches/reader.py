@@ -19,7 +19,6 @@ from .arrays import Arrays
 from .store import Part, Store
 from .verify import MappedRows
 
-NAMES = _core.AlignNames("Loader", "times")
 NOTHING = nullcontext()
 INDEX = ("source_index", "episode_index", "anchor_ns")
 """What ``return_index`` adds to a batch."""
@@ -39,6 +38,7 @@ class Group(NamedTuple):
 
     columns: list[Column]
     deltas: Any
+    names: _core.AlignNames
 
 
 def columns_of(
@@ -52,6 +52,24 @@ def columns_of(
         written = dtype if way is None else "float32" if stored in ("float16", "bfloat16") else stored
         columns.append(Column(key, written, dtype, way))
     return columns
+
+
+def names_of(columns: list[Column]) -> _core.AlignNames:
+    """What errors call the streams of a call of ``align``."""
+    options = [f"stream {c.key.stream!r} ({c.key.option})" for c in columns]
+    return _core.AlignNames("Loader", "times", options, [f"times of {option}" for option in options])
+
+
+def require_readable(columns: list[Column], specs: Mapping[str, StreamSpec]) -> None:
+    """By the contract of ``align``, for streams without rows, so that errors name the option. ``specs``: of the streams
+    as they are read."""
+    nothing = np.empty(0, np.int64)
+    for column in columns:
+        key, spec = column.key, specs[column.key.stream]
+        names = _core.AlignNames(f"Loader: {key.option}", "times", values=["values"], times=["times"])
+        values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
+        stream = native_stream(stream_of(Part(0, {key.stream: (values, nothing, None)}), column))
+        _core.check_align(names, [stream], nothing, None, None, None, check=False)
 
 
 class BatchReader:
@@ -171,7 +189,9 @@ class StepByStep:
         by_deltas: dict[tuple[int, ...], list[Column]] = {}
         for column in reader.columns:
             by_deltas.setdefault(column.key.window.deltas_ns, []).append(column)
-        self.groups = [Group(same, reader.there(np.array(deltas, np.int64))) for deltas, same in by_deltas.items()]
+        self.groups = [
+            Group(same, reader.there(np.array(deltas, np.int64)), names_of(same)) for deltas, same in by_deltas.items()
+        ]
         self.streams = [
             [[native_stream(stream_of(part, c)) for c in group.columns] for group in self.groups]
             for part in self.store.parts
@@ -202,7 +222,7 @@ class StepByStep:
         for i, group in enumerate(self.groups):
             # The times were looked at when the loader was made.
             streams = self.streams[number][i]
-            results = _core.align(NAMES, streams, None, episode, anchor, group.deltas, True, False, False)
+            results = _core.align(group.names, streams, None, episode, anchor, group.deltas, True, False, False)
             for column, (values, valid, _) in zip(group.columns, results, strict=True):
                 if column.way is not None:
                     values = self.scaled(values, column, part.source)

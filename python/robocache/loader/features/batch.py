@@ -57,6 +57,10 @@ class BatchForm:
         for entry in self.layout.entries:
             if entry.feature is not None and entry.feature.transform is not None:
                 batch[entry.name] = entry.feature.transform(batch[entry.name])
+                if batch[entry.name] is None:
+                    raise ValueError(
+                        f"Loader: transform of features[{entry.name!r}] must return an entry of the batch, got None"
+                    )
         return batch
 
     def add(

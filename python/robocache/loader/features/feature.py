@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,13 +93,14 @@ class Feature:
             self._set("method", tuple(tuple(part) if isinstance(part, list) else part for part in self.method))
         if self.steps is not None:
             self._set("steps", self._checked_steps())
-        if self.deltas is not None and isinstance(self.deltas, Sequence):
-            self._set("deltas", tuple(self.deltas))
         try:
-            self.window.deltas_ns  # noqa: B018
+            window = self.window
+            window.deltas_ns  # noqa: B018
         except ValueError as error:
             raise ValueError(str(error).replace("Window:", "Feature:", 1)) from None
-        if self.rotation is not None and self.rotation not in ROTATIONS:
+        if self.deltas is not None:
+            self._set("deltas", window.deltas)
+        if self.rotation is not None and (not isinstance(self.rotation, str) or self.rotation not in ROTATIONS):
             near = did_you_mean(str(self.rotation), ROTATIONS)
             raise ValueError(f"Feature: rotation must be one of {', '.join(ROTATIONS)}, got {self.rotation!r}{near}")
         if self.relative_to is not None and (not isinstance(self.relative_to, str) or not self.relative_to):
@@ -147,6 +149,8 @@ class Feature:
         if not isinstance(given, Sequence) or len(given) != 2:
             raise ValueError(f"Feature: normalize must be a name or (mean, std), got {given!r}")
         mean, std = (tuple(numbers_of(name, x)) for name, x in zip(("mean", "std"), given, strict=True))
+        if any(not math.isfinite(x) for x in mean):
+            raise ValueError(f"Feature: mean of normalize must be finite, got {given[0]!r}")
         if any(not 0 < x < float("inf") for x in std):
             raise ValueError(f"Feature: std of normalize must be above 0 and finite, got {given[1]!r}")
         return mean, std

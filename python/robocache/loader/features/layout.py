@@ -222,7 +222,8 @@ class _Builder:
         return Entry(name, "column", place, timed=feature.timed, feature=feature)
 
     def add(self, name: str, feature: Feature, spec: StreamSpec, timed: bool) -> int:
-        key = read_as_the_stream_says(name, feature.window, spec, self.tolerance_ns(spec.name), timed)
+        option = f"features[{name!r}]"
+        key = read_as_the_stream_says(name, feature.window, spec, self.tolerance_ns(spec.name), option, timed)
         self.made.keys.append(key)
         return len(self.made.keys) - 1
 
@@ -278,8 +279,9 @@ class _Builder:
         )
         if read not in self.hidden:
             key = read_as_the_stream_says(
-                f"{name}: {spec.name} #{len(self.made.keys)}", window, spec, self.tolerance_ns(spec.name)
-            )
+                f"{name}: {spec.name} #{len(self.made.keys)}", window, spec, self.tolerance_ns(spec.name),
+                f"features[{name!r}]",
+            )  # fmt: skip
             self.hidden[read] = len(self.made.keys)
             self.made.keys.append(key)
         return self.hidden[read]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,8 +153,8 @@ def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tup
 
 
 def as_table(what: str, given: Any, count: int) -> NDArray[Any]:
-    rows = given.tolist() if hasattr(given, "tolist") else [*given]
-    if len(rows) != count or any(not isinstance(row, list | tuple) and not hasattr(row, "__len__") for row in rows):
+    rows = given.tolist() if hasattr(given, "tolist") else [*given] if isinstance(given, Iterable) else None
+    if not isinstance(rows, list) or len(rows) != count or any(not hasattr(row, "__len__") for row in rows):
         raise ValueError(f"{what} must return a row of ids for each of {count} texts, got {str(given)[:80]}")
     lengths = sorted({len(row) for row in rows})
     if len(lengths) != 1:
@@ -163,8 +163,10 @@ def as_table(what: str, given: Any, count: int) -> NDArray[Any]:
             "for example with padding='max_length'"
         )
     table = np.array([[*row] for row in rows])
-    if table.ndim != 2 or table.dtype.kind not in "iub":
-        raise ValueError(f"{what} must return whole numbers, got {table.dtype} {table.shape}")
+    if table.ndim != 2 or table.dtype.kind not in "iub" or table.size == 0:
+        raise ValueError(f"{what} must return a row of whole numbers for each text, got {table.dtype} {table.shape}")
+    if table.dtype == np.uint64 and table.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{what} must return ids below 2**63, got {table.max()}")
     return table
 
 

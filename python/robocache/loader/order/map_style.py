@@ -58,7 +58,25 @@ class SampleDataset:
 
 def rows_of(batch: Batch, count: int) -> list[Batch]:
     """The rows of a batch, each by itself. An entry may be a dict or a tuple of entries, made by a ``transform``."""
+    for name, values in batch.items():
+        require_rows(name, values, count)
     return [{name: row_of(values, i) for name, values in batch.items()} for i in range(count)]
+
+
+def require_rows(name: str, values: Any, count: int) -> None:
+    """Of what a ``transform`` returned: a row for each sample."""
+    entries = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple) else None
+    if entries is not None:
+        for entry in entries:
+            require_rows(name, entry, count)
+        return
+    shape = getattr(values, "shape", None)
+    if not (hasattr(values, "__len__") if shape is None else len(shape) > 0) or len(values) != count:
+        given = type(values).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(
+            f"Loader.dataset: transform of features[{name!r}] must return a row for each of {count} samples, "
+            f"got {given}"
+        )
 
 
 def row_of(values: Any, i: int) -> Any:

@@ -152,11 +152,14 @@ class Selection:
                 yield begin, end
 
     def interval_ns(self, name: str) -> float:
-        """The usual time between two rows: the declared rate, or the median of all intervals."""
+        """The usual time between two rows: the declared rate, or the median of all intervals within episodes."""
         rate = self.cache.specs[name].rate_hz
         if rate is not None and rate > 0 and math.isfinite(rate):
             return 1e9 / rate
-        gaps = [np.diff(stream.times[begin:end]) for stream, begin, end in self.runs(name)]
+        gaps = []
+        for stream, begin, end in self.runs(name):
+            starts = stream.offsets[(stream.offsets > begin) & (stream.offsets < end)]
+            gaps.append(np.delete(np.diff(stream.times[begin:end]), starts - begin - 1))
         positive = np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
         positive = positive[positive > 0]
         return float(np.median(positive)) if len(positive) else 0.0
@@ -278,7 +281,8 @@ def anchors_of(
     prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if prefix[-1] == 0:
         rows = "rows" if bounds is None else "rows whose windows have as little padding as edges says"
-        raise ValueError(f"Loader: anchors {name!r} must have {rows} in the kept episodes, got none{why()}")
+        left_out = f"; without the first {skip[0]} and the last {skip[1]} of each episode" if any(skip) else ""
+        raise ValueError(f"Loader: anchors {name!r} must have {rows} in the kept episodes, got none{left_out}{why()}")
     return Anchors(prefix, times, period)
 
 
