@@ -14,14 +14,12 @@ from ..cache.episode import FRAMES, EpisodeStream, StreamSpec
 from ..cache.statistics import bfloat16_to_float32
 from ..ops.align import align
 from ..ops.types import Method, Stream
-from ..sources.reading.times import SECOND_NS, times_at_rate
+from ..sources.reading.times import MIN_RATE_HZ, SECOND_NS, times_at_rate
 from ..text import did_you_mean
 
 SPANS = ("overlap", "all")
 MAX_FRAMES = 1 << 24
 """Of an episode: two days at 100 Hz. More is a clock that jumped."""
-MIN_RATE_HZ = 1e-6
-"""``times_at_rate`` counts in fractions with denominators up to a million."""
 MAX_SPAN_NS = 1 << 62
 """Of an episode: the times of its frames, and of one more, are int64."""
 

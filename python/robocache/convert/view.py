@@ -21,7 +21,8 @@ from ..cache.depth_codes import CODES
 from ..cache.episode import Episode, EpisodeStream, Source, StreamSpec
 from ..cache.pictures import CODECS
 from ..ops.types import Method
-from .grid import MIN_RATE_HZ, check_methods, frame_times, plain_values, values_at
+from ..sources.reading.times import MIN_RATE_HZ
+from .grid import check_methods, frame_times, plain_values, values_at
 from .ingest import Progress, Streams, check_episodes, choose_streams, open_source
 from .video_samples import CODECS as VIDEO_CODECS
 from .video_samples import video_samples

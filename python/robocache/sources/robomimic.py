@@ -19,7 +19,7 @@ from .reading.guard import NeedsOption, OptionError
 from .reading.paths import begins_with, checked_shape, need, num_bytes, open_regular
 from .reading.repair import Repairer
 from .reading.source import BaseSource, Rows
-from .reading.times import checked_rate, times_at_rate
+from .reading.times import checked_rate, is_rate, times_at_rate
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 DEMO = re.compile(r"demo_[0-9]{1,18}")
@@ -372,7 +372,7 @@ def _rate(path: Path, rate_hz: float | None, env_args: JSON) -> float:
         return checked_rate("rate_hz", rate_hz)
     kwargs = env_args.get("env_kwargs") if isinstance(env_args, dict) else None
     declared = kwargs.get("control_freq") if isinstance(kwargs, dict) else None
-    if isinstance(declared, (int, float)) and not isinstance(declared, bool) and 0 < declared < 1e9:
+    if declared is not None and is_rate(declared):
         return float(declared)
     raise NeedsOption(
         f"open: rate_hz is required for {path}: robomimic files have no timestamps, and env_args has no control_freq"

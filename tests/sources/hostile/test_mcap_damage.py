@@ -321,6 +321,29 @@ def test_a_definition_of_other_fields_than_its_type_is_refused_by_topic(tmp_path
     refused(tmp_path / "x.mcap", f"topic /said, .*{message}", clock="log_time")
 
 
+def test_fields_of_points_that_are_not_read_are_told(tmp_path):
+    log = logs.Log(tmp_path / "x.mcap")
+    message = logs.cloud_message(np.ones((2, 4), np.float32))
+    message["fields"][3].update(name="normal", count=3)
+    log.write("/lidar", "sensor_msgs/msg/PointCloud2", {"header": logs.stamp(10**9), **message}, 10**9)
+    log.close()
+    source = robocache.open(tmp_path / "x.mcap", clock="log_time")
+    assert source.specs["/lidar"].names == ("x", "y", "z")
+    left = LeftOut("/lidar, field normal", "its count is not 1, or its type is unknown")
+    assert source.left_out == [left]
+    assert robocache.ingest(source, tmp_path / "cache").left_out == [left]
+
+
+@pytest.mark.parametrize("velocity", [[1.0], [1.0, 2.0, 3.0]])
+def test_joints_of_other_names_than_values_are_refused(tmp_path, velocity):
+    log = logs.Log(tmp_path / "x.mcap")
+    joints = {"name": ["a", "b"], "position": [1.0, 2.0], "velocity": velocity, "effort": []}
+    log.write("/arm", "sensor_msgs/msg/JointState", {"header": logs.stamp(10**9), **joints}, 10**9)
+    log.close()
+    message = f"topic /arm, message 0: it has 2 names and {len(velocity)} values of velocity"
+    refused(tmp_path / "x.mcap", message, clock="log_time")
+
+
 def test_messages_that_rosbag2_compressed_are_named_as_such(tmp_path):
     with (tmp_path / "x.mcap").open("wb") as file:
         writer = Writer(file)

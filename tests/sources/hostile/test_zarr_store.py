@@ -71,6 +71,23 @@ def test_arrays_are_read_as_zarr_reads_them(tmp_path, rng, version, options):
     np.testing.assert_array_equal(found, expected.astype("<f4"))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("dtype", "endian"), [("<f4", "little"), (">f4", "big"), ("<f4", "big"), (">f4", "little")])
+def test_filters_whose_byte_order_is_not_that_of_the_bytes_are_refused(tmp_path, rng, dtype, endian):
+    """Also zarr reads other numbers than it was given then."""
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=3)
+    options = {"filters": [zarr.codecs.numcodecs.Delta(dtype=dtype)]}
+    options["serializer"] = zarr.codecs.BytesCodec(endian=endian)
+    array = group.create_array("data/a", shape=(ROWS,), chunks=(4,), dtype="f4", **options)
+    array[:] = np.arange(ROWS, dtype=np.float32)
+    group.create_array("meta/episode_ends", data=np.array([ROWS]))
+    if (dtype == ">f4") == (endian == "big"):
+        values = robocache.open(tmp_path / "x.zarr", rate_hz=10).episode(0).streams["a"].values
+        np.testing.assert_array_equal(values, array[:])
+    else:
+        refused(tmp_path / "x.zarr", f"data/a: delta makes {dtype}, and bytes has the other byte order", rate_hz=10)
+
+
 def test_other_arrays_and_rows_behind_the_last_episode_are_told(tmp_path, rng):
     written = write("zarr v2", tmp_path, rng)
     group = zarr.open_group(str(written.path), mode="a")

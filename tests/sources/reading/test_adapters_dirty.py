@@ -1,6 +1,7 @@
 """Dirty data that golden_dirty has no files of: edges of the rules, videos, malformed metadata, rates and clocks."""
 
 import contextlib
+import fractions
 import json
 import sqlite3
 import warnings
@@ -74,6 +75,16 @@ def test_times_at_a_rate_are_exact_after_a_year():
     assert _times.index_to_ns(np.array([rows]), 30)[0] == 3600 * 24 * 365 * 10**9
     np.testing.assert_array_equal(_times.times_at_rate(4, 66.6), [0, 15015015, 30030030, 45045045])
     np.testing.assert_array_equal(_times.times_at_rate(4, 12.5), [0, 80_000_000, 160_000_000, 240_000_000])
+
+
+def test_times_at_an_odd_rate_do_not_overflow():
+    """The sum of 1e12 for each row was a product beyond int64 after ten million rows."""
+    row, rate = 20_000_000, fractions.Fraction("987654.321012")
+    assert _times.index_to_ns(np.array([row]), float(rate))[0] == round(row * 10**9 / rate)
+    with pytest.raises(OverflowError):
+        _times.index_to_ns(np.array([2**62]), 30)
+    with pytest.raises(ValueError, match="open: rate_hz must be a rate in Hz of at least 1e-06, got 1e-07"):
+        _times.checked_rate("rate_hz", 1e-7)
 
 
 def test_seconds_become_the_nanoseconds_that_the_float_says():

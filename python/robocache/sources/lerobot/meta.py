@@ -14,6 +14,7 @@ from ..reading.budget import ENTRY_BYTES, Budget, add_stored
 from ..reading.json_file import load_json, load_json_lines
 from ..reading.paths import Tree, checked_shape
 from ..reading.source import first_others
+from ..reading.times import is_rate
 from .tables import Tables
 
 DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
@@ -81,7 +82,7 @@ def _rate(path: Path, info: dict[str, Any], problems: list[str]) -> float:
         fps = of_features[0] if of_features else None
         if fps is not None:
             problems.append(f"fps is missing; that of a feature is used, {fps}")
-    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps < 1e9:
+    if fps is None or not is_rate(fps):
         raise FormatError(f"lerobot: {path}: fps must be a rate above 0, got {info.get('fps')!r}")
     return float(fps)
 

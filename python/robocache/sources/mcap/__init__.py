@@ -22,7 +22,7 @@ from ..reading.paths import Tree, begins_with, read_file
 from ..reading.repair import Repairer
 from ..reading.source import BaseSource, Rows, first_others, is_cache
 from .definitions import Definition, parse_definition
-from .messages import KNOWN, STRING, Collected, Part, VideoTopic, check_codes
+from .messages import FIELDS_LEFT_OUT, KNOWN, STRING, Collected, Part, VideoTopic, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
 from .video import COMPRESSED_VIDEO
 
@@ -151,11 +151,17 @@ class Mcap(BaseSource):
                 self.specs.update({spec.name: spec for spec in collected.specs()})
                 if collected.times:
                     del left[name]
+                    self._add_fields(collected.specs())
         for name, topic in left.items():
             if topic.schema == COMPRESSED_VIDEO:
                 reason = "its video has no keyframe with parameter sets, so no frame can be decoded"
                 del self._wanted[name]
                 self.left_out.append(LeftOut(name, reason))
+
+    def _add_fields(self, specs: Iterable[StreamSpec]) -> None:
+        for spec in specs:
+            names = [f"{spec.name}, field {name}" for name in spec.meta.get(FIELDS_LEFT_OUT, ())]
+            self.left_out += [LeftOut(name, "its count is not 1, or its type is unknown") for name in names]
 
     def _add_left_out(self, chosen: Mapping[str, Topic]) -> None:
         for name, topic in self._topics.items():

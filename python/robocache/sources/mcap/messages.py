@@ -67,6 +67,8 @@ XYZW = ("x", "y", "z", "w")
 TURN = {"method": "slerp_xyzw"}
 """How ``align`` must read a quaternion."""
 POINT_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
+FIELDS_LEFT_OUT = "fields_left_out"
+"""Key of ``meta``: fields of points that are not read, in the first message."""
 PIXELS = {
     **{"rgb8": ("u1", 3), "bgr8": ("u1", 3), "rgba8": ("u1", 4), "bgra8": ("u1", 4), "mono8": ("u1", 1)},
     **{"8UC1": ("u1", 1), "8UC3": ("u1", 3), "mono16": ("u2", 0), "16UC1": ("u2", 0), "32FC1": ("f4", 0)},
@@ -78,7 +80,11 @@ def _joint_state(message: Any, where: str, budget: Budget) -> list[Row]:
     names = tuple(message.name) or None
     fields = (("position", "rad"), ("velocity", "rad/s"), ("effort", "N m"))
     rows = [Row(name, _floats(getattr(message, name)), names=names, unit=unit) for name, unit in fields]
-    return [row for row in rows if len(row.values)]
+    rows = [row for row in rows if len(row.values)]
+    for row in rows:
+        if names is not None and len(names) != len(row.values):
+            raise FormatError(f"{where}: it has {len(names)} names and {len(row.values)} values of {row.name}")
+    return rows
 
 
 def _imu(message: Any, where: str, budget: Budget) -> list[Row]:
@@ -232,7 +238,8 @@ def _point_cloud(message: Any, where: str, budget: Budget) -> list[Row]:
     values = np.empty((len(points), len(fields)), np.float64 if wide else np.float32)
     for i in range(len(fields)):
         values[:, i] = points[str(i)]
-    return [Row("", values, "points", tuple(f.name for f in fields), "m")]
+    others = [f.name for f in message.fields if f.count != 1 or f.datatype not in POINT_TYPES]
+    return [Row("", values, "points", tuple(f.name for f in fields), "m", {FIELDS_LEFT_OUT: others} if others else {})]
 
 
 KNOWN: dict[str, Callable[[Any, str, Budget], list[Row]]] = {

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from .guard import OptionError
 
 SECOND_NS = 10**9
+MIN_RATE_HZ, MAX_RATE_HZ = 1e-6, 10**9
+"""A row in 12 days, and one in a nanosecond. Rates are counted in fractions with denominators up to a million."""
 UNITS_NS = {"s": SECOND_NS, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -31,6 +33,9 @@ def index_to_ns(index: NDArray[Any], rate_hz: float) -> NDArray[np.int64]:
         step, rate.numerator
     )  # i * step / numerator without overflow: i * whole + i * rest / numerator
     index = index.astype(np.int64)
+    last = max(int(index.max()), -int(index.min())) if len(index) else 0
+    if last * max(whole, rest) >= 1 << 62:  # a product would overflow
+        index = index.astype(object)
     return np.asarray(index * whole + (index * rest + rate.numerator // 2) // rate.numerator, np.int64)
 
 
@@ -44,7 +49,14 @@ def seconds_to_ns(times: NDArray[Any], unit_ns: int = SECOND_NS) -> NDArray[np.i
 
 def checked_rate(what: str, rate_hz: Any) -> float:
     """A rate that a user gave."""
-    ok = isinstance(rate_hz, (int, float)) and not isinstance(rate_hz, bool)
-    if not ok or not 0 < rate_hz < 1e9:
-        raise OptionError(f"open: {what} must be a rate in Hz above 0, got {rate_hz!r}")
+    if not is_rate(rate_hz):
+        slow = isinstance(rate_hz, float) and 0 < rate_hz < MIN_RATE_HZ
+        rule = f"of at least {MIN_RATE_HZ:g}" if slow else "above 0"
+        raise OptionError(f"open: {what} must be a rate in Hz {rule}, got {rate_hz!r}")
     return float(rate_hz)
+
+
+def is_rate(rate_hz: Any) -> bool:
+    """Whether rows at that rate have times. It may come from a file."""
+    number = isinstance(rate_hz, (int, float)) and not isinstance(rate_hz, bool)
+    return number and MIN_RATE_HZ <= rate_hz < MAX_RATE_HZ

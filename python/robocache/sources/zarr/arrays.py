@@ -15,6 +15,8 @@ from .codecs import Step, as_array, make_steps, number_type, unpack_chunk
 from .files import ARRAY_V2, Files
 
 MAX_CHUNKS_PER_ROW = 1 << 20
+ENCODED_TYPE = {"delta": ("astype", "dtype"), "fixedscaleoffset": ("astype", "dtype"), "astype": ("encode_dtype",)}
+"""Where the filters that make other numbers have the dtype of these."""
 SLACK_BYTES = 8 << 20
 """What a stored chunk may have above its size: codecs add heads, and pack noise badly."""
 
@@ -79,6 +81,7 @@ def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
         kind, config = _text(codec, "name").removeprefix("numcodecs."), _config(codec)
         if kind == "bytes":
             big = config.get("endian") == "big"
+            _check_order(where, codecs, big)
         elif kind == "transpose" and not codecs and axes == tuple(range(len(shape))):
             axes = checked_shape(f"{where}: transpose", config.get("order"))
             if sorted(axes) != list(range(len(shape))):
@@ -94,6 +97,16 @@ def _info_v3(name: str, array: dict[str, Any]) -> ArrayInfo:
     dtype = number_type(where, data_type).newbyteorder(">" if big else "<").str
     return _info(where, dtype, (shape, chunks, axes), codecs, array.get("fill_value"),
                  ("" if v2 else f"c{separator}", separator))  # fmt: skip
+
+
+def _check_order(where: str, filters: list[tuple[str, dict[str, Any]]], big: bool) -> None:
+    """Filters give numbers in the byte order of their own dtype. In another one they are other numbers, also to the
+    library that wrote them."""
+    for name, config in filters:
+        if keys := ENCODED_TYPE.get(name):
+            made = number_type(where, next((config[key] for key in keys if key in config), None))
+            if made.itemsize > 1 and (made.byteorder == ">") != big:
+                raise FormatError(f"{where}: {name} makes {made.str}, and bytes has the other byte order")
 
 
 def _shapes(where: str, shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
