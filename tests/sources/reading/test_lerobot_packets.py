@@ -64,6 +64,15 @@ def test_open_gops_at_the_begin_of_an_episode(tmp_path, rng, gop, b_frames):
         np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)
 
 
+def test_a_keyframe_of_a_gradual_refresh_is_no_entry_point(tmp_path, rng):
+    """Pictures are whole only frames after it: decoded from there, the first ones were missing or wrong."""
+    path = dataset(tmp_path, rng, "v3.0", gop=8, bf="0", **{"x264-params": "intra-refresh=1:ref=4"})
+    kept, raw = (robocache.ingest(path, tmp_path / images, images=images) for images in ("keep", "raw"))
+    for a, b in zip(kept, raw, strict=True):
+        np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)
+        assert len(a.streams[STREAM].video.index.entries) == 1
+
+
 def test_a_cache_is_as_large_as_the_videos(tmp_path, rng):
     path = dataset(tmp_path, rng, "v2.1", height=240, width=320)
     kept = robocache.ingest(path, tmp_path / "keep", streams=[STREAM])

@@ -29,6 +29,11 @@ def is_wide_color(data: bytes) -> bool:
     return is_png and data[24:25] == b"\x10" and data[25:26] in WIDE_COLORS
 
 
+def has_plain_pixels(data: bytes) -> bool:
+    """A PNG of the kinds that are decoded here, or such a one that is interlaced: no palette, no gray with alpha."""
+    return (data[24], data[25]) in FORMS
+
+
 def check_bytes(where: str, width: int, height: int, pixel_bytes: int) -> None:
     if width * height * pixel_bytes > MOST_BYTES:
         raise _core.FormatError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
+from .h264 import recovery_frames
 
 DECODERS = {"h264": "h264", "hevc": "hevc", "av1": "libdav1d", "vp9": "vp9", "mpeg4": "mpeg4"}
 """Codec of a stream: FFmpeg's decoder of it."""
@@ -30,8 +31,6 @@ MIN_PIXELS = 1 << 20
 """FFmpeg's MPEG-4 decoder makes buffers of its own that are larger than a small picture."""
 MOST_IDLE = 64
 """Decoders that are kept for later calls."""
-IDR = 5
-"""Type of the NAL units of an H.264 keyframe that no later picture looks behind."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ class Pool:
         try:
             formats = decoder.decode(gop)
         except _core.FormatError:  # a decoder that has met an error is not used again
-            if not begins_without_idr(gop):
+            if not begins_open(gop):
                 raise
             # Its pictures may release references of the GOP before, which err_detect takes for damage.
             return Decoder(gop.track, conceals=True).decode(gop)
@@ -213,24 +212,10 @@ class Pool:
             return [self.threads.submit(self.decode, gop) for gop in gops]
 
 
-def begins_without_idr(gop: Gop) -> bool:
+def begins_open(gop: Gop) -> bool:
     """An open GOP of H.264: later pictures may release references of the GOP before it, which is no damage."""
-    if gop.track.codec != "h264":
-        return False
-    data, extradata = gop.packets[0].tobytes(), gop.track.extradata
-    return all(unit[0] & 31 != IDR for unit in nal_units(data, extradata) if unit)
-
-
-def nal_units(data: bytes, extradata: bytes) -> Iterator[bytes]:
-    """Those of a packet of H.264: behind start codes, or behind lengths where the extradata is an avcC."""
-    if extradata[:1] != b"\1" or len(extradata) < 5:
-        yield from data.split(b"\0\0\1")[1:]
-        return
-    length_bytes, at = (extradata[4] & 3) + 1, 0
-    while at < len(data):
-        begin = at + length_bytes
-        at = begin + int.from_bytes(data[at:begin], "big")
-        yield data[begin:at]
+    track = gop.track
+    return track.codec == "h264" and recovery_frames(gop.packets[0].tobytes(), track.extradata) == 0
 
 
 POOL = Pool()

@@ -13,6 +13,7 @@ from ..._core import FormatError
 from ...cache.episode import StreamSpec
 from ...cache.pictures import VIDEO_CODECS
 from ...cache.video import MAX_EXTRADATA, Video, VideoIndex, entry_points
+from ...ops.decode.h264 import recovery_frames
 from ...ops.decode.video import Track
 from ..reading.budget import Budget, add_stored
 from ..reading.paths import need
@@ -148,11 +149,18 @@ def _demux(
         budget.check(where, 2 * total)
         add_stored(packet.size)
         data.append(bytes(packet))
-        facts.append((packet.pts, bool(packet.is_keyframe), not packet.is_discard))
+        facts.append((packet.pts, _is_entry(packet, video.codec_context), not packet.is_discard))
         if packet.dts is not None and packet.dts > last:
             break  # later packets are shown later
     table = np.array(facts, np.int64).reshape(-1, 3)
     return Packets(data, table[:, 0].copy(), table[:, 1] != 0, table[:, 2] != 0)
+
+
+def _is_entry(packet: Any, context: Any) -> bool:
+    """A keyframe whose picture is whole: not one of a gradual refresh, which takes frames."""
+    if not packet.is_keyframe:
+        return False
+    return context.codec.canonical_name != "h264" or not recovery_frames(bytes(packet), bytes(context.extradata or b""))
 
 
 def _choose(packets: Packets, video: Any, wanted_s: NDArray[np.float64], reach_s: float) -> NDArray[np.int64]:

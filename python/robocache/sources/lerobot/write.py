@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...cache.cache import to_json
 from ...cache.episode import JSON, EpisodeStream, StreamSpec
+from ...ops.decode.png import has_plain_pixels
 from ..reading.paths import need
 from .depth import UNITS
 from .meta import DATA_V30
@@ -248,8 +249,10 @@ class PngEncoder:
     ) -> list[dict[str, Any]]:
         cells = []
         for row, picture in zip(map(int, rows), pixels, strict=True):
-            if self.last[0] != row and stream.pictures is not None and stream.spec.codec in ("jpeg", "png"):
-                self.last = (row, stream.pictures.picture(row))
+            known = b"" if stream.pictures is None or self.last[0] == row else stream.pictures.picture(row)
+            # LeRobot would take the numbers of a palette for pixels.
+            if known and (stream.spec.codec == "jpeg" or has_plain_pixels(known)):
+                self.last = (row, known)
             elif self.last[0] != row:
                 picture = np.ascontiguousarray(picture)
                 if picture.ndim == 3 and picture.shape[2] == 1:
