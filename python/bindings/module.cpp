@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "arrays/tensor_reader.hpp"
 #include "bindings.hpp"
 #include "core/limits.hpp"
 #include "core/thread_pool.hpp"
@@ -40,6 +41,16 @@ constexpr const char* SET_NUM_THREADS_DOC =
 >>> robocache.num_threads()
 2
 >>> robocache.set_num_threads(before))";
+
+/// Numbers that are no int are a ValueError like those that are out of range, not nanobind's list of overloads.
+void set_threads(nb::handle count) {
+    int number = 0;
+    if (!nb::try_cast(count, number)) {
+        throw InvalidArgument("set_num_threads: count must be a whole number from 1 to 4096, got " +
+                              python::repr_of(count));
+    }
+    set_num_threads(number);
+}
 
 void map_exceptions(nb::module_& m) {
     // NOLINTNEXTLINE(bugprone-unused-raii, bugprone-throw-keyword-missing): registers a type, throws nothing
@@ -104,7 +115,8 @@ NB_MODULE(_core, m) {
     m.def("process_limits", &process_limits_dict, nb::arg("root") = "");
     m.def("local_ranks", &local_ranks);
     m.def("num_threads", &num_threads, NUM_THREADS_DOC);
-    m.def("set_num_threads", &set_num_threads, nb::arg("count"), SET_NUM_THREADS_DOC);
+    m.def("set_num_threads", &set_threads, nb::arg("count").none(), nb::sig("def set_num_threads(count: int) -> None"),
+          SET_NUM_THREADS_DOC);
     python::bind_host_memory(m);
     python::bind_memory(m);
     python::bind_cache(m);

@@ -194,3 +194,11 @@ def test_threads_of_python_get_their_own_results(rng):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("count", [0, 4097, 2**31, 2**63, 1.5, "2", None], ids=repr)
+def test_what_is_no_number_of_threads_is_refused_in_one_line(count):
+    before = robocache.num_threads()
+    with pytest.raises(ValueError, match=rf"^set_num_threads: count must be .*from 1 to 4096, got {count!r}$"):
+        robocache.set_num_threads(count)
+    assert robocache.num_threads() == before

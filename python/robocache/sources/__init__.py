@@ -71,7 +71,9 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     """
     where = Path(path)
     if not where.exists():
-        raise FileNotFoundError(f"open: {where} does not exist")
+        is_id = not where.is_absolute() and len(where.parts) == 2 and not where.parent.exists()  # of a hub: user/name
+        advice = "; URLs and ids of a hub are not read: download the dataset first"
+        raise FileNotFoundError(f"open: {path} does not exist{advice if is_id or '://' in str(path) else ''}")
     if format is not None and format not in FORMATS:
         near = did_you_mean(str(format), FORMATS)
         raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}{near}")

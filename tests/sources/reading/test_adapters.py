@@ -155,6 +155,13 @@ def test_a_path_that_is_not_there_and_a_format_that_is_not_known(tmp_path):
         robocache.open(tmp_path, format="rosbag")
 
 
+@pytest.mark.parametrize("path", ["s3://bucket/runs", "https://host/data.mcap", "lerobot/pusht"])
+def test_a_url_or_an_id_of_a_hub_is_shown_as_given_with_what_to_do(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"^open: {path} does not exist; URLs .*: download the dataset first$"):
+        robocache.open(path)
+
+
 @pytest.mark.parametrize(
     ("name", "package"),
     [

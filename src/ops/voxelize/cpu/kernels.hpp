@@ -8,6 +8,13 @@
 #include "ops/voxelize/contract/rounds.hpp"
 #include "ops/voxelize/contract/source.hpp"
 
+// Before a loop: iterations do not depend on each other. Clang does not know the pragma and finds out by itself.
+#ifdef __clang__
+#define ROBOCACHE_IVDEP
+#else
+#define ROBOCACHE_IVDEP _Pragma("GCC ivdep")
+#endif
+
 namespace robocache::voxelize_detail {
 
 /// Keys and buckets for `count` points of one cloud. Of points in no cell, keys mean nothing.

@@ -47,7 +47,7 @@ std::int64_t keys_of_points(const float* __restrict xyz, const KeyJob<Word>& giv
     const KeyJob<Word> job = given;
     std::int32_t dropped = 0;
     const auto count = static_cast<std::int32_t>(job.count);
-#pragma GCC ivdep
+    ROBOCACHE_IVDEP
     for (std::int32_t k = 0; k < count; ++k) {
         dropped += put_key(job, k, xyz[3 * k], xyz[3 * k + 1], xyz[3 * k + 2], 1);
     }
@@ -64,7 +64,7 @@ ROBOCACHE_HD std::int64_t keys_of_row(const PixelRow& given_row, const KeyJob<Wo
     const auto v = static_cast<float>(static_cast<std::int32_t>(row.v));
     std::int32_t dropped = 0;
     const auto count = static_cast<std::int32_t>(job.count);
-#pragma GCC ivdep
+    ROBOCACHE_IVDEP
     for (std::int32_t k = 0; k < count; ++k) {
         const float depth = depth_of(raw[k], row.unit);
         float p[3];

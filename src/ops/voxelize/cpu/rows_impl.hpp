@@ -35,7 +35,7 @@ ROBOCACHE_HD void each_value_of(const RowJob<Word>& job, const Put& put) {
         const std::int64_t at = cell * channels;
         if (stride == std::int64_t{sizeof(T)}) {
             const T* values = reinterpret_cast<const T*>(row);
-#pragma GCC ivdep
+            ROBOCACHE_IVDEP
             for (std::int64_t c = 0; c < channels; ++c) put(cell, at + c, widen(values[c]));
         } else {
             for (std::int64_t c = 0; c < channels; ++c) {
@@ -155,7 +155,7 @@ ROBOCACHE_HD void write_values(const FinishJob<Word>& job, const Prepare& prepar
     for (std::int64_t begin = 0; begin < total; begin += block_values) {
         const std::int64_t count = total - begin < block_values ? total - begin : block_values;
         prepare(begin, count);
-#pragma GCC ivdep
+        ROBOCACHE_IVDEP
         for (std::int64_t k = 0; k < count; ++k) block[k] = narrow<Out>(value(begin + k, k));
         put_block(block, count, out + begin, job.non_temporal);
     }
