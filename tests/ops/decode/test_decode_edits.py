@@ -67,6 +67,14 @@ def test_rows_select_pictures_in_any_order(device):
     np.testing.assert_array_equal(made, whole[[5, 0, 5]])
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_joined_bytes_may_be_those_of_python(kind):
+    offsets = np.cumsum([0, *map(len, SMALL)])
+    for given in (offsets, offsets.tolist()):
+        made = robocache.decode_images((kind(b"".join(SMALL)), given), size=(10, 10))
+        np.testing.assert_array_equal(made, robocache.decode_images(SMALL, size=(10, 10)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 def test_normalize_is_one_rounding_of_an_exact_formula(dtype, layout, device):

@@ -190,11 +190,17 @@ def other_kinds():
     return {"int32": buffer.getvalue(), "lzw": packed.getvalue(), "8 bits": datasets.png(np.zeros(SIZE, np.uint8))}
 
 
-@pytest.mark.parametrize("kind", ["int32", "lzw", "8 bits"])
-def test_depth_pictures_that_are_not_read_are_left_out_with_the_reason(tmp_path, kind):
+TIFF = "its images are TIFF of another kind than uncompressed uint16 or float32"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("int32", TIFF), ("lzw", TIFF), ("8 bits", "its images are 8-bit depth maps, which have no unit")],
+)
+def test_depth_pictures_that_are_not_read_are_left_out_with_the_reason(tmp_path, kind, reason):
     pictures = cells([other_kinds()[kind]] * ROWS)
     source = robocache.open(write_dataset(tmp_path / "x", {"depth": depth_feature("image")}, {"depth": pictures}))
-    assert [left.name for left in source.left_out] == ["depth"]
+    assert [(left.name, left.reason) for left in source.left_out] == [("depth", reason)]
     assert source.episode(0).streams.keys() == {"action"}
 
 

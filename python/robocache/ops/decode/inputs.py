@@ -30,8 +30,12 @@ class Batch:
 
 def joined(op: str, pictures: Any) -> tuple[Array, Array]:
     """(bytes, offsets) as they were given, or those of a list of pictures, joined on the host."""
-    if isinstance(pictures, tuple) and len(pictures) == 2 and _has_dtype(pictures[0]) and not _is_picture(pictures[1]):
-        return _unit_stride(pictures[0]), _unit_stride(pictures[1])
+    if isinstance(pictures, tuple) and len(pictures) == 2 and not _is_picture(pictures[1]):
+        data, offsets = pictures
+        if isinstance(data, (bytes, bytearray, memoryview)) and (_has_dtype(offsets) or isinstance(offsets, list)):
+            data = np.frombuffer(data, np.uint8)
+        if _has_dtype(data):
+            return _unit_stride(data), _unit_stride(offsets)
     if not isinstance(pictures, (list, tuple)):
         raise ValueError(f"{op}: pictures must be a list of bytes, or (bytes, offsets), got {type(pictures).__name__}")
     for i, picture in enumerate(pictures):

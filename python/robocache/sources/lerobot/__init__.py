@@ -354,7 +354,9 @@ class LeRobot(BaseSource):
             spec = StreamSpec(name, "uint8", size, "image", self._rate_hz, meta=meta, codec=codec)
             return self._kept_video(spec) if dtype == "video" and self.encoded and self._episodes else spec
         if pixel not in ("uint16", "float32"):
-            kind = "8-bit depth maps, which have no unit" if depth else "neither 8-bit, 16-bit nor float"
+            kind = "8-bit depth maps, which have no unit"
+            if pixel is None:
+                kind = "TIFF of another kind than uncompressed uint16 or float32"
             return LeftOut(name, f"its images are {kind}")
         unit = depth_maps.unit_of(feature) if depth else None
         return StreamSpec(name, pixel, size, "depth", self._rate_hz, unit, meta=meta, codec=codec)
