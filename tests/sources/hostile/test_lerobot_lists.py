@@ -70,7 +70,28 @@ def test_a_task_with_two_texts_is_refused(tmp_path, rng):
     (path / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "a"}\n{"task_index": 0, "task": "b"}\n')
     refused(path, "tasks.jsonl: task 0 has two texts, 'a' and 'b'")
     (path / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": null}\n')
-    refused(path, "tasks.jsonl: a task must be a number and a text, got")
+    refused(path, "tasks.jsonl: a task must be a text, got None")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("episode_index", [0.0, 1.0, 2.0], None),
+        ("episode_index", [0.0, 1.5, 2.0], "row 1: episode_index must be a whole number, got '1.5'"),
+        ("episode_index", [0, None, 2], "row 1: episode_index must be a whole number, got 'None'"),
+        ("data/file_index", [0, 0, None], "row 2: data/file_index must be a whole number, got 'None'"),
+        ("length", [5.0, 1.0, 12.5], "row 2: length must be a whole number, got '12.5'"),
+        ("tasks", ["pick up the cup", "pour", "pick up the cup"], None),
+        ("tasks", [["pour"], [None], ["pour"]], "row 1: tasks must be a list of texts, got \\[None\\]"),
+    ],
+)
+def test_columns_of_the_table_of_episodes_are_checked_by_row(tmp_path, rng, column, values, message):
+    written = write("lerobot v3.0", tmp_path, rng)
+    rewrite(written.path / PARQUET, replaced(column, values))
+    if message is None:
+        assert [episode.task for episode in robocache.open(written.path)] == written.tasks
+    else:
+        refused(written.path, message)
 
 
 def test_a_shared_table_without_the_numbers_of_its_episodes_is_refused(tmp_path, rng):

@@ -220,8 +220,9 @@ def test_recordings_that_a_folder_has_and_the_source_does_not_read_are_told(tmp_
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_log(tmp_path / name)
     (tmp_path / "bag/metadata.yaml").write_text("x:\n  relative_file_paths:\n    - d.mcap\n")
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache/manifest.json").write_text("{}")
+    for name in ("cache/manifest.json", "unfinished/manifest.json.next"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
     left = {str(entry) for entry in robocache.open(tmp_path, clock="log_time").left_out}
     assert left == {
         "/flag: message type std_msgs/msg/Bool is not supported",

@@ -155,7 +155,8 @@ def test_texts_without_header_stamp_are_left_out_by_that_clock(tmp_path):
     path, *_ = mcap(tmp_path / "x" / "x.mcap", ["a"])
     left = robocache.open(path, clock="header.stamp", topics=["/say"]).left_out
     assert [str(one) for one in left] == [
-        "/say: its messages have no header.stamp; pass clock='log_time' or 'publish_time' to read it"
+        "/say: its messages have no header.stamp; pass clock='log_time' or 'publish_time' to read it",
+        "/command: not selected; pass topics= to read it",
     ]
 
 

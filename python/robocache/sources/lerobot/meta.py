@@ -120,11 +120,28 @@ def read_tasks(tree: Tree, tables: Tables, budget: Budget) -> dict[int, str]:
 def _numbered(rows: Iterable[tuple[Any, Any]], where: str) -> dict[int, str]:
     tasks: dict[int, str] = {}
     for number, text in rows:
-        if not isinstance(number, int) or not isinstance(text, str):
-            raise FormatError(f"{where}: a task must be a number and a text, got {str((number, text))[:80]}")
+        if not isinstance(text, str):
+            raise FormatError(f"{where}: a task must be a text, got {str(text)[:80]}")
+        number = _whole(number, f"{where}: task_index")
         if tasks.setdefault(number, text) != text:
             raise FormatError(f"{where}: task {number} has two texts, {tasks[number][:80]!r} and {text[:80]!r}")
     return tasks
+
+
+def _whole(value: Any, where: str) -> int:
+    """A whole number, which pandas may have stored as a float."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole and not (isinstance(value, float) and value.is_integer()):
+        raise FormatError(f"{where} must be a whole number, got {str(value)[:80]!r}")
+    return int(value)
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    """The tasks of an episode: a list of texts, or one text."""
+    found = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise FormatError(f"{where} must be a list of texts, got {str(value)[:80]}")
+    return found
 
 
 def read_stats(tree: Tree, budget: Budget) -> JSON:
@@ -198,9 +215,10 @@ def _episodes_v21(tree: Tree, info: dict[str, Any], budget: Budget) -> list[Plac
         place = {"episode_chunk": index // size, "episode_index": index}
         file = _fill(info["data_path"], **place)
         videos = {key: (_fill(info["video_path"], video_key=key, **place), 0.0) for key in _video_keys(info)}
+        where = f"lerobot: {tree.root}/meta/episodes.jsonl: episode {index}"
         length = line.get("length")
-        tasks = [str(task) for task in line.get("tasks") or []]
-        length = length if isinstance(length, int) else None
+        length = None if length is None else _whole(length, f"{where}: length")
+        tasks = _texts(line.get("tasks"), f"{where}: tasks")
         placed.append(Placed(index, file, length, tasks, videos, stats.get(index)))
     return placed
 
@@ -218,18 +236,21 @@ def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Plac
         stats = any(name.startswith("stats/") for name in names)
         for at, row in enumerate(tables.whole(path, wanted).to_pylist()):
             tables.budget.count(f"lerobot: {path}")
-            place = {"chunk_index": row.get("data/chunk_index", 0), "file_index": row.get("data/file_index", 0)}
+            where = f"lerobot: {path}, row {at}"
+            place = {n: _whole(row.get(f"data/{n}", 0), f"{where}: data/{n}") for n in ("chunk_index", "file_index")}
             videos = {}
             for key in keys:
                 chunk, file, begin_s = (row.get(f"videos/{key}/{number}") for number in numbers)
                 if file is not None:
-                    name = _fill(info["video_path"], video_key=key, chunk_index=chunk, file_index=file)
+                    video = [_whole(number, f"{where}: the place of {key}") for number in (chunk, file)]
+                    name = _fill(info["video_path"], video_key=key, chunk_index=video[0], file_index=video[1])
                     videos[key] = (name, float(begin_s or 0.0))
-            tasks = [str(task) for task in row.get("tasks") or []]
+            tasks = _texts(row.get("tasks"), f"{where}: tasks")
             length = row.get("length")
-            length = length if isinstance(length, int) else None
+            length = None if length is None else _whole(length, f"{where}: length")
+            index = _whole(row["episode_index"], f"{where}: episode_index")
             file = _fill(info["data_path"], **place)
-            placed.append(Placed(int(row["episode_index"]), file, length, tasks, videos, (path, at) if stats else None))
+            placed.append(Placed(index, file, length, tasks, videos, (path, at) if stats else None))
     return placed
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._core import FormatError
+from ...cache.cache import JOURNAL
 from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .budget import BUDGET, Budget
 from .guard import guarded
@@ -75,8 +76,8 @@ def first_others(names: Iterable[str], reason: str, of: str, of_several: str = "
 
 
 def is_cache(path: str) -> bool:
-    """Whether a folder is a cache, which may be an ingest of the dataset beside it."""
-    return os.path.isfile(os.path.join(path, "manifest.json"))
+    """Whether a folder is a cache, or an unfinished one: it may be an ingest of the dataset beside it."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", JOURNAL))
 
 
 class BaseSource(ABC):
