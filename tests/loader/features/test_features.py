@@ -703,6 +703,18 @@ WRONG = {
         {"a": Feature("left"), "x": Feature(["left", "grip"], method="slerp_xyzw")},
         r"^Loader: features\['x'\]: method must slerp_xyzw have channels in groups of four, got 7 channels",
     ),
+    "the mean at one moment": (
+        {"a": Feature("left"), "x": Feature("fast", method="mean")},
+        r"^Loader: features\['x'\]: method 'mean' must have several moments, .*, got one, where all would be padding",
+    ),
+    "relative to a mean at the anchor": (
+        {"x": Feature("fast", steps=[1, 2], rate_hz=RATE, method="mean", relative_to="anchor")},
+        r"features\['x'\]: relative_to must be read at the anchor by a method of single moments, got 'mean' of 'fast'",
+    ),
+    "relative to a feature of means": (
+        {"x": Feature("left", relative_to="o"), "o": Feature("left", steps=[0, 1], rate_hz=RATE, method="rms")},
+        r"features\['x'\]: relative_to must be read at the anchor by a method of single moments, got 'rms' of 'left'",
+    ),
     "a rule for outside": (
         {"a": Feature("left"), "x": Feature("count", outside="nan")},
         r"^Loader: features\['x'\]: outside must be hold or error for an output that has no NaN",
