@@ -366,6 +366,24 @@ def test_euler_angles_at_the_pole_are_a_rotation_all_the_same(tmp_path):
     close(vectors[:4], turns.as_rotvec(), 1e-9)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("relative", [None, "anchor"])
+def test_a_rotation_that_is_not_known_is_nan_in_every_form(tmp_path, form, relative):
+    """It must not look like a rotation: Euler angles were 0. Zeros are no rotation."""
+    spec = robocache.StreamSpec("turn", "float64", (4,), rate_hz=RATE, method="slerp_xyzw")
+    rows = np.tile([0, 0, 0.6, 0.8], (6, 1))
+    rows[1:4] = [0.1, np.nan, 0.2, 0.3], [np.nan] * 4, [0, 0, 0, 0]
+    writer = robocache.CacheWriter(tmp_path / "c", {"turn": spec})
+    writer.add(robocache.Episode(0, {"turn": robocache.EpisodeStream(spec, rows, np.arange(6) * STEP_NS)}))
+    feature = Feature("turn", steps=[0, 1], rate_hz=RATE, rotation=form, relative_to=relative)
+    loader = Loader(writer.commit(), 6, features={"x": feature}, shuffle=False)
+    found = np.isnan(loader.batch(0)["x"].numpy())
+    assert found[:, 0].all(1).tolist() == [False, True, True, False, False, False]
+    assert found[:, 0].any(1).tolist() == [False, True, True, False, False, False]
+    back = loader.inverse("x")(np.full((1, FORMS[form]), np.nan), None if relative is None else rows[0])
+    assert np.isnan(back).all()
+
+
 def test_relative_to_another_feature_or_stream(cache):
     features = {
         "state": Feature("left"),

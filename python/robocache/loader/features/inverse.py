@@ -129,9 +129,9 @@ def stored_quaternion(form: str, x: list[Any]) -> Arrays:
 
 
 def normalized(xp: Any, q: Arrays) -> Arrays:
-    """Of length 1, w >= 0; zeros are no rotation."""
+    """Of length 1, w >= 0; zeros are no rotation, and NaN stays NaN."""
     length = xp.sqrt(sum(c * c for c in q))
-    there = length > 0
+    there = length != 0
     sign = xp.where(q[3] < 0, -xp.ones_like(length), xp.ones_like(length))
     safe = xp.where(there, length, xp.ones_like(length)) * sign
     return (*(c / safe for c in q[:3]), xp.where(there, q[3] / safe, xp.ones_like(length)))
