@@ -57,6 +57,11 @@ class Inverse:
                 start = start.detach().cpu().numpy()
             while start.ndim < values.ndim:
                 start = start[..., None, :]
+            if any(1 not in (a, b) and a != b for a, b in zip(start.shape[-2::-1], values.shape[-2::-1], strict=False)):
+                raise ValueError(
+                    f"Loader.inverse: anchor of {self.name!r} must be a row, or one for each sample of the values "
+                    f"{tuple(values.shape)}, got shape {tuple(np.shape(anchor))}"
+                )
         if self.scale is not None:
             offset, scale = (self._like(xp, x, values) for x in self.scale)
             values = values / scale + offset
