@@ -317,7 +317,7 @@ ROBOCACHE_SCALED_IN_FLOAT(std::int16_t)
 
 template <class Out, class In, class Compute>
 ROBOCACHE_HD Out scaled(In x, Compute offset, Compute scale) {
-    if constexpr (align_detail::is_float<In> || sizeof(In) == 8) {
+    if constexpr (align_detail::is_float<In>) {
         return align_detail::narrow<Out>((align_detail::widen(x) - offset) * scale);
     } else {
         return align_detail::narrow<Out>((static_cast<Compute>(x) - offset) * scale);

@@ -281,7 +281,7 @@ class Loader:
         if not 0 <= operator.index(source) < len(self.caches):
             raise ValueError(f"Loader.inverse: source must be from 0 to {len(self.caches) - 1}, got {source}")
         entries = self._statistics.entries()
-        if name not in entries:
+        if not isinstance(name, str) or name not in entries:
             raise ValueError(
                 f"Loader.inverse: name must be a feature of vectors, {', '.join(entries)}, got {name!r}"
                 f"{did_you_mean(str(name), entries)}"
@@ -294,7 +294,10 @@ class Loader:
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Batch ``step`` of an epoch (by default the current one), independent of what was read before."""
-        step = operator.index(step)
+        try:
+            step = operator.index(step)
+        except TypeError:
+            raise TypeError(f"Loader.batch: step must be a whole number, got {step!r}") from None
         self._settle(group_only=True)
         if not 0 <= step < self._num_steps:
             raise IndexError(f"Loader.batch: step must be in [0, {self._num_steps}), got {step}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..cache.cache import Cache
@@ -40,6 +40,8 @@ class Mixture:
     def __init__(
         self, sources: Sequence[Any], weights: Sequence[float] | None = None, *, epoch_size: int | None = None
     ) -> None:
+        if isinstance(sources, Cache | str | os.PathLike) or not isinstance(sources, Iterable):
+            raise ValueError(f"Mixture: sources must be a list of (cache, weight), got {type(sources).__name__}")
         pairs = list(sources)
         if not 1 <= len(pairs) <= MAX_SOURCES:
             raise ValueError(f"Mixture: sources must be 1 to {MAX_SOURCES} caches, got {len(pairs)}")
@@ -48,6 +50,8 @@ class Mixture:
                 if not isinstance(pair, tuple | list) or len(pair) != 2:
                     raise ValueError(f"Mixture: sources[{i}] must be (cache, weight), got {type(pair).__name__}")
         else:
+            if not hasattr(weights, "__len__"):
+                raise ValueError(f"Mixture: weights must be a list of {len(pairs)} numbers, got {weights!r}")
             if len(weights) != len(pairs):
                 raise ValueError(f"Mixture: weights must be {len(pairs)}, one for each cache, got {len(weights)}")
             pairs = list(zip(pairs, weights, strict=True))

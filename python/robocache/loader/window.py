@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from ..cache.episode import StreamSpec
 from ..ops.methods import uses_windows
 from ..ops.types import Method, Outside
@@ -86,7 +88,8 @@ class Window:
                 _require_seconds("deltas", delta, -math.inf, "be finite")
             if uses_windows(self.method) and deltas != sorted(deltas):
                 raise ValueError(f"Window: deltas must not decrease with method {self.method!r}, got {deltas}")
-            object.__setattr__(self, "deltas", tuple(number("deltas", delta, "Window") for delta in deltas))
+            if not isinstance(self.deltas, Sequence | np.ndarray):  # what can be read once, or has no Python numbers
+                object.__setattr__(self, "deltas", tuple(number("deltas", delta, "Window") for delta in deltas))
         _require_seconds("past", self.past, 0, "be 0 or more seconds")
         _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.rate_hz is not None:

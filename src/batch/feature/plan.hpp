@@ -53,9 +53,14 @@ struct FeaturesPlan {
     std::vector<Operand> padding_inputs;
 };
 
+/// The nearest float64: more is computed with it, so the rounding to odd of `widen` would be an error of 2048.
 template <class T>
 ROBOCACHE_HD double as_double(T x) {
-    return static_cast<double>(align_detail::widen(x));
+    if constexpr (sizeof(T) == 8) {
+        return static_cast<double>(x);
+    } else {
+        return static_cast<double>(align_detail::widen(x));
+    }
 }
 
 void compose_cpu(const FeaturesPlan& plan);

@@ -58,19 +58,20 @@ ROBOCACHE_HD Vector3 turned_back(const Matrix3& r, const Vector3& v) {
             r.m[2] * v.x + r.m[5] * v.y + r.m[8] * v.z};
 }
 
-/// Of length 1, with w >= 0.
+/// Of length 1, with w >= 0. A NaN is one in all components.
 ROBOCACHE_HD Quaternion normalized(const Quaternion& q) {
     const double length = squared_length(q);
-    const double s = (q.w < 0 ? -1.0 : 1.0) / sqrt(length > 0 ? length : 1.0);
+    const double s = (q.w < 0 ? -1.0 : 1.0) / sqrt(length == 0 ? 1.0 : length);
     const double w = q.w * s;
-    return {q.x * s, q.y * s, q.z * s, length > 0 ? w : 1.0};
+    return {q.x * s, q.y * s, q.z * s, length == 0 ? 1.0 : w};
 }
 
-/// atan2: -pi ... pi; 0 for the origin.
+/// atan2: -pi ... pi; 0 for the origin, NaN for a NaN.
 ROBOCACHE_HD double direction(double y, double x) {
     const double ay = y < 0 ? -y : y;
     const double ax = x < 0 ? -x : x;
-    if (!(ax > 0 || ay > 0)) return 0.0;
+    const double sum = ax + ay;
+    if (!(sum > 0)) return sum + 0.0;  // -0 becomes 0
     double angle = align_detail::angle_of(ax, ay);
     if (x < 0) angle = 3.141592653589793 - angle;
     return y < 0 ? -angle : angle;

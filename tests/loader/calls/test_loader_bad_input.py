@@ -220,6 +220,9 @@ def test_bad_mixtures_are_refused(cache, tmp_path):
     bad = {
         "weights must be 2, one for each cache, got 3": lambda: Mixture([cache, cache], [1, 2, 3]),
         "sources must be 1 to 64 caches, got 0": lambda: Mixture([]),
+        "sources must be a list of (cache, weight), got Cache": lambda: Mixture(cache),
+        "sources must be a list of (cache, weight), got int": lambda: Mixture(3),
+        "weights must be a list of 1 numbers, got 2": lambda: Mixture([cache], weights=2),
         "sources must be 1 to 64 caches, got 65": lambda: Mixture([(cache, 1)] * 65),
         "sources[1] must be (cache, weight), got Cache": lambda: Mixture([(cache, 1), cache]),
         "sources[0] must be a Cache or its path, got int": lambda: Mixture([(3, 1)]),

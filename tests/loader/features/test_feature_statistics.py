@@ -327,6 +327,12 @@ def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
         loader.inverse("action")(np.zeros(9))
     with pytest.raises(ValueError, match="values of 'action' must have 9 numbers in the last dimension"):
         loader.inverse("action")(np.zeros(7), np.zeros(7))
+    with pytest.raises(ValueError, match=r"anchor of 'action' must be a row, or one for each .*, got shape \(5, 7\)"):
+        loader.inverse("action")(np.zeros((2, 3, 9)), np.zeros((5, 7)).tolist())
+    with pytest.raises(ValueError, match=r"name must be a feature of vectors, .*, got \['action'\]"):
+        loader.inverse(["action"])
+    with pytest.raises(TypeError, match="step must be a whole number, got 1"):
+        loader.batch(1.5)
     with pytest.raises(ValueError, match="the loader must have features, got windows"):
         Loader(cache, 8, {"left": __import__("robocache").Window()}).inverse("left")
 

@@ -12,6 +12,7 @@ from ... import _core
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
 from ...ops.align import native_stream
+from ...ops.methods import uses_windows
 from ...ops.types import Stream
 from ..order.selection import Anchors
 from ..window import Key, nanoseconds
@@ -70,6 +71,11 @@ def require_readable(columns: list[Column], specs: Mapping[str, StreamSpec]) -> 
         values = np.empty((0, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
         stream = native_stream(stream_of(Part(0, {key.stream: (values, nothing, None)}), column))
         _core.check_align(names, [stream], nothing, None, None, None, check=False)
+        if uses_windows(key.window.method) and len(set(key.window.deltas_ns)) < 2:
+            raise ValueError(
+                f"Loader: {key.option}: method {key.window.method!r} must have several moments, from which its windows "
+                "of rows follow, got one, where all would be padding; take method='previous' for one moment"
+            )
 
 
 class BatchReader:

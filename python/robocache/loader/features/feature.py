@@ -99,7 +99,7 @@ class Feature:
         except ValueError as error:
             raise ValueError(str(error).replace("Window:", "Feature:", 1)) from None
         if self.deltas is not None:
-            self._set("deltas", window.deltas)
+            self._set("deltas", tuple(window.deltas) if isinstance(window.deltas, Sequence) else window.deltas)
         if self.rotation is not None and (not isinstance(self.rotation, str) or self.rotation not in ROTATIONS):
             near = did_you_mean(str(self.rotation), ROTATIONS)
             raise ValueError(f"Feature: rotation must be one of {', '.join(ROTATIONS)}, got {self.rotation!r}{near}")

@@ -57,6 +57,11 @@ class Inverse:
                 start = start.detach().cpu().numpy()
             while start.ndim < values.ndim:
                 start = start[..., None, :]
+            if any(1 not in (a, b) and a != b for a, b in zip(start.shape[-2::-1], values.shape[-2::-1], strict=False)):
+                raise ValueError(
+                    f"Loader.inverse: anchor of {self.name!r} must be a row, or one for each sample of the values "
+                    f"{tuple(values.shape)}, got shape {tuple(np.shape(anchor))}"
+                )
         if self.scale is not None:
             offset, scale = (self._like(xp, x, values) for x in self.scale)
             values = values / scale + offset
@@ -129,9 +134,9 @@ def stored_quaternion(form: str, x: list[Any]) -> Arrays:
 
 
 def normalized(xp: Any, q: Arrays) -> Arrays:
-    """Of length 1, w >= 0; zeros are no rotation."""
+    """Of length 1, w >= 0; zeros are no rotation, and NaN stays NaN."""
     length = xp.sqrt(sum(c * c for c in q))
-    there = length > 0
+    there = length != 0
     sign = xp.where(q[3] < 0, -xp.ones_like(length), xp.ones_like(length))
     safe = xp.where(there, length, xp.ones_like(length)) * sign
     return (*(c / safe for c in q[:3]), xp.where(there, q[3] / safe, xp.ones_like(length)))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...cache.episode import StreamSpec
 from ...convert.ingest import FLOATS
-from ...ops.methods import names_in
+from ...ops.methods import names_in, uses_windows
 from ...ops.types import Method
 from ...text import did_you_mean
 from ..image import Image
@@ -296,8 +296,8 @@ class _Builder:
         if feature.relative_to == "anchor":
             if 0 in deltas:
                 return chunks, [(column, deltas.index(0)) for column in columns]
-            windows = windows_of(what, feature, specs)
-            return chunks, [(self.hidden_column(name, at_anchor(w), s), 0) for w, s in zip(windows, specs, strict=True)]
+            windows = [at_anchor(what, w, s) for w, s in zip(windows_of(what, feature, specs), specs, strict=True)]
+            return chunks, [(self.hidden_column(name, w, s), 0) for w, s in zip(windows, specs, strict=True)]
         other = self.features.get(feature.relative_to)
         if other is None and feature.relative_to in self.specs:
             other = Feature(feature.relative_to)
@@ -318,12 +318,19 @@ class _Builder:
                 f"{what}: relative_to must have the same channels, {described(specs)}, got {feature.relative_to!r} "
                 f"with {described(others)}"
             )
-        windows = windows_of(named, other, others)
-        return found, [(self.hidden_column(name, at_anchor(w), s), 0) for w, s in zip(windows, others, strict=True)]
+        windows = [at_anchor(what, w, s) for w, s in zip(windows_of(named, other, others), others, strict=True)]
+        return found, [(self.hidden_column(name, w, s), 0) for w, s in zip(windows, others, strict=True)]
 
 
-def at_anchor(window: Window) -> Window:
+def at_anchor(what: str, window: Window, spec: StreamSpec) -> Window:
     """The same rules, at the anchor alone."""
+    method = window.method or spec.align_method
+    if uses_windows(method):
+        raise ValueError(
+            f"{what}: relative_to must be read at the anchor by a method of single moments, got {method!r} of "
+            f"{spec.name!r}, by which one moment is padding; take 0 into the moments, or a feature with "
+            "method='previous'"
+        )
     return dataclasses.replace(window, past=0.0, future=0.0, rate_hz=None, deltas=(0.0,))
 
 
