@@ -205,6 +205,16 @@ TEST(Align, RefusesOutputsThatDoNotFit) {
     r.expect_refused(r.stream(), r.query(), to, "align: out[0].index must have dtype int64, got int32");
 }
 
+TEST(Align, RefusesMemoryThatWasForgotten) {
+    Ramp r;
+    AlignOutput to = r.output();
+    to.valid->data = nullptr;  // as AlignPlan::output gives it
+    r.expect_refused(r.stream(), r.query(), to, "align: out[0].valid must have memory, got null data");
+    StreamView stream = r.stream();
+    stream.times.data = nullptr;
+    r.expect_refused(stream, r.query(), r.output(), "align: streams[0].times must have memory, got null data");
+}
+
 TEST(Align, RefusesBadDataBeforeWriting) {
     Ramp r;
     r.times = {0, 20, 10, 30};
