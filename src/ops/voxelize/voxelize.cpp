@@ -52,6 +52,10 @@ VoxelPlanFor<Output> plan_anywhere(std::string_view op, const VoxelOptions& opti
     auto state = std::make_unique<typename VoxelPlanFor<Output>::State>();
     state->names = options.names;
     if (state->names.op.empty()) state->names.op = op;
+    if (static_cast<std::size_t>(options.reduction) >= std::size(reductions)) {
+        fail(state->names.op, state->names.reduction, "be an enumerator",
+             std::to_string(static_cast<int>(options.reduction)));
+    }
     make_plan(*state, arguments..., options);
     if (state->plan.device.type == DeviceType::cuda) {
 #ifdef ROBOCACHE_HAS_CUDA

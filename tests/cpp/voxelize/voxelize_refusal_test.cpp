@@ -39,6 +39,11 @@ struct Refusal : testing::Test {
     void expect_grid(const VoxelGrid& grid, const std::string& text) { expect_of(box.view(), grid, text); }
 };
 
+TEST_F(Refusal, ANumberThatIsNoReduction) {
+    box.options.reduction = static_cast<Reduction>(50);
+    expect_grid(box.grid, "voxelize: reduction must be an enumerator, got 50");
+}
+
 TEST_F(Refusal, MemoryThatWasForgotten) {
     VoxelOutput output = box.output();
     output.grid.data = nullptr;  // as VoxelPlan::output gives it
