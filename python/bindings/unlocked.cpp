@@ -1,7 +1,7 @@
 // The GIL and signals during a call.
 //
 // Note [Daemon threads]
-// When Python shuts down, it ends every other thread that asks for the GIL by pthread_exit, up to Python 3.13. That
+// When Python shuts down, it ends every other thread that requests the GIL by pthread_exit, up to Python 3.13. That
 // unwinds the thread's stack as an exception would, and in a destructor it ends the process: std::terminate.
 // Python 3.14 lets such threads wait for the end of the process instead. So does this file, whatever the version.
 #include "unlocked.hpp"

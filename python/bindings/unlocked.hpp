@@ -14,7 +14,7 @@ class SignalRaised : public nanobind::python_error {};
 void run_signal_handlers();
 
 /// Releases the GIL and takes it back in the end; long calls of this thread run signal handlers meanwhile
-/// (interrupt.hpp). A daemon thread that wants the GIL back while Python shuts down stops here: Note [Daemon threads].
+/// (interrupt.hpp). A daemon thread that requests the GIL while Python shuts down stops here: Note [Daemon threads].
 class Unlocked {
 public:
     Unlocked() : thread_(PyEval_SaveThread()) {}

@@ -43,4 +43,9 @@ inline void require_device(std::string_view op, const ArgumentName& argument, co
     fail(op, argument, "be on " + name(device), name(tensor.device));
 }
 
+/// For a run: the outputs of a plan have no memory until the caller sets it.
+inline void require_not_null(std::string_view op, const ArgumentName& argument, const TensorView& tensor) {
+    if (tensor.data == nullptr && tensor.num_elements() > 0) fail(op, argument, "have memory", "null data");
+}
+
 }  // namespace robocache

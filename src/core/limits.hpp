@@ -8,7 +8,7 @@
 namespace robocache {
 
 struct Limits {
-    /// What can be allocated without swapping and within the limits of all cgroups; 0 where nothing tells.
+    /// What can be allocated without swapping and within the limits of all cgroups; 0 where it is not known.
     std::int64_t free_memory_bytes = 0;
     /// The smallest limit of a cgroup, whatever is used of it.
     std::int64_t most_memory_bytes = std::numeric_limits<std::int64_t>::max();
@@ -21,7 +21,7 @@ struct Limits {
 /// nothing.
 [[nodiscard]] Limits process_limits(const std::string& root = {});
 
-/// Processes of this job on this machine, as launchers tell it (torchrun, Open MPI, Intel MPI, MVAPICH, srun); 1 where
+/// Processes of this job on this machine, as set by launchers (torchrun, Open MPI, Intel MPI, MVAPICH, srun); 1 where
 /// none does.
 [[nodiscard]] int local_ranks();
 

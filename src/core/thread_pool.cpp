@@ -3,7 +3,7 @@
 // Note [Fork]
 // PyTorch's DataLoader forks workers from a process whose pool may be running. Threads do not survive fork and their
 // mutexes may be copied in a locked state. So the child forgets the pool (leaks it, touching none of its members) and
-// runs on one thread until it asks for more. The only lock that lives across fork is the one around the pool pointer,
+// runs on one thread until set_num_threads. The only lock that lives across fork is the one around the pool pointer,
 // which the handlers hold while forking.
 #include "core/thread_pool.hpp"
 
@@ -114,7 +114,7 @@ public:
         for (std::int64_t i = 0; i < num_parts; ++i) wake_.notify_one();
     }
 
-    /// Nobody begins a part of it any more: waits for those who did.
+    /// No thread begins a part of it any more: waits for those that did.
     void finish(Job& job) {
         std::unique_lock lock(mutex_);
         std::erase(jobs_, &job);  // a helper that has not come by now does not find it: nobody waits for it

@@ -11,7 +11,7 @@ namespace robocache {
 namespace detail {
 using RangeBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void parallel_for(std::int64_t count, std::int64_t grain, RangeBody body, void* context);
-/// From now on a forked child knows that it is one. The first use of the pool does this too.
+/// From now on a forked child detects that it is one. The first use of the pool does this too.
 void watch_forks();
 
 struct Job;

@@ -188,7 +188,7 @@ private:
              std::string("have dtype ") + name(first) + " like the first stream, or pass dtype=", name(part.dtype));
     }
 
-    /// One episode, one row of targets: the user passed no batch dimension and wants none back.
+    /// One episode, one row of targets: the arrays have no batch dimension, so the results have none.
     bool is_unbatched() const {
         for (const StreamView& stream : arguments_.streams()) {
             if (stream.times.rank != 1 || stream.offsets) return false;

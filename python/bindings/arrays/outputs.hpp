@@ -17,7 +17,7 @@ void make_contiguous(TensorView& view);
 [[nodiscard]] nanobind::object shape_of(const TensorView& view, int first = 0);
 
 /// `view`, of an array without gaps, becomes a view of `made`, the memory that Python has for it. Throws if that is not
-/// of its size: the contract is told the shape of `view`, and sees nothing of `made`.
+/// of its size: the contract gets the shape of `view` and does not use `made`.
 void take_memory(TensorView& view, const TensorView& made);
 
 /// A torch tensor without gaps on the device of `like`, which has dtype `like_dtype`, and the shape of `view`, which

@@ -15,7 +15,7 @@
 
 namespace robocache::python {
 
-/// Who is asking, for error messages.
+/// The op and the argument, for error messages.
 struct Argument {
     std::string_view op;
     ArgumentName name;
@@ -32,7 +32,7 @@ struct AbstractArray {
 ///
 /// The call computes on the current stream of the framework of its first array. Torch says which that is through the
 /// DLPack C exchange table; for other frameworks `queue` does: (stream, type). Memory of arrays of that type is
-/// reused in the order of the stream; None: of no array. Every array of another framework is asked to be ready there.
+/// reused in the order of the stream; None: of no array. Every array of another framework is made ready there.
 class TensorReader {
 public:
     explicit TensorReader(nanobind::handle queue = nanobind::none());
@@ -52,13 +52,13 @@ private:
     nanobind::object ready_on_stream(nanobind::handle object) const;
 
     std::optional<CudaQueue> stream_;           // where the first array is on a GPU
-    const dlpack::ExchangeApi* api_ = nullptr;  // whose stream that is, if a table told it
+    const dlpack::ExchangeApi* api_ = nullptr;  // the table that named the stream, if one did
     nanobind::handle type_;                     // ... or the type of the arrays it belongs to
     bool must_wait_ = false;
     std::vector<nanobind::ndarray<nanobind::ro>> exported_;
 };
 
-/// Whether the object is a torch tensor on a CPU or a CUDA device with nothing that DLPack does not tell: no subclass,
+/// Whether the object is a torch tensor on a CPU or a CUDA device with nothing that DLPack cannot express: no subclass,
 /// no gradient, no lazy negation.
 [[nodiscard]] bool is_plain_tensor(nanobind::handle object);
 

@@ -101,7 +101,7 @@ public:
 
 private:
     static constexpr std::int64_t max_batches = 16;
-    static constexpr std::int64_t max_bytes = 1 << 20;  // kept alive by a caller who keeps one index
+    static constexpr std::int64_t max_bytes = 1 << 20;  // kept alive by a caller that keeps one index
 
     /// Three tensors of a block, and their memory.
     struct Rows {

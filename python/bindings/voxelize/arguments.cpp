@@ -87,7 +87,7 @@ void VoxelArguments::read_grid(const GivenGrid& given) {
     if (given.grid_size.is_none()) return;
     const auto shape = three<std::int64_t>(given.grid_size, whole_number);
     if (!shape) fail(op(), "grid_size", "be three whole numbers", repr_of(given.grid_size));
-    // Zeros mean "no bounds" in C++; Python says None.
+    // "No bounds" is zeros in C++ and None in Python.
     if (*shape == std::array<std::int64_t, 3>{}) fail(op(), "grid_size", "be positive", "(0, 0, 0)");
     grid_.shape = *shape;
 }
@@ -119,7 +119,7 @@ std::optional<std::int64_t> VoxelArguments::optional_count(nb::handle object, co
     return value;
 }
 
-/// 0 means "not given" in C++, so that it cannot be told from a bad value there.
+/// 0 means "not given" in C++, so a given 0 is refused here.
 double VoxelArguments::positive(nb::handle object, const char* name) const {
     const std::optional<double> value = number(object);
     const auto rounded = static_cast<float>(value.value_or(0));

@@ -87,14 +87,14 @@ def align(
 ) -> Aligned:
     """Samples every stream at every query time.
 
-    Query row ``b`` asks episode ``episode[b]`` (default: episode ``b``) for ``T`` target times: ``times (B, T)``, or
+    Query row ``b`` reads episode ``episode[b]`` (default: episode ``b``) at ``T`` target times: ``times (B, T)``, or
     ``times (T,)`` shared by all rows, or ``anchor (B,)`` + ``deltas (T,)``.
 
     Returns ``Aligned(values, valid, index)``, each with the structure of ``streams``: ``values (B, T, ...)`` in the
     framework, on the device and in the dtype of the stream, ``valid (B, T)`` bool, and with ``return_index=True``
     ``index (B, T)`` int64, the left neighbor's row. ``out`` (same structure) takes the values instead, for example
-    column slices of one tensor. ``check`` says whether the times are read for order and finiteness first; by default
-    they are on the CPU and are not on a GPU, where that means to wait for it.
+    column slices of one tensor. ``check=True`` first verifies that times are in order and finite: the default on
+    the CPU, not on a GPU, where the call would have to wait.
 
     >>> import numpy as np, robocache
     >>> joints = robocache.Stream(np.arange(8.0).reshape(1, 4, 2), np.array([[0, 10, 20, 30]]))
@@ -202,7 +202,7 @@ def fuse_multimodal(
     ``fuse_multimodal(data1, times1, data2, times2, data3, times3, target_times)``.
 
     ``method``, ``outside``, ``max_gap``, ``latency``, ``outside_valid``, ``period`` and ``tolerance`` are for pairs and
-    for dicts that do not say otherwise. ``dtype`` is that of the result; without it all streams must have the same.
+    for dicts without them. ``dtype`` is that of the result; without it all streams must have the same.
     ``return_valid=True`` also returns ``(B, T, number of streams)`` bool.
 
     >>> import numpy as np, robocache

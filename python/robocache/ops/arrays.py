@@ -64,7 +64,7 @@ def is_traced_by_jax(*arrays: Array) -> bool:
 
 
 def int32_times_refusal(op: str, name: str, times: Array) -> str | None:
-    """What to say of int32 times of JAX, which converts int64 to int32 unless its 64-bit mode is on."""
+    """The message about int32 times of JAX, which converts int64 to int32 unless its 64-bit mode is on."""
     if kind_of(times) != "jax" or times.dtype != np.int32:
         return None
     return (
@@ -90,7 +90,7 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a name; bfloat16 is the one of ``ml_dtypes``, which those who ask for it by name may lack."""
+    """The NumPy dtype of a name; bfloat16 is that of ``ml_dtypes``, which may not be installed."""
     if name == "bfloat16":
         try:
             import ml_dtypes

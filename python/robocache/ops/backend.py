@@ -17,7 +17,7 @@ Backend = Literal["cpu", "cuda", "torch"]
 
 
 def select_backend(op: str, backend: str | None, first: Array | None) -> Backend:
-    """The backend that was asked for, or the one where the first array lives; an error if it cannot serve it."""
+    """The given backend, or that of the device of the first array; an error if it cannot run there."""
     if backend in ("torch", "pytorch"):
         if sys.modules.get("torch") is None:
             try:
@@ -41,7 +41,7 @@ def select_backend(op: str, backend: str | None, first: Array | None) -> Backend
 
 
 def needs_torch(streams: Sequence[Any], backend: str | None) -> bool:
-    """Whether the call is PyTorch's business: it is compiling or tracing, or a gradient of values is wanted."""
+    """Whether the call goes through PyTorch's operator: it is compiled or traced, or values require a gradient."""
     torch = sys.modules.get("torch")
     if torch is None or backend in ("torch", "pytorch"):
         return False
@@ -61,7 +61,7 @@ def wants_op() -> bool:
 
 
 def gradient_refusal(names: Any, streams: Sequence[Stream], query: Query) -> str | None:
-    """What to say of a tensor that wants a gradient and cannot have one; None if there is no such tensor."""
+    """The message about a tensor that requires a gradient and cannot have one; None if there is no such tensor."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return None
@@ -87,7 +87,7 @@ def refuse_arrays(op: str, names: Any, streams: Sequence[Stream], query: Query, 
 
 
 def refuse_unseen(op: str, named: Iterable[tuple[str, Array]], backend: Backend) -> None:
-    """What DLPack does not tell: tangents, lazy negations and NumPy's "not a time"."""
+    """What DLPack cannot express: tangents, lazy negations and NumPy's "not a time"."""
     torch = sys.modules.get("torch")
     for name, array in named:
         if isinstance(array, np.ndarray):
@@ -113,7 +113,7 @@ def refuse_lazy(op: str, name: str, tensor: Array) -> None:
 
 
 def output_refusal(op: str, out: Sequence[Array]) -> str | None:
-    """What to say of an output that wants a gradient; None if there is no such output."""
+    """The message about an output that requires a gradient; None if there is no such output."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return None
@@ -162,7 +162,7 @@ def _named_times(names: Any, streams: Sequence[Stream], query: Query) -> Iterabl
 
 
 def on_device(op: str, streams: Sequence[Stream], query: Query, device: Any) -> tuple[list[Stream], Query]:
-    """Everything on the device that was asked for."""
+    """Everything on the given device."""
 
     def move(array: Array | None) -> Array | None:
         return move_to(op, array, device)

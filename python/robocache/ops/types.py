@@ -71,7 +71,7 @@ class Rules(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Target times ``times (B, T)`` or ``(T,)``, or ``anchor (B,)`` + ``deltas (T,)``; row b asks ``episode[b]``."""
+    """Target times ``times (B, T)`` or ``(T,)``, or ``anchor (B,)`` + ``deltas (T,)``; row b reads ``episode[b]``."""
 
     times: Array | None = None
     episode: Array | None = None

@@ -231,7 +231,7 @@ def matrix(op: str, name: str, given: Any, like: Array) -> Array:
 
 
 def needs_op(named: Named, backend: str | None) -> bool:
-    """Whether the call is PyTorch's business: it is compiling or tracing, or a gradient of features is wanted."""
+    """Whether the call goes through PyTorch's operator: it is compiled or traced, or features require a gradient."""
     torch = sys.modules.get("torch")
     if torch is None or backend in ("torch", "pytorch"):
         return False
@@ -245,7 +245,7 @@ def needs_op(named: Named, backend: str | None) -> bool:
 
 
 def refusal_of(op: str, named: Named, differentiable: bool) -> str | None:
-    """What to say of a tensor that wants a gradient and cannot have one; None if there is no such tensor."""
+    """The message about a tensor that requires a gradient and cannot have one; None if there is no such tensor."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return None

@@ -37,8 +37,8 @@ def voxelize_pointcloud(
     std. ``dtype`` is that of the grid: int32 by default, for features their own. ``deterministic=True``: sum and mean
     are the same to the bit on every device and in every order of the points; the other modes always are.
 
-    ``return_info=True`` also returns ``VoxelInfo(counts, dropped)``. ``check`` says whether offsets are read for order
-    first; by default they are on the CPU and are not on a GPU, where that means to wait for it.
+    ``return_info=True`` also returns ``VoxelInfo(counts, dropped)``. ``check=True`` verifies the offsets first: the
+    default on the CPU, not on a GPU, where the call would have to wait.
 
     >>> import numpy as np, robocache
     >>> points = np.array([[0.5, 0.5, 0.5], [0.6, 0.5, 0.5], [1.5, 0.5, 0.5], [9.0, 0.0, 0.0]], np.float32)
@@ -144,7 +144,7 @@ def voxelize_sparse(
     """Points to the list of occupied cells, in ascending order of ``(cloud, x, y, z)``.
 
     Without ``grid_size`` the grid has no bounds but 2^20 cells to both sides of ``grid_min``. ``features (N, F)`` are
-    reduced by ``mode``: sum, mean, min, max or std. ``max_points=K`` asks for the rows of the first K points of each
+    reduced by ``mode``: sum, mean, min, max or std. ``max_points=K`` returns the rows of the first K points of each
     cell. ``max_voxels`` keeps the first cells and counts the others in ``overflow``.
 
     The result is cut to the cells found, for which a call on a GPU has to wait once. ``padded=True`` keeps
@@ -193,7 +193,7 @@ def finish_sparse(rows: tuple[Any, ...], found: Array, padded: bool) -> SparseVo
 
 
 def _deterministic(asked: bool | None) -> bool:
-    """As asked; else as PyTorch has been told to be."""
+    """As given; else as in PyTorch."""
     if asked is not None:
         return asked
     torch = sys.modules.get("torch")

@@ -109,6 +109,22 @@ void check_data_anywhere(const CallPlan& call, const AlignOptions& options, [[ma
 #endif
 }
 
+void require_memory_of(const AlignPlan& plan, std::span<const AlignOutput> outputs) {
+    const AlignPlan::State& state = plan.state();
+    const Names& names = state.options.names;
+    const auto require = [&](const std::optional<TensorView>& tensor, const ArgumentName& argument) {
+        if (tensor) require_not_null(names.op, argument, *tensor);
+    };
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        require(state.streams[i].values, names.values(i));
+        require(state.streams[i].times, names.times(i));
+        require(state.streams[i].offsets, names.field(i, "offsets"));
+        require(outputs[i].values, {"out", i, ""});
+        require(outputs[i].valid, {"out", i, "valid"});
+        require(outputs[i].index, {"out", i, "index"});
+    }
+}
+
 }  // namespace
 }  // namespace align_detail
 
@@ -118,6 +134,7 @@ void check(const AlignPlan& plan, std::span<const AlignOutput> outputs, CudaQueu
 
 void run(const AlignPlan& plan, std::span<const AlignOutput> outputs, Workspace, CudaQueue queue) {
     const align_detail::CallPlan call = align_detail::bind(plan, outputs);
+    align_detail::require_memory_of(plan, outputs);
     align_detail::check_data_anywhere(call, plan.state().options, queue);
     if (call.device.type != DeviceType::cuda) return align_detail::align_cpu(call);
 #ifdef ROBOCACHE_HAS_CUDA

@@ -52,6 +52,10 @@ VoxelPlanFor<Output> plan_anywhere(std::string_view op, const VoxelOptions& opti
     auto state = std::make_unique<typename VoxelPlanFor<Output>::State>();
     state->names = options.names;
     if (state->names.op.empty()) state->names.op = op;
+    if (static_cast<std::size_t>(options.reduction) >= std::size(reductions)) {
+        fail(state->names.op, state->names.reduction, "be an enumerator",
+             std::to_string(static_cast<int>(options.reduction)));
+    }
     make_plan(*state, arguments..., options);
     if (state->plan.device.type == DeviceType::cuda) {
 #ifdef ROBOCACHE_HAS_CUDA
@@ -76,9 +80,24 @@ void check_data(const Plan& plan, const Names& names, [[maybe_unused]] CudaQueue
 #endif
 }
 
+/// The points or images have memory; the plan has not read it.
+template <class Plan>
+void require_inputs(const Plan& plan, const Names& names) {
+    const void* data = plan.points.data;
+    std::string_view argument = names.points;
+    if constexpr (requires { plan.from_depth; }) {
+        if (plan.from_depth) {
+            data = plan.depth.data;
+            argument = names.depth;
+        }
+    }
+    if (data == nullptr && plan.num_points > 0) fail(names.op, argument, "have memory", "null data");
+}
+
 template <class State, class Output>
 void run_anywhere(const State& state, const Output& output, Workspace workspace, CudaQueue queue) {
     auto plan = bind(state, output);
+    require_inputs(plan, state.names);
     plan.workspace = bind_workspace(workspace, state.workspace_bytes, state.names);
     check_data(plan, state.names, queue);
     if (plan.device.type != DeviceType::cuda) return run_cpu(plan);

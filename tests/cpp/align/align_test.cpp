@@ -205,6 +205,29 @@ TEST(Align, RefusesOutputsThatDoNotFit) {
     r.expect_refused(r.stream(), r.query(), to, "align: out[0].index must have dtype int64, got int32");
 }
 
+TEST(Align, RefusesSizesBelowZeroAndNumbersThatAreNoEnumerators) {
+    Ramp r;
+    StreamView stream = r.stream();
+    stream.values.shape[0] = stream.times.shape[0] = -1;
+    r.expect_refused(stream, r.query(), r.output(), "streams[0].values must have no size below 0, got shape (-1");
+    stream = r.stream();
+    stream.method = static_cast<Method>(99);
+    r.expect_refused(stream, r.query(), r.output(), "align: streams[0].method must be an enumerator, got 99");
+    stream = r.stream();
+    stream.after = static_cast<Outside>(7);
+    r.expect_refused(stream, r.query(), r.output(), "align: streams[0].after must be an enumerator, got 7");
+}
+
+TEST(Align, RefusesMemoryThatWasForgotten) {
+    Ramp r;
+    AlignOutput to = r.output();
+    to.valid->data = nullptr;  // as AlignPlan::output gives it
+    r.expect_refused(r.stream(), r.query(), to, "align: out[0].valid must have memory, got null data");
+    StreamView stream = r.stream();
+    stream.times.data = nullptr;
+    r.expect_refused(stream, r.query(), r.output(), "align: streams[0].times must have memory, got null data");
+}
+
 TEST(Align, RefusesBadDataBeforeWriting) {
     Ramp r;
     r.times = {0, 20, 10, 30};

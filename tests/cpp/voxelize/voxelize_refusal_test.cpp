@@ -39,6 +39,21 @@ struct Refusal : testing::Test {
     void expect_grid(const VoxelGrid& grid, const std::string& text) { expect_of(box.view(), grid, text); }
 };
 
+TEST_F(Refusal, ANumberThatIsNoReduction) {
+    box.options.reduction = static_cast<Reduction>(50);
+    expect_grid(box.grid, "voxelize: reduction must be an enumerator, got 50");
+}
+
+TEST_F(Refusal, MemoryThatWasForgotten) {
+    VoxelOutput output = box.output();
+    output.grid.data = nullptr;  // as VoxelPlan::output gives it
+    expect([&] { run(plan_voxelize(box.view(), box.grid, box.options), output); },
+           "voxelize: output.grid must have memory, got null data");
+    PointsView view = box.view();
+    view.points.data = nullptr;
+    expect_of(view, box.grid, "voxelize: points must have memory, got null data");
+}
+
 TEST_F(Refusal, Grids) {
     VoxelGrid grid = box.grid;
     grid.size = {0.1, -0.1, 0.1};

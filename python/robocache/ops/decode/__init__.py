@@ -105,7 +105,7 @@ def _groups(batch: Batch, crops: Any) -> list[Any]:
     count = len(batch.rows)
     is_refused = ((batch.rows < 0) | (batch.rows >= batch.index.num_pictures)).any()
     if is_refused or (crops is not None and len(crops) != count):
-        return [np.arange(count)]  # refused by _core, which says why
+        return [np.arange(count)]  # refused by _core, with the reason
     if crops is None:
         sizes = batch.index.shapes_of(batch.rows)[:, :2]
     else:

@@ -92,7 +92,7 @@ def is_on_gpu(data: Array, device: Any) -> bool:
 
 
 def moved(array: Array, device: Any, on_gpu: bool) -> Array:
-    """On the device that was asked for: torch tensors, unless both are the host."""
+    """On the given device: torch tensors, unless both are the host."""
     if not on_gpu and kind_of(array) == "numpy" and str(device) == "cpu":
         return array
     if device is None:

@@ -203,7 +203,7 @@ class Pool:
 
     def begin(self, gops: Sequence[Gop], count: int) -> list[Future[dict[int, int]]]:
         """Decodes GOPs on ``count`` threads, in this order."""
-        with self.lock:  # until all are begun: another thread may ask for another number of threads
+        with self.lock:  # until all are begun: another thread may set another number of threads
             if self.threads is None or self.num_threads != count:
                 if self.threads is not None:
                     self.threads.shutdown(wait=False)  # after what it has been given

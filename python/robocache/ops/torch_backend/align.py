@@ -97,7 +97,7 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Rows:
-    """The rows ``[begin, end)`` that each query row asks: counted in the stream if ragged, in the episode if dense."""
+    """The rows ``[begin, end)`` that each query row reads: counted in the stream if ragged, in the episode if dense."""
 
     def __init__(self, stream: Stream, episode: Tensor) -> None:
         values, times, offsets = stream.values, stream.times.detach(), stream.offsets

@@ -119,7 +119,7 @@ NO_RULES = Rules(None, 0, None, "hold", False, 1.0, None, 0)
 def compute_backward(
     call: Call, others: Others, kept: Sequence[Tensor | None], asked: Asked, grads: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The gradients of the values of the streams ``asked`` for; ``kept`` as of ``kept_values``."""
+    """The gradients of the values of the streams in ``asked``; ``kept`` as of ``kept_values``."""
     if grads[0].is_cuda:
         alert_not_deterministic()
     sums = [total.zero_() for total in empty_sums(asked, grads[0].device)]

@@ -69,7 +69,7 @@ def refuse(op: str, named: Named, where: Any) -> None:
 
 
 def plain_box(box: Box) -> Box:
-    """Compilers trace this: what is wrong is said when the operator runs."""
+    """Compilers trace this: wrong input is an error when the operator runs."""
     shape = None if box.grid_size is None else list(box.grid_size)
     return Box([float(x) for x in box.grid_min], sizes(box.voxel_size), shape)
 
@@ -138,7 +138,7 @@ def compute_backward(grad: Tensor, values: Tensor | None, cloud: Cloud, box: Box
 
 
 def compute_sparse(cloud: Cloud, box: Box, settings: Settings, limits: Limits, filled: bool) -> list[Tensor]:
-    """features if there are any, coordinates, counts, voxel, found, and first_points if they are asked for."""
+    """features if there are any, coordinates, counts, voxel, found, and first_points if requested."""
     made = _core.voxelize_sparse(*without_graph(cloud), *box, *settings, *limits, filled)
     coordinates, features, counts, voxel, first, found = made
     return [x for x in (features, coordinates, counts, voxel, found, first) if x is not None]
@@ -208,7 +208,7 @@ def remember(ctx: Any, cloud: Cloud, box: Box, mode: str, made: Sequence[Tensor]
     features = cloud.features
     ctx.save_for_backward(*cloud[:2], *read_by_gradient(mode, features, made[0]))
     ctx.box, ctx.mode = box, mode
-    # as many rows as features, not points: where they differ, the operator says so when it runs
+    # as many rows as features, not points: where they differ, the operator raises when it runs
     num_rows, dtype = (0, torch.float32) if features is None else (features.shape[0], features.dtype)
     ctx.asked = GradientOf(mode, num_rows, dtype)
     ctx.set_materialize_grads(False)

@@ -39,6 +39,19 @@ public:
     }
 
 private:
+    /// C++ callers can make views with sizes below 0; arrays of Python have none.
+    void require_sizes(const TensorView& tensor, const ArgumentName& argument) const {
+        const int rank = std::clamp(tensor.rank, 0, TensorView::max_rank);
+        if (std::any_of(tensor.shape.begin(), tensor.shape.begin() + rank, [](auto size) { return size < 0; })) {
+            fail(names_.op, argument, "have no size below 0", "shape " + shape_text(tensor));
+        }
+    }
+
+    template <class Enum>
+    void require_enumerator(std::string_view field, Enum value, Enum last) const {
+        if (value > last) fail_field(field, "be an enumerator", std::to_string(static_cast<int>(value)));
+    }
+
     [[noreturn]] void fail_field(std::string_view field, std::string_view rule, std::string_view given) const {
         fail(names_.op, names_.field(i_, field), rule, given);
     }
@@ -46,6 +59,8 @@ private:
     void layout(StreamPlan& plan) const {
         const TensorView& values = stream_.values;
         const TensorView& times = stream_.times;
+        require_sizes(values, names_.values(i_));
+        require_sizes(times, names_.times(i_));
         if (!is_time_dtype(times.dtype)) {
             fail(names_.op, names_.times(i_), std::string("have dtype ") + time_dtypes, name(times.dtype));
         }
@@ -90,6 +105,8 @@ private:
 
     void options(StreamPlan& plan) const {
         plan.latency = stream_.latency;
+        require_enumerator("before", stream_.before, Outside::error);
+        require_enumerator("after", stream_.after, Outside::error);
         plan.before = stream_.before;
         plan.after = stream_.after;
         plan.outside_valid = stream_.outside_valid;
@@ -122,6 +139,9 @@ private:
     }
 
     void methods(StreamPlan& plan) const {
+        const Method last = method_traits().back().method;
+        require_enumerator("method", stream_.method, last);
+        for (const ChannelRange& range : stream_.ranges) require_enumerator("method", range.method, last);
         const Method rest = resolve(stream_.method, stream_.values.dtype);
         const std::int64_t width = plan.inner.size;
         std::vector<ChannelRange> ranges(stream_.ranges.begin(), stream_.ranges.end());

@@ -38,6 +38,7 @@ void require_values(const StreamView& stream, const TensorView& gradient, std::s
     require_shape(names, argument, gradient, values);
     require_dtype(names.op, argument, gradient, values.dtype == DType::f64 ? DType::f64 : DType::f32);
     require_device(names.op, argument, gradient, values.device);
+    require_not_null(names.op, argument, gradient);
     for (int d = 0; d < gradient.rank; ++d) {
         if (gradient.shape[d] > 1 && gradient.strides[d] == 0 && gradient.num_elements() > 0) {
             fail(names.op, argument, "not overlap itself", "stride 0 in dimension " + std::to_string(d));
@@ -50,6 +51,7 @@ void bind_gradient(const CallPlan& plan, StreamPlan& stream, const StreamView& v
     const std::string argument = "gradients[" + std::to_string(i) + "].output";
     require_shape(names, argument, output, output_view(plan, view));
     require_device(names.op, argument, output, plan.device);
+    require_not_null(names.op, argument, output);
     if (!is_floating(output.dtype)) fail(names.op, argument, "have a floating dtype", name(output.dtype));
     bind_rows(stream, output);
 }
@@ -58,7 +60,7 @@ bool reads_values(const StreamPlan& stream) {
     return std::ranges::any_of(stream.ranges, [](const RangePlan& r) { return gradient_reads_values(r.method); });
 }
 
-/// Validates, and leaves only the streams whose gradient is wanted.
+/// Validates, and keeps only the streams whose gradient is requested.
 CallPlan bind_backward(const AlignPlan::State& state, std::span<const std::optional<AlignGradient>> gradients) {
     const Names& names = state.options.names;
     const std::vector<StreamView>& streams = state.streams;

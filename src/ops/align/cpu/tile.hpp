@@ -45,7 +45,7 @@ struct Tile {
     std::int64_t count;
 };
 
-/// One row of a query: where its targets are told, and where the results of one stream go.
+/// One row of a query: its targets, and where the results of one stream go.
 template <class Time>
 struct QueryRow {
     const Time* times;  // of the targets; the anchor where there are deltas

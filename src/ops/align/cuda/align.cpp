@@ -1,5 +1,5 @@
 // align and its gradient on CUDA: the choice of the kernels and their launches, and the check of data that lies on a
-// GPU. Allocates nothing on the device; waits only where check asks for it.
+// GPU. Allocates nothing on the device; waits only to check.
 #include <algorithm>
 #include <cstdint>
 #include <span>

@@ -344,6 +344,7 @@ BackwardPlan bind(const BackwardState& state, const VoxelGradient& gradient) {
     require_shape(names, named("features"), to, {plan.num_points, plan.features.num_channels});
     require_dtype(names.op, named("features"), to, DType::f32);
     require_device(names.op, named("features"), to, plan.device);
+    require_not_null(names.op, named("features"), to);
     for (int d = 0; d < 2; ++d) {
         if (to.shape[d] > 1 && to.strides[d] == 0 && to.num_elements() > 0) {
             fail(names.op, named("features"), "not overlap itself", "stride 0 in dimension " + std::to_string(d));

@@ -66,6 +66,7 @@ void require_output(const Names& names, const ArgumentName& argument, const Tens
     require_shape(names, argument, tensor, shape);
     require_device(names.op, argument, tensor, device);
     require_contiguous(names, argument, tensor);
+    require_not_null(names.op, argument, tensor);
 }
 
 // ---- points and features --------------------------------------------------------------------------------------------

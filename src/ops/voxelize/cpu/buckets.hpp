@@ -92,7 +92,7 @@ void put_entry(Word& entry, Word local, std::int64_t) {
     entry = local;
 }
 
-// Points of a scan come in runs of the same cell: whoever counts them one after the other waits for the count before to
+// Points of a scan come in runs of the same cell: a loop over them waits for the count before to
 // be stored. So the quarters of a chunk are gone through side by side, each with counters of its own where they matter.
 constexpr int quarters = 4;
 
@@ -106,7 +106,7 @@ __attribute__((always_inline)) inline void each_by_quarters(std::int64_t count, 
     for (std::int64_t k = quarters * quarter; k < count; ++k) body(k, quarters - 1);
 }
 
-/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is asked for. Writes to memory of its own only.
+/// Item is Entry<Word>, or Word or std::uint16_t where only the cell is needed. Writes to memory of its own only.
 template <class Word, class Item>
 class Buckets {
 public:

@@ -155,7 +155,7 @@ public:
         cells_ = Scratch<Word>(most_items);
     }
 
-    /// Only how many there are; leaves the entries in the order number() wants.
+    /// Only how many there are; leaves the entries in the order that number() needs.
     std::int64_t count(Entry<Word>* entries, std::int64_t count) {
         if (as_bits_) {
             mark(entries, count);

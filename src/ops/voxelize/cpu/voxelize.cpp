@@ -18,7 +18,7 @@ template const CpuKernels<std::uint64_t>& cpu_kernels();
 
 namespace {
 
-/// out[i] = what `counts[i]` says, by reduction and dtype.
+/// out[i] from counts[i], by reduction and dtype.
 template <class Word>
 void write_counts(const DensePlan& plan, const Word* counts, std::int64_t num_cells, void* to) {
     const auto each = [&]<class Out>(Out* out, const auto& value) {
