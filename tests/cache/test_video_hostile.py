@@ -58,6 +58,23 @@ def test_flipped_bits_give_pixels_or_an_error_that_names_the_frame(codec, videos
 
 
 @pytest.mark.parametrize("codec", CODECS)
+def test_pixels_of_damaged_packets_do_not_depend_on_the_memory_behind_them(codec, videos):
+    """FFmpeg reads on past the end of a packet that lies about its content."""
+    video, spec = videos[codec], spec_of(codec)
+    last = int(video.index.offsets[-2])
+    rng = np.random.default_rng(13)
+    for _ in range(FLIPS // 2):
+        bad = video.data.copy()
+        at = int(rng.integers(8 * last, 8 * len(bad)))
+        bad[at // 8] ^= np.uint8(1 << at % 8)
+        found = []
+        for tail in (0, 0xFF, 0x55):
+            placed = np.append(bad, np.full(64, tail, np.uint8))[: len(bad)]
+            found.append(decodes(copied(video, placed), spec))
+        assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_truncated_packets_are_refused_or_decoded(codec, videos):
     video, spec = videos[codec], spec_of(codec)
     for keep in (1, 2, 7, 40):

@@ -113,7 +113,7 @@ class Decoder:
         number = 0
         try:
             for number, data in enumerate(gop.packets[: last + 1]):
-                packet = self.av.Packet(data)
+                packet = self._packet(data)
                 packet.pts = packet.dts = number
                 self._take(self.context.decode(packet), gop, formats)
                 if len(formats) == len(gop.wanted):
@@ -129,6 +129,15 @@ class Decoder:
             raise _core.FormatError(f"{gop.where(min(missing))} must decode to a frame, got none")
         self.context.flush_buffers()
         return formats
+
+    def _packet(self, data: Any) -> Any:
+        """A copy with zeros behind it. FFmpeg reads some bytes past the end of a damaged packet: pixels must not depend
+        on what happens to be there, and behind a mapped file there is no memory."""
+        if not len(data):  # without bytes it would end the stream
+            return self.av.Packet(data)
+        packet = self.av.Packet(len(data))
+        packet.update(data)
+        return packet
 
     def _take(self, frames: Sequence[Any], gop: Gop, formats: dict[int, int]) -> None:
         for frame in frames:
