@@ -155,7 +155,7 @@ TEST(MakeAliasTable, WeightsThatBreakTheContractAreNamedAndNothingIsWritten) {
     };
     const double infinity = std::numeric_limits<double>::infinity();
     refused("weights[1] must be finite and 0 or above, got nan", {1, std::nan(""), 1}, 3);
-    refused("weights[2] must be finite and 0 or above, got -0.500000", {1, 2, -0.5}, 3);
+    refused("weights[2] must be finite and 0 or above, got -0.5", {1, 2, -0.5}, 3);
     refused("weights[0] must be finite and 0 or above, got inf", {infinity, 1}, 2);
     refused("weights[0] must be finite and 0 or above, got -inf", {-infinity, 1}, 2);
     refused("weights must have one that is above 0, got none", {0, 0, 0}, 3);
