@@ -179,7 +179,7 @@ def test_robomimic_marks_the_quaternions_of_robosuite(tmp_path, env_args, marked
 
 
 BAD = {
-    "three channels are no quaternion": ({"method": "slerp_xyzw"}, "groups of four, got 3 channels"),
+    "three channels are no quaternion": ({"method": "slerp_xyzw"}, "groups of four for slerp_xyzw, got 3 channels"),
     "an unknown name": ({"method": "quadratic"}, "method must be linear, previous, .* got 'quadratic'"),
     "a number": ({"method": 3}, r"method must be a name or a list of \(begin, end, name\), got 3"),
     "ranges that overlap": ({"method": [(0, 2, "linear"), (1, 3, "angle")]}, "ranges that do not overlap"),
