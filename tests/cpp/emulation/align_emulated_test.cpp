@@ -55,9 +55,10 @@ DType random_dtype(Random& random, bool floating) {
 Method random_method(Random& random, bool floating, std::int64_t width) {
     while (true) {
         const auto traits = method_traits();
-        const auto& method = traits[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(traits.size()) - 1))];
-        const bool fits = (floating || method.takes_integers) &&
-                          (method.family != MethodFamily::quaternion || width % 4 == 0);
+        const auto& method =
+            traits[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(traits.size()) - 1))];
+        const bool fits =
+            (floating || method.takes_integers) && (method.family != MethodFamily::quaternion || width % 4 == 0);
         const bool is_short = method.family == MethodFamily::row || method.method == Method::linear;
         if (fits && (is_short || random.chance(0.3))) return method.method;
     }
@@ -99,7 +100,8 @@ Stream make_stream(Random& random, DType time, std::int64_t num_episodes, std::i
         view.times = TensorView(stream.times.data(), time, {num_rows});
         if (ragged) view.offsets = TensorView(stream.offsets.data(), DType::i64, {num_episodes + 1});
     } else {
-        view.values = TensorView(stream.values.data(), dtype, {num_episodes, dense_rows, width + gap}).slice(2, 0, width);
+        view.values =
+            TensorView(stream.values.data(), dtype, {num_episodes, dense_rows, width + gap}).slice(2, 0, width);
         view.times = TensorView(stream.times.data(), time, {num_episodes, dense_rows});
     }
     view.method = any_method ? random_method(random, floating, width) : method_wanted;
@@ -162,14 +164,16 @@ struct Case {
         const auto [low, high] = std::minmax_element(all.begin(), all.end());
         const std::int64_t margin = (*high - *low) / 5 + 10;
         const auto moment = [&] {
-            if (random.chance(0.4)) return all[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(all.size()) - 1))];
+            if (random.chance(0.4))
+                return all[static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(all.size()) - 1))];
             return random.integer(*low - margin, *high + margin);
         };
         const std::int64_t form = random.integer(0, 2);
         if (form == 2) {
             std::vector<std::int64_t> anchors, steps;
             for (std::int64_t b = 0; b < rows; ++b) anchors.push_back(moment());
-            for (std::int64_t j = 0; j < num_targets; ++j) steps.push_back(random.integer(-margin / 4 - 1, margin / 4 + 1));
+            for (std::int64_t j = 0; j < num_targets; ++j)
+                steps.push_back(random.integer(-margin / 4 - 1, margin / 4 + 1));
             if (sorted) std::sort(steps.begin(), steps.end());
             anchor = times_memory(time, anchors);
             deltas = times_memory(time, steps);
@@ -210,8 +214,8 @@ struct Case {
 std::string describe(const Case& c) {
     std::string text;
     for (const Stream& s : c.streams) {
-        text += std::string(method_name(s.view.method)) + " of " + name(s.view.values.dtype) + " " + shape_text(s.view.values) +
-                " with times in " + name(s.view.times.dtype) + "; ";
+        text += std::string(method_name(s.view.method)) + " of " + name(s.view.values.dtype) + " " +
+                shape_text(s.view.values) + " with times in " + name(s.view.times.dtype) + "; ";
     }
     return text + std::to_string(c.num_targets) + " targets";
 }
@@ -235,7 +239,8 @@ std::vector<Memory> results(const Case& c, Device device) {
     return memories;
 }
 
-void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b, std::uint64_t seed, const std::string& what) {
+void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b, std::uint64_t seed,
+                     const std::string& what) {
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
         EXPECT_EQ(difference(a[i], b[i]), "") << "result " << i << ", seed " << seed << ": " << what;
@@ -245,8 +250,7 @@ void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b,
 class AlignOnTheEmulatedGpu : public testing::TestWithParam<int> {};
 
 TEST_P(AlignOnTheEmulatedGpu, HasTheBitsOfTheCpu) {
-    for (int i = 0; i < 60; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 60)) {
         Random random(seed);
         choose_gpu(random);
         const Case c(random);
@@ -257,8 +261,7 @@ TEST_P(AlignOnTheEmulatedGpu, HasTheBitsOfTheCpu) {
 
 /// Sums of gradients of several targets have no order on a GPU: they are compared within their rounding.
 TEST_P(AlignOnTheEmulatedGpu, HasTheGradientOfTheCpu) {
-    for (int i = 0; i < 25; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 25)) {
         Random random(seed);
         choose_gpu(random);
         const Case c(random, false, random.one_of({Method::linear, Method::previous, Method::nearest, Method::next}));
@@ -288,9 +291,12 @@ TEST_P(AlignOnTheEmulatedGpu, HasTheGradientOfTheCpu) {
                 gradient.output.data = gradients[s].data();
                 const bool wide = views[s].values.dtype == DType::f64;
                 const TensorView& v = views[s].values;
-                gradient.values = v.rank == 3 ? TensorView(static_cast<void*>(nullptr), wide ? DType::f64 : DType::f32, {v.shape[0], v.shape[1], v.shape[2]}, device)
-                                              : TensorView(static_cast<void*>(nullptr), wide ? DType::f64 : DType::f32, {v.shape[0], v.shape[1]}, device);
-                memories.emplace_back(gradient.values.num_elements() * size_bytes(gradient.values.dtype), std::uint8_t{0});
+                gradient.values = v.rank == 3 ? TensorView(static_cast<void*>(nullptr), wide ? DType::f64 : DType::f32,
+                                                           {v.shape[0], v.shape[1], v.shape[2]}, device)
+                                              : TensorView(static_cast<void*>(nullptr), wide ? DType::f64 : DType::f32,
+                                                           {v.shape[0], v.shape[1]}, device);
+                memories.emplace_back(gradient.values.num_elements() * size_bytes(gradient.values.dtype),
+                                      std::uint8_t{0});
                 gradient.values.data = memories.back().data();
                 all.emplace_back(gradient);
             }
@@ -300,8 +306,9 @@ TEST_P(AlignOnTheEmulatedGpu, HasTheGradientOfTheCpu) {
                 if (all[s]) {
                     const std::int64_t count = all[s]->values.num_elements();
                     for (std::int64_t k = 0; k < count; ++k) {
-                        numbers.push_back(all[s]->values.dtype == DType::f64 ? static_cast<double*>(memories[s].data())[k]
-                                                                              : static_cast<double>(static_cast<float*>(memories[s].data())[k]));
+                        numbers.push_back(all[s]->values.dtype == DType::f64
+                                              ? static_cast<double*>(memories[s].data())[k]
+                                              : static_cast<double>(static_cast<float*>(memories[s].data())[k]));
                     }
                 }
                 sums[device == gpu].push_back(numbers);

@@ -74,7 +74,8 @@ struct Dataset {
                 lengths.emplace_back();
                 const std::int64_t num_episodes = random.integer(1, 4);
                 for (std::int64_t e = 0; e < num_episodes; ++e) {
-                    const std::int64_t anchors = t == 0 && p == 0 && e == 0 ? random.integer(1, 60) : random.integer(0, 60);
+                    const std::int64_t anchors =
+                        t == 0 && p == 0 && e == 0 ? random.integer(1, 60) : random.integer(0, 60);
                     const std::int64_t start = random.integer(-1000, 1000) * 1'000'000;
                     starts.back().push_back(start);
                     lengths.back().push_back(anchors * period);
@@ -83,8 +84,11 @@ struct Dataset {
                     source.push_back(t);
                     number.push_back(random.integer(0, 99));
                     table.prefix.push_back(table.prefix.back() + anchors);
-                    if (regular) table.times.push_back(start);
-                    else for (std::int64_t k = 0; k < anchors; ++k) table.times.push_back(start + k * period + random.integer(0, 3));
+                    if (regular)
+                        table.times.push_back(start);
+                    else
+                        for (std::int64_t k = 0; k < anchors; ++k)
+                            table.times.push_back(start + k * period + random.integer(0, 3));
                 }
             }
             if (table.prefix.back() == 0) {  // every table has an anchor
@@ -95,7 +99,8 @@ struct Dataset {
             table.quota = random.integer(1, 5);
             if (random.chance(0.3)) {
                 std::vector<double> weights;
-                for (std::int64_t k = 0; k < table.prefix.back(); ++k) weights.push_back(random.chance(0.3) ? 0 : random.real(0, 2));
+                for (std::int64_t k = 0; k < table.prefix.back(); ++k)
+                    weights.push_back(random.chance(0.3) ? 0 : random.real(0, 2));
                 weights[0] += 0.1;
                 table.slots.resize(weights.size());
                 make_alias_table(list(weights), list(table.slots));
@@ -152,15 +157,19 @@ private:
         Column column;
         const std::int64_t count = random.one_of<std::int64_t>({1, 2, 5, 17, 40});
         const std::int64_t step = random.one_of<std::int64_t>({20'000'000, 33'333'333, 7'000'000});
-        for (std::int64_t j = 0; j < count; ++j) column.deltas.push_back((j - count / 3) * step + (random.chance(0.1) ? 1 : 0));
-        column.stored = random.one_of({DType::f32, DType::f32, DType::bf16, DType::f16, DType::f64, DType::u8, DType::i16, DType::i32, DType::i64});
+        for (std::int64_t j = 0; j < count; ++j)
+            column.deltas.push_back((j - count / 3) * step + (random.chance(0.1) ? 1 : 0));
+        column.stored = random.one_of({DType::f32, DType::f32, DType::bf16, DType::f16, DType::f64, DType::u8,
+                                       DType::i16, DType::i32, DType::i64});
         const bool floating = is_floating(column.stored);
         column.given = random.chance(0.5) ? column.stored : random.one_of({DType::f32, DType::bf16, DType::f16});
         const bool computed = floating || column.stored == DType::u8;  // others are copied on a GPU
         if (!computed) column.given = column.stored;
         column.scaled = is_floating(column.given) && computed && random.chance(0.4);
         column.width = random.one_of<std::int64_t>({1, 2, 3, 7, 8, 16, 32, 40});
-        column.method = floating && random.chance(0.6) ? Method::linear : random.one_of({Method::previous, Method::nearest, Method::next});
+        column.method = floating && random.chance(0.6)
+                            ? Method::linear
+                            : random.one_of({Method::previous, Method::nearest, Method::next});
         if (copies) {
             column.stored = column.given = random.one_of({DType::f32, DType::bf16});
             column.scaled = false;
@@ -179,14 +188,19 @@ private:
         const std::int64_t period = random.one_of<std::int64_t>({20'000'000, 2'000'000, 33'333'333, 100'000'000});
         const std::int64_t kind = random.integer(0, 4);
         for (std::size_t e = 0; e < starts.size(); ++e) {
-            const std::int64_t count = random.chance(0.1) ? 0 : std::min<std::int64_t>(lengths[e] / period + random.integer(1, 4), 500);
+            const std::int64_t count =
+                random.chance(0.1) ? 0 : std::min<std::int64_t>(lengths[e] / period + random.integer(1, 4), 500);
             std::int64_t t = starts[e];
             for (std::int64_t i = 0; i < count; ++i) {
                 rows.times.push_back(kind == 0 ? starts[e] + i * period : t);
-                if (kind == 1) t += random.integer(0, 2 * period);
-                else if (kind == 2) t += random.chance(0.1) ? 0 : period;
-                else if (kind == 3) t += i == count / 2 ? 30 * period : period;
-                else t += period;
+                if (kind == 1)
+                    t += random.integer(0, 2 * period);
+                else if (kind == 2)
+                    t += random.chance(0.1) ? 0 : period;
+                else if (kind == 3)
+                    t += i == count / 2 ? 30 * period : period;
+                else
+                    t += period;
             }
             rows.offsets.push_back(static_cast<std::int64_t>(rows.times.size()));
         }
@@ -223,7 +237,8 @@ std::vector<Memory> read(const Dataset& data, Device device, std::int64_t first,
         memories.push_back(memory_of(output.values));
         output.values.data = memories.back().data();
         if (data.columns[c].pads) {
-            output.padding = TensorView(static_cast<void*>(nullptr), DType::boolean, {size, output.values.shape[1]}, device);
+            output.padding =
+                TensorView(static_cast<void*>(nullptr), DType::boolean, {size, output.values.shape[1]}, device);
             memories.push_back(memory_of(*output.padding));
             output.padding->data = memories.back().data();
         }
@@ -238,7 +253,8 @@ std::vector<Memory> read(const Dataset& data, Device device, std::int64_t first,
     if (step < 0) {
         reader.read(data.order_on(device), first, outputs, {}, index);
     } else {
-        reader.read(data.order_on(device), BatchSteps{TensorView(&step, DType::i64, {}, device), 3, 1, first}, outputs, {}, index);
+        reader.read(data.order_on(device), BatchSteps{TensorView(&step, DType::i64, {}, device), 3, 1, first}, outputs,
+                    {}, index);
     }
     return memories;
 }
@@ -251,8 +267,7 @@ void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b,
 class BatchOnTheEmulatedGpu : public testing::TestWithParam<int> {};
 
 TEST_P(BatchOnTheEmulatedGpu, HasTheBitsOfTheCpu) {
-    for (int i = 0; i < 40; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 40)) {
         Random random(seed);
         choose_gpu(random);
         const Dataset data(random);
@@ -261,18 +276,19 @@ TEST_P(BatchOnTheEmulatedGpu, HasTheBitsOfTheCpu) {
         // Positions of a step: step % 3 + first, so there must be two more.
         const bool told = data.numbers.empty() && first + size + 2 <= data.num_samples && random.chance(0.3);
         const std::int64_t step = told ? random.integer(0, 8) : -1;
-        expect_the_same(read(data, cpu, first, size, step), read(data, gpu, first, size, step),
-                        "seed " + std::to_string(seed) + ", batch of " + std::to_string(size) + (told ? ", a step in memory" : ""));
+        expect_the_same(
+            read(data, cpu, first, size, step), read(data, gpu, first, size, step),
+            "seed " + std::to_string(seed) + ", batch of " + std::to_string(size) + (told ? ", a step in memory" : ""));
         if (testing::Test::HasFailure()) return;
     }
 }
 
 TEST_P(BatchOnTheEmulatedGpu, NormalizesToTheBitsOfTheCpu) {
-    for (int i = 0; i < 30; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 30)) {
         Random random(seed);
         choose_gpu(random);
-        const DType from = random.one_of({DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64, DType::boolean});
+        const DType from = random.one_of({DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32,
+                                          DType::i64, DType::u64, DType::boolean});
         const DType to = random.one_of({DType::f32, DType::f64, DType::bf16, DType::f16});
         const std::int64_t rows = random.integer(0, 40);
         const std::int64_t width = random.integer(1, 20);
@@ -290,16 +306,17 @@ TEST_P(BatchOnTheEmulatedGpu, NormalizesToTheBitsOfTheCpu) {
             TensorView out(static_cast<void*>(nullptr), to, {rows, width}, device);
             results[device == gpu].push_back(memory_of(out));
             out.data = results[device == gpu][0].data();
-            normalize(TensorView(values.data(), from, {rows, width}, device), on(list(offset), device), on(list(scale), device), out);
+            normalize(TensorView(values.data(), from, {rows, width}, device), on(list(offset), device),
+                      on(list(scale), device), out);
         }
-        expect_the_same(results[0], results[1], std::string("seed ") + std::to_string(seed) + ": " + name(from) + " to " + name(to));
+        expect_the_same(results[0], results[1],
+                        std::string("seed ") + std::to_string(seed) + ": " + name(from) + " to " + name(to));
     }
 }
 
 /// Parts of every kind, from columns that hold a position, a quaternion and some numbers.
 TEST_P(BatchOnTheEmulatedGpu, ComposesFeaturesToTheBitsOfTheCpu) {
-    for (int i = 0; i < 40; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 40)) {
         Random random(seed);
         choose_gpu(random);
         const std::int64_t size = random.integer(1, 30);
@@ -313,10 +330,13 @@ TEST_P(BatchOnTheEmulatedGpu, ComposesFeaturesToTheBitsOfTheCpu) {
         }
         if (random.chance(0.2)) std::memset(rows.data(), 0, static_cast<std::size_t>(rows.size() / 2));  // no rotations
         const Memory padded(size * moments);
-        for (std::int64_t k = 0; k < size * moments; ++k) static_cast<std::uint8_t*>(padded.data())[k] = random.chance(0.2) ? 1 : 0;
+        for (std::int64_t k = 0; k < size * moments; ++k)
+            static_cast<std::uint8_t*>(padded.data())[k] = random.chance(0.2) ? 1 : 0;
         const TensorView view(rows.data(), dtype, {size, moments, width});
         const auto form = [&] { return static_cast<RotationForm>(random.integer(0, 6)); };
-        const auto stored = [&] { return random.one_of({RotationForm::quaternion_xyzw, RotationForm::quaternion_wxyz}); };
+        const auto stored = [&] {
+            return random.one_of({RotationForm::quaternion_xyzw, RotationForm::quaternion_wxyz});
+        };
         std::vector<FeaturePart> parts;
         std::int64_t channels = 0;
         const std::int64_t num_parts = random.integer(1, 3);
@@ -325,7 +345,9 @@ TEST_P(BatchOnTheEmulatedGpu, ComposesFeaturesToTheBitsOfTheCpu) {
             part.math = static_cast<FeatureMath>(random.integer(0, 3));
             const bool relative = random.chance(0.5);
             const std::int64_t anchor = random.integer(0, moments - 1);
-            const auto at = [&](std::int64_t channel, std::int64_t moment) { return FeatureChannels{view, channel, moment}; };
+            const auto at = [&](std::int64_t channel, std::int64_t moment) {
+                return FeatureChannels{view, channel, moment};
+            };
             if (part.math == FeatureMath::values || part.math == FeatureMath::angles) {
                 part.num_channels = random.integer(1, 8);
                 part.period = part.math == FeatureMath::angles ? random.one_of({360.0, 6.283185307179586}) : 0;
@@ -346,7 +368,8 @@ TEST_P(BatchOnTheEmulatedGpu, ComposesFeaturesToTheBitsOfTheCpu) {
             }
             parts.push_back(part);
         }
-        const std::vector<FeatureChannels> paddings{{TensorView(padded.data(), DType::boolean, {size, moments, 1}), 0, -1}};
+        const std::vector<FeatureChannels> paddings{
+            {TensorView(padded.data(), DType::boolean, {size, moments, 1}), 0, -1}};
         const std::int64_t num_sources = random.integer(1, 3);
         std::vector<double> offset, scale;
         for (std::int64_t k = 0; k < num_sources * channels; ++k) {

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -121,7 +125,8 @@ inline std::string difference(const Memory& a, const Memory& b) {
         const std::uint64_t y = bits_of(b, i);
         char text[100];
         std::snprintf(text, sizeof text, "%s %lld of %lld: %llx, %llx", name(a.dtype), static_cast<long long>(i),
-                      static_cast<long long>(count), static_cast<unsigned long long>(x), static_cast<unsigned long long>(y));
+                      static_cast<long long>(count), static_cast<unsigned long long>(x),
+                      static_cast<unsigned long long>(y));
         if (x != y) return text;
     }
     return {};
@@ -134,13 +139,26 @@ inline Memory memory_of(const TensorView& view) {
     return memory;
 }
 
+/// The seeds of part `part` of a test that makes `count` calls; ROBOCACHE_EMULATED_CASES multiplies that.
+inline std::vector<std::uint64_t> seeds(int part, int count) {
+    const char* factor = std::getenv("ROBOCACHE_EMULATED_CASES");
+    std::vector<std::uint64_t> all(
+        static_cast<std::size_t>(count * (factor == nullptr ? 1 : std::max(1, std::atoi(factor)))));
+    std::iota(all.begin(), all.end(), static_cast<std::uint64_t>(part) * 1'000'000);
+    return all;
+}
+
 /// The order of threads and the size of the GPU for one case.
 inline void choose_gpu(Random& random) {
     emulation::order_seed = static_cast<std::uint64_t>(random.integer(0, 5));
     emulation::properties.compute_capability = random.one_of({80, 86, 90, 100, 120});
-    const bool is_small = emulation::properties.compute_capability == 86 || emulation::properties.compute_capability == 120;
+    const bool is_small =
+        emulation::properties.compute_capability == 86 || emulation::properties.compute_capability == 120;
     emulation::properties.num_sms = random.one_of({1, 8, 108, 132});
-    emulation::properties.shared_of_block = (is_small ? 99 : emulation::properties.compute_capability == 80 ? 163 : 227) << 10;
+    emulation::properties.shared_of_block = (is_small                                         ? 99
+                                             : emulation::properties.compute_capability == 80 ? 163
+                                                                                              : 227)
+                                            << 10;
 }
 
 }  // namespace robocache::emulated

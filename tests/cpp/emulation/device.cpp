@@ -282,7 +282,8 @@ void launch(dim3 grid, dim3 threads, std::size_t shared_bytes, const std::functi
     const std::scoped_lock lock(one_at_a_time);
     const unsigned num_threads = threads.x * threads.y * threads.z;
     if (num_threads == 0 || num_threads > 1024) fail("a block must have 1 to 1024 threads");
-    if (shared_bytes > static_cast<std::size_t>(properties.shared_of_block)) fail("more shared memory than a block has");
+    if (shared_bytes > static_cast<std::size_t>(properties.shared_of_block))
+        fail("more shared memory than a block has");
     gridDim = grid;
     blockDim = threads;
     body = &thread;
@@ -368,7 +369,8 @@ const LaneValues& exchange(std::uint32_t mask, const void* value, std::size_t si
         meeting.operation = operation;
         meeting.size = size;
     } else if (meeting.operation != operation || meeting.size != size) {
-        std::fprintf(stderr, "emulated GPU: lanes of one mask meet at %s and at another operation\n", meeting.operation);
+        std::fprintf(stderr, "emulated GPU: lanes of one mask meet at %s and at another operation\n",
+                     meeting.operation);
         fail(operation);
     }
     const std::uint64_t mine = meeting.number;

@@ -1,6 +1,7 @@
-// A GPU emulated on the CPU: blocks run one after the other, the threads of a block as fibers that switch where CUDA code
-// synchronizes. Only what the kernels of RoboCache use. The order of the threads between two synchronizations is chosen
-// by a seed, copies into shared memory arrive as late as they may, and a wait that can never end aborts the program.
+// A GPU emulated on the CPU: blocks run one after the other, the threads of a block as fibers that switch where CUDA
+// code synchronizes. Only what the kernels of RoboCache use. The order of the threads between two synchronizations is
+// chosen by a seed, copies into shared memory arrive as late as they may, and a wait that can never end aborts the
+// program.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,9 @@ cudaError_t cudaGetLastError() {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-    return error == cudaErrorMemoryAllocation ? "out of memory" : error == cudaSuccess ? "no error" : "invalid argument";
+    return error == cudaErrorMemoryAllocation ? "out of memory"
+           : error == cudaSuccess             ? "no error"
+                                              : "invalid argument";
 }
 
 cudaError_t cudaGetDevice(int* device) {

@@ -20,7 +20,8 @@ struct Cloud {
         const std::int64_t kind = random.integer(0, 3);
         double center[3] = {0, 0, 0};
         for (std::int64_t i = 0; i < count; ++i) {
-            if (kind == 1 && i % 50 == 0) for (double& c : center) c = random.real(-extent, extent);
+            if (kind == 1 && i % 50 == 0)
+                for (double& c : center) c = random.real(-extent, extent);
             for (std::int64_t a = 0; a < row; ++a) {
                 double x = random.real(-1.1 * extent, 1.1 * extent);
                 if (kind == 1 && a < 3) x = center[a] + random.real(-0.05, 0.05);
@@ -56,7 +57,8 @@ private:
     void put(DType dtype, double x, std::int64_t i) const {
         if (dtype == DType::f64) static_cast<double*>(points.data())[i] = x;
         if (dtype == DType::f32) static_cast<float*>(points.data())[i] = static_cast<float>(x);
-        if (dtype == DType::f16) static_cast<_Float16*>(points.data())[i] = static_cast<_Float16>(std::clamp(x, -60000.0, 60000.0));
+        if (dtype == DType::f16)
+            static_cast<_Float16*>(points.data())[i] = static_cast<_Float16>(std::clamp(x, -60000.0, 60000.0));
     }
     void put_feature(Random& random, DType dtype, std::int64_t i, bool whole) const {
         char* at = static_cast<char*>(features.data()) + i * size_bytes(dtype);
@@ -91,11 +93,13 @@ VoxelOptions make_options(Random& random, bool has_features, bool whole) {
     options.counts = random.chance(0.5);
     options.fill = random.one_of({0.0, -1.0, 2.5});
     options.reduction = random.one_of({Reduction::occupancy, Reduction::count});
-    if (options.reduction == Reduction::occupancy) options.dtype = random.one_of({DType::boolean, DType::u8, DType::i32, DType::f32});
+    if (options.reduction == Reduction::occupancy)
+        options.dtype = random.one_of({DType::boolean, DType::u8, DType::i32, DType::f32});
     if (options.reduction == Reduction::count) options.dtype = random.one_of({DType::u8, DType::i32, DType::i64});
     if (has_features) {
         options.dtype.reset();
-        options.reduction = random.one_of({Reduction::sum, Reduction::mean, Reduction::min, Reduction::max, Reduction::std});
+        options.reduction =
+            random.one_of({Reduction::sum, Reduction::mean, Reduction::min, Reduction::max, Reduction::std});
         options.deterministic = !whole || random.chance(0.3);
         if (random.chance(0.3)) options.dtype = DType::f32;
     }
@@ -119,14 +123,18 @@ std::vector<Memory> run_dense(const Plan& plan) {
 }
 
 std::string describe(const PointsView& points, const VoxelGrid& grid, const VoxelOptions& options) {
-    std::string text = std::string(reduction_name(options.reduction)) + (options.deterministic ? " (deterministic)" : "") + " of " +
-                       name(points.points.dtype) + " " + shape_text(points.points);
+    std::string text = std::string(reduction_name(options.reduction)) +
+                       (options.deterministic ? " (deterministic)" : "") + " of " + name(points.points.dtype) + " " +
+                       shape_text(points.points);
     if (points.offsets) text += " in " + std::to_string(points.offsets->shape[0] - 1) + " clouds";
-    if (points.features) text += std::string(" with ") + name(points.features->dtype) + " " + shape_text(*points.features);
-    return text + " into " + std::to_string(grid.shape[0]) + " x " + std::to_string(grid.shape[1]) + " x " + std::to_string(grid.shape[2]);
+    if (points.features)
+        text += std::string(" with ") + name(points.features->dtype) + " " + shape_text(*points.features);
+    return text + " into " + std::to_string(grid.shape[0]) + " x " + std::to_string(grid.shape[1]) + " x " +
+           std::to_string(grid.shape[2]);
 }
 
-void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b, std::uint64_t seed, const std::string& what) {
+void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b, std::uint64_t seed,
+                     const std::string& what) {
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
         EXPECT_EQ(difference(a[i], b[i]), "") << "result " << i << ", seed " << seed << ": " << what;
@@ -136,8 +144,7 @@ void expect_the_same(const std::vector<Memory>& a, const std::vector<Memory>& b,
 class VoxelizeOnTheEmulatedGpu : public testing::TestWithParam<int> {};
 
 TEST_P(VoxelizeOnTheEmulatedGpu, DenseGridsHaveTheBitsOfTheCpu) {
-    for (int i = 0; i < 20; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 20)) {
         Random random(seed);
         choose_gpu(random);
         const bool has_features = random.chance(0.5);
@@ -153,8 +160,7 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DenseGridsHaveTheBitsOfTheCpu) {
 }
 
 TEST_P(VoxelizeOnTheEmulatedGpu, SparseCellsHaveTheBitsOfTheCpu) {
-    for (int i = 0; i < 20; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 20)) {
         Random random(seed);
         choose_gpu(random);
         const bool has_features = random.chance(0.6);
@@ -191,8 +197,7 @@ TEST_P(VoxelizeOnTheEmulatedGpu, SparseCellsHaveTheBitsOfTheCpu) {
 }
 
 TEST_P(VoxelizeOnTheEmulatedGpu, DepthImagesHaveTheBitsOfTheCpu) {
-    for (int i = 0; i < 10; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 10)) {
         Random random(seed);
         choose_gpu(random);
         const std::int64_t batch = random.integer(0, 3);  // 0: one cloud
@@ -218,9 +223,13 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DepthImagesHaveTheBitsOfTheCpu) {
         const Memory depth(pixels * size_bytes(dtype));
         const double base = random.real(0.3, 3);
         for (std::int64_t p = 0; p < pixels; ++p) {
-            const double d = random.chance(0.1) ? 0 : base + 0.4 * std::sin(0.13 * static_cast<double>(p % width)) + (random.chance(0.02) ? 5 : 0);
-            if (dtype == DType::u16) static_cast<std::uint16_t*>(depth.data())[p] = static_cast<std::uint16_t>(d * 1000);
-            else static_cast<float*>(depth.data())[p] = random.chance(0.01) ? std::nanf("") : static_cast<float>(d);
+            const double d = random.chance(0.1) ? 0
+                                                : base + 0.4 * std::sin(0.13 * static_cast<double>(p % width)) +
+                                                      (random.chance(0.02) ? 5 : 0);
+            if (dtype == DType::u16)
+                static_cast<std::uint16_t*>(depth.data())[p] = static_cast<std::uint16_t>(d * 1000);
+            else
+                static_cast<float*>(depth.data())[p] = random.chance(0.01) ? std::nanf("") : static_cast<float>(d);
         }
         const bool own_camera = random.chance(0.5);
         const Memory intrinsics(images * 9 * 4, std::uint8_t{0});
@@ -242,15 +251,19 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DepthImagesHaveTheBitsOfTheCpu) {
         }
         DepthView view;
         view.depth = shaped(depth.data(), dtype, {height, width});
-        view.intrinsics = own_camera ? shaped(intrinsics.data(), DType::f32, {3, 3}) : TensorView(intrinsics.data(), DType::f32, {3, 3});
-        if (random.chance(0.6)) view.pose = own_camera ? shaped(poses.data(), DType::f32, {4, 4}) : TensorView(poses.data(), DType::f32, {4, 4});
+        view.intrinsics = own_camera ? shaped(intrinsics.data(), DType::f32, {3, 3})
+                                     : TensorView(intrinsics.data(), DType::f32, {3, 3});
+        if (random.chance(0.6))
+            view.pose =
+                own_camera ? shaped(poses.data(), DType::f32, {4, 4}) : TensorView(poses.data(), DType::f32, {4, 4});
         view.views = views > 0;
         if (random.chance(0.3)) view.max_depth = random.real(0.5, 3);
         Memory features;
         const bool has_features = random.chance(0.4);
         if (has_features) {
             features = Memory(pixels * 3);
-            for (std::int64_t p = 0; p < pixels * 3; ++p) static_cast<std::uint8_t*>(features.data())[p] = static_cast<std::uint8_t>(random.integer(0, 8));
+            for (std::int64_t p = 0; p < pixels * 3; ++p)
+                static_cast<std::uint8_t*>(features.data())[p] = static_cast<std::uint8_t>(random.integer(0, 8));
             view.features = shaped(features.data(), DType::u8, {height, width, 3});
         }
         const VoxelGrid grid = make_grid(random, 2, 40000);
@@ -263,15 +276,15 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DepthImagesHaveTheBitsOfTheCpu) {
             moved.features = on(view.features, device);
             return moved;
         };
-        expect_the_same(run_dense(plan_voxelize(on_device(cpu), grid, options)), run_dense(plan_voxelize(on_device(gpu), grid, options)), seed,
+        expect_the_same(run_dense(plan_voxelize(on_device(cpu), grid, options)),
+                        run_dense(plan_voxelize(on_device(gpu), grid, options)), seed,
                         std::string(reduction_name(options.reduction)) + " of depth " + shape_text(view.depth));
         if (testing::Test::HasFailure()) return;
     }
 }
 
 TEST_P(VoxelizeOnTheEmulatedGpu, GradientsHaveTheBitsOfTheCpu) {
-    for (int i = 0; i < 15; ++i) {
-        const auto seed = static_cast<std::uint64_t>(GetParam() * 1000 + i);
+    for (const std::uint64_t seed : seeds(GetParam(), 15)) {
         Random random(seed);
         choose_gpu(random);
         Cloud cloud(random, 3000, true, true, 2);

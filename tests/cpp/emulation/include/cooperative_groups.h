@@ -9,6 +9,8 @@ struct coalesced_group {
     unsigned size() const { return 1; }
 };
 
-inline coalesced_group coalesced_threads() { return {}; }
+inline coalesced_group coalesced_threads() {
+    return {};
+}
 
 }  // namespace cooperative_groups

@@ -10,6 +10,12 @@ struct __nv_bfloat162 {
     __nv_bfloat16 x, y;
 };
 
-inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
-inline __nv_bfloat16 __float2bfloat16_rn(float x) { return {robocache::to_bfloat16(x).bits}; }
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
+inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) {
+    return x.bits;
+}
+inline __nv_bfloat16 __float2bfloat16_rn(float x) {
+    return {robocache::to_bfloat16(x).bits};
+}
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+    return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
+}

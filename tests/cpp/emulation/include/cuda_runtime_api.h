@@ -1,5 +1,5 @@
-// The calls of the CUDA runtime that RoboCache makes, for the emulated GPU: memory is host memory, all work is done when
-// a call returns.
+// The calls of the CUDA runtime that RoboCache makes, for the emulated GPU: memory is host memory, all work is done
+// when a call returns.
 #pragma once
 
 #include <cstddef>

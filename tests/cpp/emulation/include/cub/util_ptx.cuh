@@ -11,7 +11,9 @@ T ShuffleIndex(T value, int from, unsigned mask) {
     T result;
     constexpr std::size_t step = 16;
     for (std::size_t at = 0; at < sizeof(T); at += step) {
-        struct Part { unsigned char bytes[step]; } part{};
+        struct Part {
+            unsigned char bytes[step];
+        } part{};
         const std::size_t bytes = sizeof(T) - at < step ? sizeof(T) - at : step;
         std::memcpy(&part, reinterpret_cast<const char*>(&value) + at, bytes);
         part = __shfl_sync(mask, part, from);

@@ -11,9 +11,9 @@ namespace cub {
 
 struct DeviceRadixSort {
     template <class Key, class Value, class Count>
-    static cudaError_t SortPairs(void* scratch, std::size_t& bytes, const Key* keys, Key* sorted_keys, const Value* values,
-                                 Value* sorted_values, Count count, int begin_bit = 0, int end_bit = sizeof(Key) * 8,
-                                 cudaStream_t = nullptr) {
+    static cudaError_t SortPairs(void* scratch, std::size_t& bytes, const Key* keys, Key* sorted_keys,
+                                 const Value* values, Value* sorted_values, Count count, int begin_bit = 0,
+                                 int end_bit = sizeof(Key) * 8, cudaStream_t = nullptr) {
         if (scratch == nullptr) {
             bytes = 1;
             return cudaSuccess;
@@ -25,7 +25,8 @@ struct DeviceRadixSort {
         };
         std::vector<Count> order(static_cast<std::size_t>(count));
         std::iota(order.begin(), order.end(), Count{0});
-        std::stable_sort(order.begin(), order.end(), [&](Count a, Count b) { return digits(keys[a]) < digits(keys[b]); });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](Count a, Count b) { return digits(keys[a]) < digits(keys[b]); });
         for (std::size_t i = 0; i < order.size(); ++i) {
             sorted_keys[i] = keys[order[i]];
             sorted_values[i] = values[order[i]];

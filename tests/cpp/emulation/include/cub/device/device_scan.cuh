@@ -10,11 +10,13 @@ namespace cub {
 
 struct DeviceScan {
     template <class In, class Out, class Count>
-    static cudaError_t ExclusiveSum(void* scratch, std::size_t& bytes, In in, Out out, Count count, cudaStream_t = nullptr) {
+    static cudaError_t ExclusiveSum(void* scratch, std::size_t& bytes, In in, Out out, Count count,
+                                    cudaStream_t = nullptr) {
         return sum(scratch, bytes, in, out, count, true);
     }
     template <class In, class Out, class Count>
-    static cudaError_t InclusiveSum(void* scratch, std::size_t& bytes, In in, Out out, Count count, cudaStream_t = nullptr) {
+    static cudaError_t InclusiveSum(void* scratch, std::size_t& bytes, In in, Out out, Count count,
+                                    cudaStream_t = nullptr) {
         return sum(scratch, bytes, in, out, count, false);
     }
 

@@ -7,10 +7,14 @@ template <class T>
 struct counting_iterator {
     T first;
     template <class Index>
-    T operator[](Index i) const { return static_cast<T>(first + static_cast<T>(i)); }
+    T operator[](Index i) const {
+        return static_cast<T>(first + static_cast<T>(i));
+    }
 };
 
 template <class T>
-counting_iterator<T> make_counting_iterator(T first) { return {first}; }
+counting_iterator<T> make_counting_iterator(T first) {
+    return {first};
+}
 
 }  // namespace thrust

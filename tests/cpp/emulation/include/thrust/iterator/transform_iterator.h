@@ -8,7 +8,9 @@ struct transform_iterator {
     Iterator from;
     Function function;
     template <class Index>
-    auto operator[](Index i) const { return function(from[i]); }
+    auto operator[](Index i) const {
+        return function(from[i]);
+    }
 };
 
 template <class Iterator, class Function>
