@@ -1,7 +1,7 @@
 """Translates CUDA C++ into C++ for the emulated GPU: python translate.py <src> <out>
 
-Copies every .cu file, and every .cuh and .hpp file of <src> that has what C++ lacks, with three replacements; all other files
-are used as they are. Files in <out> that would stay the same are not written, so that a second build compiles what differs.
+Copies every .cu file, and every .cuh and .hpp file of <src> that has what C++ lacks, with three replacements; the other
+files are used as they are. Files in <out> that would stay the same are not written: a second build compiles the rest.
 
     extern __shared__ T name[];     T* const name = ...dynamic_shared...
     kernel<<<grid, block, bytes, stream>>>(call);     a call of launch_on with a lambda
