@@ -2,6 +2,9 @@
 set(ROBOCACHE_HAS_CUDA OFF)
 if(NOT ROBOCACHE_CUDA)
     return()
+elseif(ROBOCACHE_CUDA STREQUAL "EMULATED")
+    set(ROBOCACHE_EMULATED ON)  # cmake/emulation.cmake
+    return()
 endif()
 
 # CMake before 4.1 predates CUDA 13 and would compile for a GPU that CUDA 13 has dropped, so the architectures are always set here:

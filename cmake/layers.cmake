@@ -35,7 +35,9 @@ function(robocache_layer name)
             set_source_files_properties(${layer_AVX2} PROPERTIES COMPILE_OPTIONS "${ROBOCACHE_X86_64_V3_OPTIONS}")
         endif()
     endif()
-    if(ROBOCACHE_HAS_CUDA)
+    if(ROBOCACHE_EMULATED)
+        robocache_emulate(${target} ${layer_CUDA})
+    elseif(ROBOCACHE_HAS_CUDA)
         # CUB's kernels in our namespace cannot be mixed up with those of another library in the process.
         target_compile_definitions(${target} PRIVATE ROBOCACHE_HAS_CUDA
             $<$<COMPILE_LANGUAGE:CUDA>:THRUST_CUB_WRAPPED_NAMESPACE=robocache>)
