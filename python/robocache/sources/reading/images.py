@@ -50,8 +50,8 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
     """The picture, which must have that shape; 16-bit grey pictures (depth) give uint16 (height, width)."""
     if codec_of(data) == "jpeg" and len(shape) == 3 and shape[2] in (1, 3):
         return _decoded_jpeg(data, shape, where, budget)
-    if data.startswith(PNG):
-        packed_pixels(data, f"{where}: the image cannot be decoded: it")  # Pillow does not compare the checksums of pixels
+    if data.startswith(PNG):  # Pillow does not compare the checksums of pixels
+        packed_pixels(data, f"{where}: the image cannot be decoded: it")
     with _opened(data, extra, where, budget) as image:
         _check_shape((image.height, image.width, _channels(image.mode)), shape, where)
         try:
