@@ -52,11 +52,11 @@ def packets_of(frames, codec, gop=5, pixels="yuv420p", **options):
     return [bytes(packet) for packet in [*packets, *encoder.encode(None)]]
 
 
-def mp4(frames, codec, gop=5, pixels="yuv420p", rate=10, path=None, **options):
-    """A file with these frames, as bytes, or at ``path``."""
+def mp4(frames, codec, gop=5, pixels="yuv420p", rate=10, path=None, muxer=None, **options):
+    """A file with these frames, as bytes, or at ``path``. ``muxer``: options of the container."""
     name, usual = ENCODERS[codec]
     file = io.BytesIO() if path is None else str(path)
-    with av.open(file, "w", format="mp4") as container:
+    with av.open(file, "w", format="mp4", options=muxer or {}) as container:
         stream = container.add_stream(name, rate=rate, options={"g": str(gop), **usual, **options})
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], pixels
         for frame in frames:

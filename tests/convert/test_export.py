@@ -199,7 +199,7 @@ def test_the_span_is_where_all_streams_have_rows_or_all_of_it(tmp_path):
         (
             {"fps": 30, "format": "mcap"},
             ValueError,
-            "export: format and options must not be given for a source that is already open",
+            "export: format and options must not be given for a source that is already open, got format",
         ),
         (
             {"fps": 30},

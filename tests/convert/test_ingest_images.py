@@ -200,6 +200,21 @@ def test_a_picture_that_cannot_be_kept_is_refused_by_name(tmp_path, change, mess
         ingested(log, tmp_path / "cache", images="keep")
 
 
+@pytest.mark.parametrize(("topic", "message"), [(JPEG, "at most 64 coefficients"), (PNG, "a wrong checksum at byte")])
+def test_raw_refuses_pictures_with_flipped_bits(tmp_path, topic, message):
+    """Pillow decodes them to other pixels, without an error."""
+
+    def flipped(of, i, picture):
+        if (of, i) != (topic, 2):
+            return picture
+        at = picture.index(b"IDAT") + 30 if of == PNG else picture.index(b"\xff\xda") + 40
+        return picture[:at] + (b"\xfe" * 8 if of == JPEG else b"\xff") + picture[at + (8 if of == JPEG else 1) :]
+
+    path = write_mcap(tmp_path / "log.mcap", flipped)
+    with pytest.raises(robocache.FormatError, match=rf"{topic}, message 2: the image .*{message}"):
+        ingested(path, tmp_path / "cache", images="raw", streams=[topic])
+
+
 def test_damaged_pictures_are_dropped_where_that_is_asked_for(tmp_path):
     log = write_mcap(tmp_path / "log.mcap", lambda topic, i, p: p[:-30] if i == 2 and topic in (JPEG, PNG) else p)
     cache = ingested(log, tmp_path / "cache", images="keep", repair={"missing": "drop"})

@@ -31,7 +31,9 @@ KINDS = ("jpeg", None, "png", None)
 """Codec of each number that ``picture_kinds`` returns; None: JPEG of another kind (progressive, CMYK), and unknown."""
 PNG = b"\x89PNG\r\n\x1a\n"
 DECODED_BYTES = 64 << 20
-"""Pixels that are decoded at once where they are looked at one after the other."""
+"""Most pixels that are decoded at once where they are looked at one after the other."""
+CACHED_BYTES = 8 << 20
+"""About as many as stay in the cache of a processor; memory of this size is used again instead of new pages."""
 
 
 def codec_of(picture: bytes) -> str | None:
@@ -283,7 +285,9 @@ class PictureStatistics:
 
     def decode(self) -> None:
         numbers = sorted(self.encoded)
-        step = max(1, DECODED_BYTES // max(1, self.spec.row_bytes))
+        row_bytes = max(1, self.spec.row_bytes)
+        few = max(CACHED_BYTES // row_bytes, 4 * _core.num_threads())
+        step = max(1, min(DECODED_BYTES // row_bytes, few))
         for first in range(0, len(numbers), step):
             part = numbers[first : first + step]
             pixels = Pictures.of([self.encoded[number] for number in part]).decoded(self.spec)

@@ -185,7 +185,10 @@ def open_source(
     """``encoded``: pictures stay as they are, in formats that have the option."""
     if not isinstance(source, str | os.PathLike):
         if format is not None or options:
-            raise ValueError(f"{op}: format and options must not be given for a source that is already open")
+            given = ", ".join([*(["format"] if format is not None else []), *options])
+            raise ValueError(
+                f"{op}: format and options must not be given for a source that is already open, got {given}"
+            )
         return source
     from ..sources import detect, takes
     from ..sources import open as open_path

@@ -120,6 +120,98 @@ TEST_F(DecodeKernels, PairsAndTurnsGiveTheBlocksOfSingleCodes) {
     }
 }
 
+/// MCUs of two blocks with their own tables, as a kernel skips them.
+struct SkippedMcus {
+    SkippedMcus(const std::vector<std::uint8_t>& scan, std::size_t at, std::size_t size, const HuffmanTable& dc,
+                const HuffmanTable& ac, const SkipTable& skips)
+        : bits{0, scan.data() + at, 0} {
+        lane.bits = &bits;
+        lane.end = scan.data() + size;
+        lane.num_blocks = 2;
+        lane.blocks[0] = {&dc, &ac, &skips, 0};
+        lane.blocks[1] = {&dc, &ac, &skips, 2};
+        lane.num_mcus = 5;
+    }
+    [[nodiscard]] std::int64_t position() const {
+        return 8 * static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bits.next)) - bits.num_bits;
+    }
+
+    ScanBits bits;
+    SkipLane lane{};
+};
+
+TEST_F(DecodeKernels, SkippedMcusEndWhereDecodedOnesDo) {
+    const std::vector<std::uint32_t> steps(num_coefficients, 1);
+    int num_whole = 0;
+    for (int table = 0; table < 200; ++table) {
+        const bool is_standard = table % 3 == 0;
+        const std::vector<std::uint8_t> codes =
+            is_standard ? std::vector<std::uint8_t>(luma_ac.begin(), luma_ac.end()) : random_codes(random_);
+        HuffmanTable dc{};
+        HuffmanTable ac{};
+        build_table(luma_dc.data(), luma_dc.size(), dc);
+        build_table(codes.data(), codes.size(), ac);
+        SkipTable skips{};
+        build_skips(ac, skips);
+        constexpr std::size_t size = 4096;
+        std::vector<std::uint8_t> scan = bytes(size);
+        scan.resize(size + 512);  // zeros
+        for (std::size_t at = 0; at < size; at += 61) {
+            const std::string what = "table " + std::to_string(table) + ", byte " + std::to_string(at);
+            const auto expected = [&](std::size_t begin, std::int64_t& position, int& first, int& third) {
+                ScanBits bits{0, scan.data() + begin, 0};
+                std::int16_t block[num_coefficients] = {};
+                int positions = 0;
+                for (int i = 0; i < 10; ++i) {
+                    int& predictor = i % 2 == 0 ? first : third;
+                    const BlockTables tables{dc, ac, nullptr, steps.data()};
+                    if (plain_.decode_block(tables, {bits, predictor, block, positions}) != BlockFault::none) {
+                        return false;
+                    }
+                    position =
+                        8 * static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bits.next)) - bits.num_bits;
+                    if (position >
+                        8 * static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(scan.data() + size))) {
+                        return false;
+                    }
+                }
+                return true;
+            };
+            const auto expect = [&](const SkippedMcus& found, std::size_t begin, const std::string& which) {
+                std::int64_t position = 0;
+                int first = 0;
+                int third = 0;
+                const bool is_whole = expected(begin, position, first, third);
+                ASSERT_EQ(found.lane.has_fault, !is_whole) << which;
+                if (!is_whole) return;
+                ++num_whole;
+                EXPECT_EQ(found.lane.num_mcus, 0U) << which;
+                EXPECT_EQ(found.position(), position) << which;
+                EXPECT_EQ(found.lane.predictors[0], first) << which;
+                EXPECT_EQ(found.lane.predictors[2], third) << which;
+            };
+            for (const CpuKernels* kernels : {&plain_, &avx2_}) {
+                SkippedMcus alone(scan, at, size, dc, ac, skips);
+                kernels->skip_mcus(alone.lane);
+                expect(alone, at, what);
+                SkippedMcus first(scan, at, size, dc, ac, skips);
+                SkippedMcus second(scan, size - at - 1, size, dc, ac, skips);
+                while (!first.lane.has_fault && !second.lane.has_fault && first.lane.num_mcus > 0 &&
+                       second.lane.num_mcus > 0) {
+                    kernels->skip_mcus_of_two(first.lane, second.lane);
+                }
+                for (SkippedMcus* lane : {&first, &second}) {
+                    if (!lane->lane.has_fault && lane->lane.num_mcus > 0) kernels->skip_mcus(lane->lane);
+                }
+                expect(first, at, what + ", first of two");
+                expect(second, size - at - 1, what + ", second of two");
+            }
+            ASSERT_FALSE(HasFailure());
+        }
+    }
+    EXPECT_GT(num_whole, 1000);
+}
+
 TEST_F(DecodeKernels, InverseDctAgreesForAnyCoefficients) {
     for (int i = 0; i < 20'000; ++i) {
         alignas(32) std::int16_t block[64] = {};

@@ -60,6 +60,18 @@ REFUSED = {
     "another component in the scan": (changed(0xDA, 5, 7), "have the components of its frame in its scan"),
     "a scan header without coefficients": (
         GOOD[: SCAN - 12] + b"\0\x09" + GOOD[SCAN - 10 :], "have a whole SOS segment, got 0 bytes for 3"),
+    "a scan header that is too long": (
+        GOOD[: SCAN - 12] + b"\0\x0d" + GOOD[SCAN - 10 :], "have SOS segments of their length, got 1 bytes more"),
+    "a frame that is too long": (
+        with_segment(GOOD, 0xC0, lambda s: s[:3] + bytes([s[3] + 1]) + s[4:] + b"\0"),
+        "have SOF segments of their length, got 1 bytes more"),
+    "a restart interval that is too long": (
+        with_segment(RESTARTS, 0xDD, lambda s: s[:3] + b"\5" + s[4:] + b"\0"),
+        "have DRI segments of their length, got 1 bytes more"),
+    "two beginnings": (GOOD[:2] + GOOD, "begin once, got a second begin at byte 2"),
+    "a marker that no part of the standard names": (changed(0xE0, 1, 0xFA), "have known markers, got fffa"),
+    "a Huffman table that has become one of arithmetic coding": (
+        changed(0xC4, 1, 0xCC), "have valid DAC segments, got 5 for 1"),
     "no restart marker": (
         RESTARTS.replace(b"\xff\xd1", b"\xff\xd2"), "have the restart markers that its header declares"),
 }  # fmt: skip

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 import robocache
-from pictures import jpeg, photo
+from decode_calls import decode, equal
+from pictures import jpeg, photo, with_sampling
 
 PICTURES = [
     jpeg(photo(40, 56, seed), quality=quality, optimize=optimize)
@@ -41,6 +42,36 @@ def test_rows_are_those_of_the_parts_one_after_the_other(cuts):
     for row in (-1, 5):
         with pytest.raises(ValueError, match=rf"PictureIndex: rows must be from 0 to 5 \(excluded\), got {row}"):
             robocache.PictureIndex.join(parts, [0, row])
+
+
+def test_the_entry_points_of_a_picture_do_not_depend_on_those_beside_it():
+    """Scans are read two at a time, in turns; they end at different times and have tables of their own."""
+    made = [
+        jpeg(photo(10 + 13 * (i % 5), 8 + 29 * (i % 3), i), quality=20 + 25 * (i % 4), optimize=i % 2 == 0,
+             subsampling=i % 3, restart_marker_blocks=(0, 1, 5)[i % 3])
+        for i in range(40)
+    ]  # fmt: skip
+    made.append(with_sampling(33, 70, ((2, 2), (1, 2), (1, 1))))
+    together = robocache.index_pictures(made, every=3)
+    alone = [robocache.index_pictures([picture], every=3) for picture in made]
+    assert together.to_bytes().tobytes() == robocache.PictureIndex.join(alone).to_bytes().tobytes()
+    equal(decode(made, index=together), decode(made))
+
+
+@pytest.mark.parametrize("begin", [0, 1, 30])
+def test_the_first_damaged_picture_of_those_read_in_turns_is_named(begin):
+    """Also where the one after it is shorter, so that its fault is met earlier."""
+    whole = [jpeg(photo(64, 64, i), quality=95) for i in range(32)]
+    cut = {begin: 0.9, begin + 1: 0.4}
+    pictures = [picture[: int(len(picture) * cut.get(i, 1))] for i, picture in enumerate(whole)]
+    before = robocache.num_threads()
+    robocache.set_num_threads(1)
+    try:
+        with pytest.raises(robocache.FormatError, match=rf"pictures\[{begin}\] must have a whole scan"):
+            robocache.index_pictures(pictures)
+    finally:
+        robocache.set_num_threads(before)
+    assert len(robocache.index_pictures(whole)) == 32
 
 
 def test_shapes_are_those_of_the_rows():

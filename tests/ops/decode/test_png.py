@@ -131,6 +131,19 @@ def test_damaged_pictures_are_refused_by_number_and_rule(rng, kind):
         robocache.decode_images([good, change(good)])
 
 
+@pytest.mark.parametrize("mode", ["P", "LA", "1"])
+def test_flipped_bits_are_found_in_pictures_that_pillow_decodes(rng, mode):
+    """Pillow does not compare the checksums of pixels, and zlib's at the end is not reached."""
+    file = io.BytesIO()
+    image.fromarray(pixels_of(rng, (30, 20), "rgb")).convert(mode).save(file, "PNG", compress_level=0)
+    good = file.getvalue()
+    at = good.index(b"IDAT") + 4
+    for i in range(at, int.from_bytes(good[at - 8 : at - 4], "big") + at):
+        bad = good[:i] + bytes([good[i] ^ 4]) + good[i + 1 :]
+        with pytest.raises(robocache.FormatError, match=r"decode_images: pictures\[0\] .* a wrong checksum at byte"):
+            robocache.decode_images([bad])
+
+
 def test_a_depth_bomb_is_refused_before_memory_is_allocated():
     head = part(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 16, 0, 0, 0, 0))
     data = b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", zlib.compress(bytes(9))) + part(b"IEND", b"")

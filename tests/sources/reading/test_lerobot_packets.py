@@ -64,6 +64,16 @@ def test_open_gops_at_the_begin_of_an_episode(tmp_path, rng, gop, b_frames):
         np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)
 
 
+@pytest.mark.parametrize("muxer", [{"use_editlist": "0"}, {"movflags": "frag_keyframe+empty_moov"}])
+@pytest.mark.parametrize(("codec", "gop"), [("mpeg4", 1), ("mpeg4", 2), ("h264", 2)])
+def test_the_first_frame_of_a_video_with_b_frames_is_found_without_an_edit_list(tmp_path, rng, codec, gop, muxer):
+    """It is shown later than it is decoded, so that its packet was before the place that was searched from."""
+    path = dataset(tmp_path, rng, "v2.1", codec, gop=gop, muxer=muxer)
+    kept, raw = (robocache.ingest(path, tmp_path / images, images=images) for images in ("keep", "raw"))
+    for a, b in zip(kept, raw, strict=True):
+        np.testing.assert_array_equal(a.streams[STREAM].values, b.streams[STREAM].values)
+
+
 def test_a_keyframe_of_a_gradual_refresh_is_no_entry_point(tmp_path, rng):
     """Pictures are whole only frames after it: decoded from there, the first ones were missing or wrong."""
     path = dataset(tmp_path, rng, "v3.0", gop=8, bf="0", **{"x264-params": "intra-refresh=1:ref=4"})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _core
-from .png import check_bytes, decode_png, is_wide_color
+from .png import check_bytes, decode_png, is_wide_color, packed_pixels
 
 OP = "decode_images"
 JPEG, OTHER_JPEG, PNG = 0, 1, 2  # PictureKind in C++
@@ -113,6 +113,8 @@ def _decode(data: bytes, i: int, kind: int, max_pixels: int) -> NDArray[Any]:
             f"{OP}: pictures[{i}] must have 8 bits per channel, got a PNG of 16 bits in color, of which Pillow drops "
             "the lower 8; convert it to 8 bits first"
         )
+    if kind == PNG:
+        packed_pixels(data, f"{OP}: pictures[{i}]")  # Pillow compares the checksums of headers alone
     if kind == OTHER_JPEG and (bits := _core.jpeg_bits(OP, np.frombuffer(data, np.uint8))) not in (0, 8):
         raise _core.FormatError(
             f"{OP}: pictures[{i}] must have 8 bits per sample, got a JPEG of {bits} bits, {CONVERT}"

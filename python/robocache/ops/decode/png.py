@@ -19,6 +19,7 @@ FORMS = {(8, 0): 1, (8, 2): 3, (8, 6): 4, (16, 0): 2}
 """(bits, color type): bytes of a pixel. Color types: 0 gray, 2 RGB, 6 RGB and alpha."""
 MOST_BYTES = 2**32 - 1
 """Of the pixels of a picture: an index counts them in 32 bits."""
+PIXEL_PARTS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 WIDE_COLORS = (b"\2", b"\4", b"\6")
 """Color types of several channels that can have 16 bits: RGB, gray and alpha, RGB and alpha."""
 
@@ -56,7 +57,7 @@ def decode_png(data: bytes, where: str, max_pixels: int) -> NDArray[Any] | None:
     num_bytes = height * (1 + width * pixel_bytes)
     inflater = zlib.decompressobj()
     try:
-        packed = _packed(data, where)
+        packed = packed_pixels(data, where)
         if num_bytes > 1032 * len(packed) + 1032:  # the most that zlib can compress: no memory for a bomb
             raise _core.FormatError(f"{where} must be a whole picture, got {len(packed)} bytes for {width} x {height}")
         filtered = inflater.decompress(packed, num_bytes)
@@ -74,15 +75,15 @@ def decode_png(data: bytes, where: str, max_pixels: int) -> NDArray[Any] | None:
     return pixels.reshape((height, width) if pixel_bytes == 1 else (height, width, pixel_bytes))
 
 
-def _packed(data: bytes, where: str) -> bytes:
-    """The contents of all IDAT, with their checksums compared."""
+def packed_pixels(data: bytes, where: str) -> bytes:
+    """The contents of all IDAT, with the checksums of what decides about pixels compared."""
     view, at, parts = memoryview(data), len(SIGNATURE), []
     while at + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
         end = at + 12 + length
         if end > len(data):
             break
-        if name in (b"IHDR", b"IDAT", b"IEND"):
+        if name in PIXEL_PARTS:
             if zlib.crc32(view[at + 4 : end - 4]) != struct.unpack_from(">I", data, end - 4)[0]:
                 raise _core.FormatError(f"{where} must be a whole picture, got a wrong checksum at byte {at}")
             if name == b"IDAT":

@@ -134,7 +134,8 @@ def _demux(
 ) -> Packets:
     base = float(video.time_base)
     first = int((span_s[0] - before_s) / base) if before_s is not None else -1
-    container.seek(max(0, first) + _origin(video), stream=video)
+    # Without an edit list, FFmpeg compares this with times of decoding, which begin before the first frame is shown.
+    container.seek(first + _origin(video) if first > 0 else min(0, _origin(video)), stream=video)
     last = (span_s[1] + EARLY_S) / base + _origin(video)
     data: list[bytes] = []
     facts: list[tuple[int, bool, bool]] = []

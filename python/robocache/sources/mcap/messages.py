@@ -291,7 +291,9 @@ class Collected:
         self._budget.check(where, self._bytes)
         for i, row in enumerate(rows):
             if row.codec is not None:
-                self._encoded.setdefault(i, PictureBuffer()).add(row.values.data)
+                if i not in self._encoded:
+                    self._encoded[i] = PictureBuffer()
+                self._encoded[i].add(row.values.data)
                 row.values = row.values[:0].copy()
         self._rows.append(rows)
         self.times.append(time_ns)

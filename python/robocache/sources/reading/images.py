@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ..._core import FormatError, jpeg_shape
 from ...cache.episode import StreamSpec
 from ...cache.pictures import codec_of, codec_problem
+from ...ops.decode import decode_images
 from ...ops.decode.other_formats import CONVERT, SCAN, SIZE_MARKERS, is_scan_bomb, jpeg_markers
-from ...ops.decode.png import is_wide_color
+from ...ops.decode.png import is_wide_color, packed_pixels
 from .budget import Budget
 from .paths import need
 
@@ -47,15 +48,12 @@ def _kind(channels: int) -> str:
 
 def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, budget: Budget) -> NDArray[Any]:
     """The picture, which must have that shape; 16-bit grey pictures (depth) give uint16 (height, width)."""
+    if codec_of(data) == "jpeg" and len(shape) == 3 and shape[2] in (1, 3):
+        return _decoded_jpeg(data, shape, where, budget)
+    if data.startswith(PNG):  # Pillow does not compare the checksums of pixels
+        packed_pixels(data, f"{where}: the image cannot be decoded: it")
     with _opened(data, extra, where, budget) as image:
-        size = (image.height, image.width)
-        if size != tuple(shape[:2]):
-            raise FormatError(
-                f"{where}: the image is {size[0]} x {size[1]}, but the stream has {shape[0]} x {shape[1]}"
-            )
-        have, want = _channels(image.mode), shape[2] if len(shape) == 3 else 0
-        if have > want or (have == 0 and want > 0):  # less would be stored than was recorded
-            raise FormatError(f"{where}: the image has {_kind(have)}, but the stream has {_kind(want)}")
+        _check_shape((image.height, image.width, _channels(image.mode)), shape, where)
         try:
             if len(shape) == 2:
                 return np.asarray(image).astype(np.uint16 if image.mode.startswith("I") else np.float32)
@@ -64,6 +62,24 @@ def decode_picture(data: bytes, shape: tuple[int, ...], extra: str, where: str, 
         except (OSError, ValueError, SyntaxError) as error:
             raise FormatError(f"{where}: the image cannot be decoded: {error}") from error
     return pixels.reshape(shape)
+
+
+def _check_shape(have: tuple[int, int, int], shape: tuple[int, ...], where: str) -> None:
+    if have[:2] != tuple(shape[:2]):
+        raise FormatError(f"{where}: the image is {have[0]} x {have[1]}, but the stream has {shape[0]} x {shape[1]}")
+    want = shape[2] if len(shape) == 3 else 0
+    if have[2] > want or (have[2] == 0 and want > 0):  # less would be stored than was recorded
+        raise FormatError(f"{where}: the image has {_kind(have[2])}, but the stream has {_kind(want)}")
+
+
+def _decoded_jpeg(data: bytes, shape: tuple[int, ...], where: str, budget: Budget) -> NDArray[Any]:
+    """By the native decoder, which refuses a damaged scan. Pillow gives other pixels for it, and no error."""
+    _check_shape(_jpeg_shape(data, where, budget), shape, where)
+    try:
+        (pixels,) = decode_images([data], channels=shape[2], max_pixels=shape[0] * shape[1])
+    except FormatError as error:
+        raise FormatError(f"{where}: the image cannot be decoded: it {str(error).partition('[0] ')[2]}") from None
+    return np.asarray(pixels)
 
 
 PICTURES = "pictures"

@@ -329,10 +329,10 @@ void finish_f16_avx2(const std::uint8_t* in, int count, const Finish& finish, st
     look_up(in + i, count - i, finish, out + i);
 }
 
-constexpr CpuKernels kernels_avx2{decode_block_of, decode_two_blocks, skip_block,         inverse_dct_avx2,
-                                  sum_rows,        spread_h2v1_avx2,  spread_h2v2_avx2,   color_row_avx2,
-                                  yuv_row,         resize_rows<1>,    resize_rows_3_avx2, resize_column,
-                                  split_row_avx2,  finish_f32_avx2,   finish_f16_avx2,    look_up<std::uint16_t>};
+constexpr CpuKernels kernels_avx2{
+    decode_block_of,    decode_two_blocks, skip_block,       skip_mcus,       skip_mcus_of_two, inverse_dct_avx2,
+    sum_rows,           spread_h2v1_avx2,  spread_h2v2_avx2, color_row_avx2,  yuv_row,          resize_rows<1>,
+    resize_rows_3_avx2, resize_column,     split_row_avx2,   finish_f32_avx2, finish_f16_avx2,  look_up<std::uint16_t>};
 
 }  // namespace
 

@@ -59,15 +59,39 @@ struct BlockLane {
     int& positions;       // of coefficients that are not 0, by bitwise or
 };
 
+/// What one block of an MCU is skipped with.
+struct SkipBlock {
+    const HuffmanTable* dc;
+    const HuffmanTable* ac;
+    const SkipTable* skips;
+    int component;
+};
+
+/// A scan of which only the bits behind each MCU, and the predictors there, are wanted.
+struct SkipLane {
+    ScanBits* bits;
+    const std::uint8_t* end;  // of the data
+    SkipBlock blocks[10];     // of an MCU
+    int num_blocks;
+    int block;               // the next one, or the one that k is in
+    int k;                   // the next coefficient; 0: a block begins
+    std::uint32_t num_mcus;  // that are left
+    int predictors[max_components];
+    bool has_fault;
+};
+
 struct CpuKernels {
     /// As decode_block in contract/huffman.hpp, without a check for the end of the data.
     BlockFault (*decode_block)(const BlockTables& tables, const BlockLane& lane);
     /// The same for a block of each of two segments, code by code in turns: a code can only be read when the one before
     /// it in its segment is known, so two segments take little more time than one. Needs pairs. Any fault of the two.
     BlockFault (*decode_two_blocks)(const BlockTables& tables, const BlockLane& first, const BlockLane& second);
-    /// The same for one who needs only the bits behind the block, and the predictor. `skips` may be null.
-    BlockFault (*skip_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
-                             int& predictor);
+    /// The same for one who needs only the bits behind the block, and the predictor.
+    BlockFault (*skip_block)(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor);
+    /// Skips MCUs until none is left or one has a fault, which includes the end of the data.
+    void (*skip_mcus)(SkipLane& lane);
+    /// The same for two scans, code by code in turns, until one of them has come so far.
+    void (*skip_mcus_of_two)(SkipLane& first, SkipLane& second);
     /// The samples of a block of dequantized coefficients, in natural order and aligned to 32 bytes, to rows `stride`
     /// apart. `is_first_row`: no coefficient is below the first row.
     void (*inverse_dct)(const std::int16_t* block, bool is_first_row, std::uint8_t* out, int stride);

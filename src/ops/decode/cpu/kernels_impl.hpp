@@ -162,41 +162,120 @@ BlockFault decode_two_blocks(const BlockTables& tables, const BlockLane& first, 
     return fault_a != BlockFault::none ? fault_a : fault_b;
 }
 
-BlockFault skip_block(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, const SkipTable* skips,
-                      int& predictor) {
+BlockFault skip_block(ScanBits& bits, const HuffmanTable& dc, const HuffmanTable& ac, int& predictor) {
     BlockReader reader{bits.acc, bits.next, static_cast<std::uint64_t>(bits.num_bits)};
-    BlockFault fault = BlockFault::none;
-    reader.need();
-    const std::uint32_t dc_bits = reader.peek_32();
-    const std::uint32_t dc_entry = entry_of(dc_bits, dc);
-    if (value_size(dc_entry) > 0) predictor = static_cast<std::int16_t>(predictor + value_of(dc_bits, dc_entry));
-    reader.drop(total_bits(dc_entry));
-    if (dc_entry == 0) fault = BlockFault::undefined_code;
-    for (int k = 1; k < num_coefficients && fault == BlockFault::none;) {
+    const BlockFault fault = decode_block(reader, dc, ac, predictor, [](int, int) __attribute__((always_inline)) {});
+    bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+    return fault;
+}
+
+/// Skips the blocks of a lane, a few codes at a time. Two of these are interleaved.
+struct LaneSkipper {
+    SkipLane& lane;
+    BlockReader reader;
+    const std::uint16_t* skips = nullptr;
+    int k;
+
+    explicit __attribute__((always_inline)) LaneSkipper(SkipLane& of)
+        : lane(of), reader{of.bits->acc, of.bits->next, static_cast<std::uint64_t>(of.bits->num_bits)}, k(of.k) {
+        if (k == 0) {
+            begin_block();
+        } else {
+            skips = lane.blocks[lane.block].skips->lookup;
+        }
+    }
+
+    __attribute__((always_inline)) void begin_block() {
+        const SkipBlock& block = lane.blocks[lane.block];
+        skips = block.skips->lookup;
         reader.need();
         const std::uint32_t next = reader.peek_32();
-        const std::uint32_t skip = skips == nullptr ? 0 : skips->lookup[next >> (32 - skip_bits)];
-        const int advance = static_cast<int>(skip >> 4 & 127);
-        if (advance > 0 && k + advance <= num_coefficients) {
-            reader.drop(static_cast<int>(skip & 15));
-            k += advance;
-            if (skip >> 11 != 0) break;
-            continue;
+        const std::uint32_t entry = entry_of(next, *block.dc);
+        int& predictor = lane.predictors[block.component];
+        if (value_size(entry) > 0) predictor = static_cast<std::int16_t>(predictor + value_of(next, entry));
+        reader.drop(total_bits(entry));
+        if (entry == 0) lane.has_fault = true;
+        k = 1;
+    }
+
+    /// The next few codes; false where the last MCU, or a fault, is behind them.
+    __attribute__((always_inline)) bool advance() {
+        reader.need();  // enough for both: most_skipped_bits, twice
+        std::uint32_t skip = skips[reader.peek_32() >> (32 - skip_bits)];
+        int to = k + static_cast<int>(skip >> 5);
+        if (to < num_coefficients) {
+            reader.drop(static_cast<int>(skip & 31));
+            k = to;
+            skip = skips[reader.peek_32() >> (32 - skip_bits)];
+            to = k + static_cast<int>(skip >> 5);
+            if (to < num_coefficients) {
+                reader.drop(static_cast<int>(skip & 31));
+                k = to;
+                return true;
+            }
         }
-        const std::uint32_t entry = entry_of(next, ac);
+        return end_block(skip, to);
+    }
+
+    /// `skip` ends the block, or goes on behind it, or skips nothing.
+    __attribute__((always_inline)) bool end_block(std::uint32_t skip, int to) {
+        const bool is_end = static_cast<int>(skip >> 5) > num_coefficients;
+        if (is_end ? to <= 2 * num_coefficients : to == num_coefficients) {
+            reader.drop(static_cast<int>(skip & 31));
+        } else if (!skip_code()) {
+            return !lane.has_fault;
+        }
+        if (8 * (reader.next - lane.end) > static_cast<std::int64_t>(reader.num_bits)) lane.has_fault = true;
+        if (++lane.block == lane.num_blocks) {
+            lane.block = 0;
+            if (--lane.num_mcus == 0 || lane.has_fault) {
+                k = 0;
+                return false;
+            }
+        }
+        if (!lane.has_fault) begin_block();
+        return !lane.has_fault;
+    }
+
+    /// One code; true where the block ends with it.
+    bool skip_code() {
+        reader.need();
+        const std::uint32_t entry = entry_of(reader.peek_32(), *lane.blocks[lane.block].ac);
         reader.drop(total_bits(entry));
         k += zero_run(entry);
         if (entry == 0) {
-            fault = BlockFault::undefined_code;
-        } else if (value_size(entry) == 0) {
-            if (zero_run(entry) != 15) break;
-        } else if (k >= num_coefficients) {
-            fault = BlockFault::too_many_coefficients;
+            lane.has_fault = true;
+            return false;
         }
-        ++k;
+        if (value_size(entry) == 0) {
+            if (zero_run(entry) != 15) return true;
+        } else if (k >= num_coefficients) {
+            lane.has_fault = true;
+            return false;
+        }
+        return ++k >= num_coefficients;
     }
-    bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
-    return fault;
+
+    __attribute__((always_inline)) void finish() {
+        *lane.bits = {reader.acc, reader.next, static_cast<int>(reader.num_bits)};
+        lane.k = k;
+    }
+};
+
+void skip_mcus(SkipLane& lane) {
+    LaneSkipper skipper(lane);
+    while (skipper.advance()) {
+    }
+    skipper.finish();
+}
+
+void skip_mcus_of_two(SkipLane& first, SkipLane& second) {
+    LaneSkipper a(first);
+    LaneSkipper b(second);
+    while (a.advance() && b.advance()) {
+    }
+    a.finish();
+    b.finish();
 }
 
 void inverse_dct(const std::int16_t* block, bool is_first_row, std::uint8_t* out, int stride) {
@@ -337,11 +416,24 @@ void look_up(const std::uint8_t* in, int count, const Finish& finish, T* out) {
     for (int i = 0; i < count; ++i) __builtin_memcpy(out + i, &finish.bits[in[i]], sizeof(T));
 }
 
-[[maybe_unused]] constexpr CpuKernels kernels{
-    decode_block_of,       decode_two_blocks, skip_block, inverse_dct,    sum_rows,
-    spread_h2v1,           spread_h2v2,       color_row,  yuv_row,        resize_rows<1>,
-    resize_rows<3>,        resize_column,     split_row,  look_up<float>, look_up<std::uint16_t>,
-    look_up<std::uint16_t>};
+[[maybe_unused]] constexpr CpuKernels kernels{decode_block_of,
+                                              decode_two_blocks,
+                                              skip_block,
+                                              skip_mcus,
+                                              skip_mcus_of_two,
+                                              inverse_dct,
+                                              sum_rows,
+                                              spread_h2v1,
+                                              spread_h2v2,
+                                              color_row,
+                                              yuv_row,
+                                              resize_rows<1>,
+                                              resize_rows<3>,
+                                              resize_column,
+                                              split_row,
+                                              look_up<float>,
+                                              look_up<std::uint16_t>,
+                                              look_up<std::uint16_t>};
 
 }  // namespace
 }  // namespace robocache::decode_detail

@@ -78,7 +78,7 @@ public:
     BlockFault decode(int c, ScanReader& reader, int& predictor) {
         const BlockFault fault =
             is_wanted_ ? kernels_.decode_block(tables_of(c), {reader.bits(), predictor, block_, positions_})
-                       : kernels_.skip_block(reader.bits(), tables_.dc(c), tables_.ac(c), nullptr, predictor);
+                       : kernels_.skip_block(reader.bits(), tables_.dc(c), tables_.ac(c), predictor);
         return fault == BlockFault::none && reader.overran() ? BlockFault::out_of_data : fault;
     }
 

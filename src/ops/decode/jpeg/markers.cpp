@@ -12,16 +12,22 @@ namespace robocache::decode_detail {
 namespace {
 
 enum Marker : int {
+    TEM = 0x01,
     SOF0 = 0xC0,
     SOF1 = 0xC1,
     DHT = 0xC4,
+    DAC = 0xCC,
+    RST0 = 0xD0,
     SOI = 0xD8,
     EOI = 0xD9,
     SOS = 0xDA,
     DQT = 0xDB,
+    DNL = 0xDC,
     DRI = 0xDD,
     APP0 = 0xE0,
-    APP14 = 0xEE
+    APP14 = 0xEE,
+    APP15 = 0xEF,
+    COM = 0xFE
 };
 
 [[noreturn]] void refuse(std::string rule, std::string given) {
@@ -49,6 +55,13 @@ public:
     Segment(Bytes body, const char* name) : body_(body), name_(name) {}
 
     [[nodiscard]] bool is_empty() const { return body_.empty(); }
+    /// After the last field: a segment of another length is damaged, and so is what follows it.
+    void end() const {
+        if (!body_.empty()) {
+            refuse(std::string("have ") + name_ + " segments of their length",
+                   std::to_string(body_.size()) + " bytes more");
+        }
+    }
     int byte() { return take(1)[0]; }
     int word() {
         const Bytes two = take(2);
@@ -87,7 +100,8 @@ public:
         for (;;) {
             const int marker = next_marker(at);
             if (marker == EOI) refuse("have a scan", "the end of the picture at byte " + std::to_string(at - 2));
-            if (marker == 0x01 || (marker >= 0xD0 && marker <= SOI)) continue;  // without a body
+            if (marker == SOI) refuse("begin once", "a second begin at byte " + std::to_string(at - 2));
+            if (marker == TEM || (marker >= RST0 && marker < SOI)) continue;  // without a body
             const std::size_t length =
                 at + 2 <= picture_.size() ? std::size_t{picture_[at]} << 8 | picture_[at + 1] : 0;
             if (length < 2 || at + length > picture_.size()) {
@@ -119,16 +133,35 @@ private:
     void read_segment(int marker, Bytes body) {
         if (marker == DQT) return read_quantization(Segment(body, "DQT"));
         if (marker == DHT) return read_huffman(Segment(body, "DHT"));
-        const bool is_frame = marker >= SOF0 && marker <= 0xCF && marker != DHT && marker != 0xC8 && marker != 0xCC;
+        if (marker == DAC) return check_conditioning(Segment(body, "DAC"));
+        const bool is_frame = marker >= SOF0 && marker <= 0xCF && marker != 0xC8;
         if (is_frame && !body.empty()) bits_ = body[0];
         if (marker == SOF0 || marker == SOF1) return read_frame(Segment(body, "SOF"));
         if (is_frame) refuse_kind(name_of_frame(marker));
-        if (marker == DRI) restart_interval_ = Segment(body, "DRI").word();
+        if (marker == DRI) return read_restart_interval(Segment(body, "DRI"));
+        if (marker != DNL && marker != COM && (marker < APP0 || marker > APP15)) {
+            refuse("have known markers", "ff" + hex(Bytes(std::array{static_cast<std::uint8_t>(marker)})));
+        }
         const auto begins = [&](std::string_view text, std::size_t least) {
             return body.size() >= least && std::equal(text.begin(), text.end(), body.begin());
         };
         if (marker == APP0 && begins(std::string_view("JFIF\0", 5), 14)) has_jfif_ = true;
         if (marker == APP14 && begins("Adobe", 12)) adobe_transform_ = body[11];
+    }
+
+    void read_restart_interval(Segment segment) {
+        restart_interval_ = segment.word();
+        segment.end();
+    }
+
+    /// Of arithmetic coding, so not used. One that libjpeg refuses is damaged.
+    static void check_conditioning(Segment segment) {
+        while (!segment.is_empty()) {
+            const int table = segment.byte();
+            const int value = segment.byte();
+            const bool is_valid = table < 32 && (table >= 16 || (value & 15) <= value >> 4);
+            if (!is_valid) refuse("have valid DAC segments", std::to_string(value) + " for " + std::to_string(table));
+        }
     }
 
     void read_quantization(Segment segment) {
@@ -156,7 +189,7 @@ private:
                 const int count = counts[static_cast<std::size_t>(length - 1)];
                 total += static_cast<std::size_t>(count);
                 code += count;
-                // The code of all ones is reserved, but libjpeg accepts it.
+                // The code of all ones is reserved, and libjpeg refuses it. It can be decoded like any other.
                 if (code > 1 << length) {
                     refuse("have Huffman tables without more codes than their bits can tell apart",
                            "code " + std::to_string(code) + " of " + std::to_string(length) + " bits");
@@ -194,6 +227,7 @@ private:
         }
         record.num_components = static_cast<std::uint8_t>(num_components);
         for (int c = 0; c < num_components; ++c) read_component(segment, c);
+        segment.end();
     }
 
     void read_component(Segment& segment, int c) {
@@ -225,6 +259,7 @@ private:
         // First and last coefficient, and a shift. A sequential scan has all of them; libjpeg only warns of other
         // values.
         segment.take(3);
+        segment.end();
         set_sampling();
         record.color = color_space();
         record.restart_interval = static_cast<std::uint16_t>(restart_interval_);

@@ -1,6 +1,8 @@
 // Reads a scan from its first to its last MCU: finds its faults and its entry points.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,10 +21,37 @@ struct EntryPoints {
     std::vector<Predictors> predictors;
 };
 
-/// The entry points of a scan, one every picture.every MCUs. Throws PictureFault for a truncated or corrupt scan.
-/// `plain`: memory for its bytes.
-[[nodiscard]] EntryPoints scan_entries(Bytes picture, const PictureRecord& record, const PictureTables& tables,
-                                       PlainBytes& plain);
+/// A picture that is read for its entry points, one every header.record.every MCUs.
+struct ScanRequest {
+    std::size_t number;  // of the picture in its call
+    Bytes picture;
+    const JpegHeader* header;
+    EntryPoints* entries;
+};
+
+/// A scan that is truncated or corrupt.
+struct ScanFault {
+    std::size_t picture;
+    PictureFault fault;
+};
+
+/// Reads scans; the memory and the tables of one thread.
+class EntryScanner {
+public:
+    /// `requests`: in the order of their numbers. Throws ScanFault, of the first picture that has one. Two scans are
+    /// read in turns: where a code ends is only known when it has been looked up, so two take little more time than
+    /// one.
+    void scan(std::span<const ScanRequest> requests);
+
+private:
+    /// Tables of the picture that the other lane does not use.
+    [[nodiscard]] const ScanTables& tables_of(const JpegHeader& header, const ScanTables* in_use);
+
+    std::array<ScanTables, 2> tables_;
+    std::array<PlainBytes, 2> plain_;
+};
+
+[[nodiscard]] std::uint32_t num_mcus_of(const PictureRecord& record);
 
 /// The fault that ended a segment.
 [[nodiscard]] PictureFault fault_of(const SegmentEnd& end, std::uint32_t num_mcus, std::uint32_t position);

@@ -37,14 +37,16 @@ void build_skips(const HuffmanTable& ac, SkipTable& skips) {
         int used = 0;
         int k = 0;
         bool is_end = false;
-        while (!is_end) {
-            const std::uint32_t entry = ac.lookup[(i << (32 - skip_bits) << used) >> (32 - lookup_bits)];
-            if (entry == 0 || used + total_bits(entry) > skip_bits || k + zero_run(entry) + 1 > num_coefficients) break;
+        while (!is_end && used < skip_bits) {
+            const std::uint32_t entry = entry_of(i << (32 - skip_bits) << used, ac);
+            const bool is_whole = entry != 0 && used + total_bits(entry) - value_size(entry) <= skip_bits;
+            if (!is_whole || k + zero_run(entry) + 1 > num_coefficients) break;
             used += total_bits(entry);
             is_end = value_size(entry) == 0 && zero_run(entry) != 15;
             k += is_end ? 1 : zero_run(entry) + 1;
         }
-        skips.lookup[i] = static_cast<std::uint16_t>((is_end ? 1 : 0) << 11 | k << 4 | used);
+        const int advance = is_end ? num_coefficients + k : k;
+        skips.lookup[i] = k == 0 ? no_skip : static_cast<std::uint16_t>(advance << 5 | used);
     }
 }
 
@@ -77,20 +79,33 @@ void build_pairs(const HuffmanTable& ac, PairTable& pairs) {
     }
 }
 
-void PictureTables::load(const JpegHeader& header) {
-    skips_.resize(max_components);
+bool ScanTables::has(const JpegHeader& header) const {
     for (int c = 0; c < header.record.num_components; ++c) {
         const auto i = static_cast<std::size_t>(c);
-        const ComponentTables& given = header.tables[i];
-        if (scanned_[i] != given.dc) {
-            build_table(given.dc.data(), given.dc.size(), dc_[i]);
-            scanned_[i] = given.dc;
-        }
-        if (scanned_[max_components + i] != given.ac) {
-            build_table(given.ac.data(), given.ac.size(), ac_[i]);
-            build_skips(ac_[i], skips_[i]);
-            scanned_[max_components + i] = given.ac;
-        }
+        if (dc_bytes_[i] != header.tables[i].dc || ac_bytes_[i] != header.tables[i].ac) return false;
+    }
+    return true;
+}
+
+void ScanTables::load(const JpegHeader& header) {
+    if (has(header)) return;
+    const auto count = static_cast<std::size_t>(header.record.num_components);
+    for (std::size_t c = 0; c < count; ++c) {
+        dc_bytes_[c] = header.tables[c].dc;
+        ac_bytes_[c] = header.tables[c].ac;
+    }
+    // The number of the first component with the same table.
+    const auto first_with = [](const auto& bytes, std::size_t c) {
+        return static_cast<std::size_t>(
+            std::find(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(c), bytes[c]) - bytes.begin());
+    };
+    for (std::size_t c = 0; c < count; ++c) {
+        dc_of_[c] = first_with(dc_bytes_, c);
+        ac_of_[c] = first_with(ac_bytes_, c);
+        if (dc_of_[c] == c) build_table(dc_bytes_[c].data(), dc_bytes_[c].size(), dc_[c]);
+        if (ac_of_[c] != c) continue;
+        build_table(ac_bytes_[c].data(), ac_bytes_[c].size(), ac_[c]);
+        build_skips(ac_[c], skips_[c]);
     }
 }
 

@@ -34,17 +34,6 @@ struct Indexed {
     throw FormatError(text);
 }
 
-/// Used for one picture after another: most have the same tables.
-struct ScanMemory {
-    PictureTables tables;
-    PlainBytes plain;
-};
-
-std::uint32_t num_mcus_of(const PictureRecord& record) {
-    const Geometry geometry = geometry_of(record);
-    return static_cast<std::uint32_t>(geometry.mcus_x) * static_cast<std::uint32_t>(geometry.mcus_y);
-}
-
 /// A block has at least two bits: the codes of its DC difference and of its end. With fewer in the scan a picture is
 /// truncated, or declares a size to make others allocate it.
 void check_scan_size(const PictureRecord& record) {
@@ -56,19 +45,6 @@ void check_scan_size(const PictureRecord& record) {
                            "the end of its data: " + std::to_string(num_bytes) + " bytes for " +
                                std::to_string(record.width) + " x " + std::to_string(record.height)};
     }
-}
-
-void scan_jpeg(Bytes picture, Indexed& indexed, bool entry_points, ScanMemory& memory) {
-    PictureRecord& record = indexed.header.record;
-    if (entry_points) {
-        memory.tables.load(indexed.header);
-        indexed.entries = scan_entries(picture, record, memory.tables, memory.plain);
-    } else {
-        record.every = num_mcus_of(record);
-        indexed.entries.bits.push_back(0);
-        indexed.entries.predictors.push_back({});
-    }
-    record.num_entries = static_cast<std::uint32_t>(indexed.entries.bits.size());
 }
 
 Indexed index_pixels(Bytes picture, const PixelShape& shape, std::int64_t max_pixels) {
@@ -201,6 +177,25 @@ std::vector<bool> read_rows(std::size_t count, const PictureIndexOptions& option
     return is_read;
 }
 
+/// Where no entry points are wanted, the begin of the scan is the only one.
+void enter_at_begin(Indexed& indexed) {
+    PictureRecord& record = indexed.header.record;
+    record.every = num_mcus_of(record);
+    record.num_entries = 1;
+    indexed.entries = {{0}, {Predictors{}}};
+}
+
+/// Without its scan.
+Indexed read_picture(Bytes picture, std::size_t number, const PictureIndexOptions& options) {
+    if (!options.pixels.empty() && options.pixels[number].height != 0) {
+        return index_pixels(picture, options.pixels[number], options.max_pixels);
+    }
+    Indexed result;
+    result.header = read_header(picture, options.max_pixels);
+    check_scan_size(result.header.record);
+    return result;
+}
+
 /// A picture that is not read: it has no pixels, so that no plan accepts it.
 Indexed unread(Bytes picture) {
     Indexed result;
@@ -221,37 +216,43 @@ PictureIndex index_pictures(std::span<const std::uint8_t> bytes, std::span<const
     const std::vector<bool> is_read = read_rows(pictures.size(), options);
     const auto count = static_cast<std::int64_t>(pictures.size());
     const std::int64_t grain = std::clamp<std::int64_t>(count / 64, 1, 16);
-    const auto for_each = [&](auto visit) {
-        parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) {
-                const auto at = static_cast<std::size_t>(i);
-                const Bytes picture = bytes.subspan(static_cast<std::size_t>(offsets[at]),
-                                                    static_cast<std::size_t>(offsets[at + 1] - offsets[at]));
-                try {
-                    visit(at, picture);
-                } catch (const PictureFault& fault) {
-                    refuse(options, i, fault);
-                }
-            }
-        });
+    const auto picture = [&](std::size_t i) {
+        return bytes.subspan(static_cast<std::size_t>(offsets[i]),
+                             static_cast<std::size_t>(offsets[i + 1] - offsets[i]));
     };
-    for_each([&](std::size_t i, Bytes picture) {
-        const bool has_pixels = !options.pixels.empty() && options.pixels[i].height != 0;
-        if (!is_read[i]) {
-            pictures[i] = unread(picture);
-        } else if (has_pixels) {
-            pictures[i] = index_pixels(picture, options.pixels[i], options.max_pixels);
-        } else {
-            pictures[i].header = read_header(picture, options.max_pixels);
-            check_scan_size(pictures[i].header.record);
+    parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            try {
+                pictures[at] = is_read[at] ? read_picture(picture(at), at, options) : unread(picture(at));
+            } catch (const PictureFault& fault) {
+                refuse(options, i, fault);
+            }
         }
     });
     choose_spacing(pictures, options.every);
-    FreeList<ScanMemory> memories;
-    for_each([&](std::size_t i, Bytes picture) {
-        if (pictures[i].header.record.codec != Codec::jpeg) return;
-        const auto memory = memories.take();
-        scan_jpeg(picture, pictures[i], options.entry_points, *memory);
+    FreeList<EntryScanner> scanners;
+    const std::int64_t scan_grain = count < 32 ? 1 : std::max<std::int64_t>(grain, 2);  // two are read in turns
+    parallel_for(count, scan_grain, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<ScanRequest> requests;
+        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+            Indexed& indexed = pictures[i];
+            if (indexed.header.record.codec != Codec::jpeg) continue;
+            if (options.entry_points) {
+                requests.push_back({i, picture(i), &indexed.header, &indexed.entries});
+            } else {
+                enter_at_begin(indexed);
+            }
+        }
+        try {
+            scanners.take()->scan(requests);
+        } catch (const ScanFault& fault) {
+            refuse(options, static_cast<std::int64_t>(fault.picture), fault.fault);
+        }
+        for (const ScanRequest& request : requests) {
+            PictureRecord& record = pictures[request.number].header.record;
+            record.num_entries = static_cast<std::uint32_t>(request.entries->bits.size());
+        }
     });
     return write(pictures);
 }
