@@ -34,6 +34,13 @@ def test_a_day_between_two_rows_is_a_pause_and_more_is_a_clock_that_was_set():
         finished([0, DAY_NS + 1])
 
 
+def test_times_further_apart_than_int64_holds_are_a_jump_and_not_a_step_back():
+    times = [-9 * 10**18, 9 * 10**18, 9 * 10**18]
+    with pytest.raises(FormatError, match=f"row 1: the clock jumps from {times[0]} to {times[1]} ns"):
+        finished(times, {"negative": "keep"})
+    assert finished(times, {"negative": "keep", "clock_jump": "drop"}) == ([1, 2], {"state": {"clock_jump": 1}})
+
+
 @pytest.mark.parametrize(
     ("times_ns", "left"),
     [

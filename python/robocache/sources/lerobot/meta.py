@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -244,7 +245,9 @@ def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Plac
                 if file is not None:
                     video = [_whole(number, f"{where}: the place of {key}") for number in (chunk, file)]
                     name = _fill(info["video_path"], video_key=key, chunk_index=video[0], file_index=video[1])
-                    videos[key] = (name, float(begin_s or 0.0))
+                    if isinstance(begin_s, bool) or not isinstance(begin_s, (int, float)) or not math.isfinite(begin_s):
+                        raise FormatError(f"{where}: from_timestamp of {key} must be a number, got {str(begin_s)[:80]}")
+                    videos[key] = (name, float(begin_s))
             tasks = _texts(row.get("tasks"), f"{where}: tasks")
             length = row.get("length")
             length = None if length is None else _whole(length, f"{where}: length")

@@ -34,6 +34,13 @@ class Tables:
         except (OSError, ValueError) as error:
             raise FormatError(f"lerobot: {path}: {error}") from error
 
+    def num_rows(self, path: Path) -> int:
+        """The rows of all row groups."""
+        try:
+            return int(self._footer(path)[0].num_rows)
+        except (OSError, ValueError) as error:
+            raise FormatError(f"lerobot: {path}: {error}") from error
+
     def episode(self, path: Path, index: int, wanted: Collection[str]) -> Any:
         """The rows of an episode, of the wanted columns that are there. Reads only row groups that may have some."""
         try:

@@ -126,7 +126,7 @@ class Repairer:
                 rows.keep(~negative)
 
     def _order(self, name: str, rows: _Rows) -> None:
-        back = np.diff(rows.times) < 0
+        back = rows.times[1:] < rows.times[:-1]
         if back.any():
             row = int(back.argmax()) + 1
             what = f"row {row}: time decreases from {rows.times[row - 1]} to {rows.times[row]} ns"
@@ -136,7 +136,9 @@ class Repairer:
                 rows.keep(~late)
             elif policy == "sort":
                 rows.keep(np.argsort(rows.times, kind="stable"))
-        jumps = np.flatnonzero(np.diff(rows.times) > JUMP_NS) + 1
+        later = rows.times[1:] > rows.times[:-1]
+        steps = rows.times[1:].view(np.uint64) - rows.times[:-1].view(np.uint64)  # those of int64 may overflow it
+        jumps = np.flatnonzero(later & (steps > np.uint64(JUMP_NS))) + 1
         if len(jumps):
             row = int(jumps[0])
             what = f"row {row}: the clock jumps from {rows.times[row - 1]} to {rows.times[row]} ns"
@@ -144,7 +146,7 @@ class Repairer:
             begin, end = max(pairwise(bounds), key=lambda run: run[1] - run[0])
             if self.apply_policy("clock_jump", name, len(rows.times) - (end - begin), what) == "drop":
                 rows.keep(np.arange(begin, end))
-        same = np.diff(rows.times) == 0
+        same = rows.times[1:] == rows.times[:-1]
         if same.any():
             row = int(same.argmax()) + 1
             policy = self.apply_policy(
