@@ -64,6 +64,23 @@ def test_float64_timestamps_that_are_a_rate_give_its_exact_times(tmp_path, how):
     assert times == [(int(i) * 10**9 + 15) // 30 for i in index]
 
 
+@pytest.mark.parametrize(("name", "options"), [("timestamp", {}), ("frame_index", {"rate_hz": 20})])
+def test_declared_times_that_a_table_lacks_are_an_error(tmp_path, name, options):
+    number = {"dtype": "float32", "shape": [1], "names": None}
+    columns = {f"x{name}": pa.array(np.zeros(ROWS * EPISODES))}
+    for declared in (True, False):
+        features = {"value": NUMBER, **({name: number} if declared else {})}
+        root = dataset(tmp_path / str(declared), columns=columns, features=features)
+        path = root / "data/chunk-000/file-000.parquet"
+        pq.write_table(pq.read_table(path).drop_columns([name]), path)
+        source = robocache.open(root, **options)
+        if not declared:
+            assert source.episode(0).streams["value"].times[:2].tolist() == [0, 50_000_000 if options else 100_000_000]
+            continue
+        with pytest.raises(FormatError, match=f"column {name} is missing, but meta/info.json declares it"):
+            source.episode(0)
+
+
 @pytest.mark.parametrize("lengths", [(ROWS, 4), (None, None)])
 def test_rows_of_other_episodes_in_the_file_of_an_episode_are_an_error(tmp_path, lengths):
     number = np.repeat([0, 1], ROWS)

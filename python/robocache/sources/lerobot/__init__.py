@@ -254,6 +254,7 @@ class LeRobot(BaseSource):
         """Exact multiples of 1 / fps where the float32 timestamps say no more than that; else what they say."""
         index = self._frame_index(table, where)
         if "timestamp" not in table.column_names or self._given_rate:
+            self._require_column(table, "frame_index" if self._given_rate else "timestamp", where)
             return index_to_ns(index, self._rate_hz)
         stored = table.column("timestamp").to_numpy()
         if stored.dtype.kind not in "iuf":
@@ -265,6 +266,11 @@ class LeRobot(BaseSource):
         if exact or np.array_equal(stored.astype(np.float64), rounded.astype(np.float64)):
             return index_to_ns(index, self._rate_hz)
         return np.asarray(stored, np.float64)
+
+    def _require_column(self, table: Any, name: str, where: str) -> None:
+        """Times are made only where the dataset declares none."""
+        if name in self._info["features"] and name not in table.column_names:
+            raise FormatError(f"{where}: the column {name} is missing, but meta/info.json declares it")
 
     def _time_of(self, table: Any, times: NDArray[Any], where: str) -> Callable[[float], float]:
         """Of a timestamp that an annotation has: that of the frame with the same timestamp, else by the rate."""
