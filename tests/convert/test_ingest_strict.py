@@ -223,3 +223,35 @@ def test_other_floats_do_not_become_images(shape, tmp_path):
     message = r"dtype 'uint8' of 'arm' must be for pixels \(height, width, 1, 3 or 4 channels\), got vector"
     with pytest.raises(ValueError, match=message):
         robocache.ingest(Given(np.zeros((2, *shape), np.float32)), tmp_path / "cache", dtype="uint8")
+
+
+def nested(levels):
+    """An object of so many levels, with a number in the innermost one."""
+    found = {"x": 1}
+    for _ in range(levels - 1):
+        found = {"x": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (nested(62), "must have at most 61 levels of lists and objects, got 62"),
+        ({"x": [0] * (1 << 20)}, "must have at most 1048568 values, got 1048578"),
+        ({"x": "é" * (32 << 20)}, "must have at most 67108864 bytes of JSON, got 67108872"),
+    ],
+)
+def test_metadata_that_no_manifest_can_hold_is_an_error_before_any_episode_is_read(tmp_path, metadata, message):
+    """It was one at the commit, after hours of work."""
+    source = Given(np.zeros((3, 2)))
+    source.metadata = metadata
+    source.episode = lambda index: pytest.fail("an episode was read")
+    with pytest.raises(FormatError, match=message):
+        robocache.ingest(source, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_metadata_of_as_many_levels_as_a_manifest_can_hold_is_kept(tmp_path):
+    source = Given(np.zeros((3, 2)))
+    source.metadata = nested(61)
+    assert robocache.ingest(source, tmp_path / "cache").metadata["source"]["metadata"] == nested(61)

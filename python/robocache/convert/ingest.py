@@ -32,6 +32,8 @@ WIDER: dict[str, tuple[str, ...]] = {
     "float64": (),
 }
 """The floats that hold every value of one."""
+MOST_LEVELS, MOST_VALUES, MOST_BYTES = 64 - 3, (1 << 20) - 8, 64 << 20
+"""Of the metadata of a source: the limits of a manifest, where it is in metadata.source.metadata."""
 MOST_REASONS = 5
 """Entries of what was left out that an error message lists."""
 
@@ -111,6 +113,7 @@ def ingest(
         stored["codecs"] = codecs
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
     identity = identity_of(opened)
+    require_room(opened)
     if resume:
         require_identity(identity, episodes)
     decides = [identity, getattr(opened, "open_options", "{}"), stored, kept]
@@ -233,6 +236,24 @@ def identity_of(source: Source) -> str:
         return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
     except OSError as error:
         raise FormatError(f"ingest: {source.path}: cannot read its files: {error}") from error
+
+
+def require_room(source: Source) -> None:
+    """Raises before the ingest if its manifest could not hold the metadata of the source."""
+    levels = num_values = 0
+    found: list[Any] = [source.metadata]
+    while found:
+        num_values += len(found)
+        found = [item for item in found if isinstance(item, dict | list | tuple)]
+        levels += bool(found)
+        found = [child for item in found for child in (item.values() if isinstance(item, dict) else item)]
+    where = f"ingest: {source.path}: the metadata"
+    if levels > MOST_LEVELS:
+        raise FormatError(f"{where} must have at most {MOST_LEVELS} levels of lists and objects, got {levels}")
+    if num_values > MOST_VALUES:
+        raise FormatError(f"{where} must have at most {MOST_VALUES} values, got {num_values}")
+    if (size := len(to_json(source.metadata).encode())) > MOST_BYTES:
+        raise FormatError(f"{where} must have at most {MOST_BYTES} bytes of JSON, got {size}")
 
 
 def require_identity(identity: str, episodes: Episodes) -> None:
