@@ -411,3 +411,24 @@ def test_zlib_rows_without_their_checksum_are_refused(change):
     assert leaf.decode(packed, 4, "x").tolist() == [1, -2]
     with pytest.raises(robocache.FormatError, match=r"cut off|incorrect data check"):
         leaf.decode(change(packed), 4, "x")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_a_step_has_twice_is_refused(tmp_path, name):
+    """zip files may have a name twice; NumPy takes the last one of them."""
+    path = tiny_steps(tmp_path, [[0, 0]]) / "episode_0000000.npz"
+    with zipfile.ZipFile(path) as archive:
+        data = archive.read("x.npy")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, data[:-1] + b"?")
+    refused(tmp_path, "the array x is there twice", format="calvin")
+
+
+def test_two_streams_of_one_name_are_refused(tmp_path, rng, monkeypatch):
+    written = write("rlds", tmp_path, rng)
+    source = robocache.open(written.path)
+    read = source.read
+    monkeypatch.setattr(source, "read", lambda *given: (read(*given)[0] * 2, None, {}))
+    with pytest.raises(robocache.FormatError, match="two streams are named"):
+        source.episode(0)

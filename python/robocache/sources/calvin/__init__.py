@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -242,8 +243,7 @@ class Calvin(BaseSource):
 
     def _add_specs(self, path: Path) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
+            for name, member in _arrays(archive, path).items():
                 with archive.open(member) as file:
                     dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
                 if dtype.name not in DTYPES:
@@ -256,11 +256,11 @@ class Calvin(BaseSource):
 
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            if new := [name for name in members if name.removesuffix(".npy") not in rows]:
-                raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
+            members = _arrays(archive, path)
+            if new := [name for name in members if name not in rows]:
+                raise FormatError(f"calvin: {path}: {new[0]} is not in the first step")
             for name, row in rows.items():
-                member = members.get(f"{name}.npy")
+                member = members.get(name)
                 where = f"calvin: {path}: {name}"
                 if member is None:
                     raise FormatError(f"{where} is missing")
@@ -277,6 +277,16 @@ class Calvin(BaseSource):
                         f"{where} is {found.dtype} {found.shape}, but {row.dtype} {row.shape} in the first step"
                     )
                 row[...] = found
+
+
+def _arrays(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The members of a step by the names of their arrays."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if found.setdefault(name, member) is not member:
+            raise FormatError(f"calvin: {path}: the array {name} is there twice")
+    return found
 
 
 def _step(folder: str, number: int) -> str:

@@ -140,6 +140,10 @@ class BaseSource(ABC):
             else:
                 rows, task, meta = self.read_streams(index, repairer, streams)
             self.budget.check_time(repairer.where)
+            names = {r.spec.name for r in rows}
+            if len(names) < len(rows):
+                twice = next(name for name in names if sum(r.spec.name == name for r in rows) > 1)
+                raise FormatError(f"{repairer.where}: two streams are named {twice}")
             found: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }
