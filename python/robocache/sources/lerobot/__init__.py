@@ -265,7 +265,7 @@ class LeRobot(BaseSource):
         exact = stored.dtype == np.float64 and bool((np.abs(stored - ideal) <= 2 * np.spacing(ideal)).all())
         if exact or np.array_equal(stored.astype(np.float64), rounded.astype(np.float64)):
             return index_to_ns(index, self._rate_hz)
-        return np.asarray(stored, np.float64)
+        return np.asarray(stored, None if stored.dtype.kind == "f" else np.float64)
 
     def _require_column(self, table: Any, name: str, where: str) -> None:
         """Times are made only where the dataset declares none."""

@@ -38,6 +38,8 @@ KEEP = {
 
 JUMP_NS = 24 * 3600 * SECOND_NS
 UNIT_FACTOR = 100
+COARSE_NS = 10**6
+"""Steps of float times above this do not tell the rows of fast streams apart."""
 LATEST_S = 9.2e9
 """About the largest second that fits in int64 nanoseconds."""
 
@@ -117,6 +119,7 @@ class Repairer:
             )
             self.apply_policy("nan_time", name, int(bad.sum()), what)
             rows.keep(~bad)
+        self._check_precision(name, rows.times, unit_ns)
         rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
         negative = rows.times < 0
         if negative.any():
@@ -124,6 +127,19 @@ class Repairer:
             what = f"row {row}: the time is negative, {rows.times[row]} ns"
             if self.apply_policy("negative", name, int(negative.sum()), what) == "drop":
                 rows.keep(~negative)
+
+    def _check_precision(self, name: str, times: NDArray[Any], unit_ns: int) -> None:
+        """Times of different rows that a narrow float rounds to the same one: Unix seconds in float32, for example."""
+        if times.dtype.kind != "f" or times.dtype.itemsize >= 8 or len(times) < 3:
+            return
+        last = np.abs(times).max()
+        step_ns = float(np.spacing(last)) * unit_ns
+        if step_ns > COARSE_NS and 2 * len(np.unique(times)) <= len(times):
+            what = (
+                f"row 1: times are {times.dtype}, which has steps of {step_ns / SECOND_NS:g} s at {last:.0f}: most "
+                "rows have the time of another one"
+            )
+            self.apply_policy("time_unit", name, 0, what)
 
     def _order(self, name: str, rows: _Rows) -> None:
         back = rows.times[1:] < rows.times[:-1]
