@@ -249,3 +249,18 @@ def filled_store(path, version, dtype, fill):
     group.create_array("data/a", shape=(3,), chunks=(2,), dtype=dtype)
     group.create_array("meta/episode_ends", data=np.array([3]))
     edit_json(path / "data/a" / (".zarray" if version == 2 else "zarr.json"), lambda a: a.update(fill_value=fill))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_absent_chunks_of_an_episode_are_counted(tmp_path):
+    """They have the fill value, as in zarr; a copy that was interrupted looks the same."""
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=2)
+    group.create_array("data/a", data=np.arange(1, 13).reshape(6, 2), chunks=(2, 1))
+    group.create_array("data/b", data=np.arange(1, 7), chunks=(2,))
+    group.create_array("meta/episode_ends", data=np.array([2, 6]))
+    for chunk in ("1.0", "1.1", "2.1"):
+        (tmp_path / "x.zarr/data/a" / chunk).unlink()
+    whole, broken = robocache.open(tmp_path / "x.zarr", rate_hz=10)
+    assert whole.meta == {"begin": 0, "end": 2}
+    assert broken.meta == {"begin": 2, "end": 6, "absent_chunks": {"a": 3}}
+    assert broken.streams["a"].values.tolist() == [[0, 0], [0, 0], [9, 0], [11, 0]]

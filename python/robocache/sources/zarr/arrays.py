@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -179,6 +179,8 @@ class ChunkReader:
     budget: Budget
     unpacked: int = 0
     stored: int = 0
+    absent: dict[str, int] = field(default_factory=dict)
+    """Chunks without a file, by array: their rows have the fill value."""
 
     def rows(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
         """Rows [begin, end), in the byte order of this machine."""
@@ -200,6 +202,7 @@ class ChunkReader:
                 if found is None:  # a store that is nearly all fill values is a bomb too
                     self._add(f"zarr: {chunk}", values[place].nbytes, 0)
                     values[place] = info.fill
+                    self.absent[name] = self.absent.get(name, 0) + 1
                     continue
                 inside = (slice(low - first * info.chunks[0], high - first * info.chunks[0]),
                           *(slice(stop - start) for start, stop in zip(begins, ends, strict=True)))  # fmt: skip
