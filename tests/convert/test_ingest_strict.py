@@ -255,3 +255,26 @@ def test_metadata_of_as_many_levels_as_a_manifest_can_hold_is_kept(tmp_path):
     source = Given(np.zeros((3, 2)))
     source.metadata = nested(61)
     assert robocache.ingest(source, tmp_path / "cache").metadata["source"]["metadata"] == nested(61)
+
+
+def write_zarr(folder):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="stores are written with zarr")
+    group = zarr.open_group(str(folder), mode="w", zarr_format=2)
+    group.create_array("data/arm", data=np.arange(40.0), chunks=(4,))
+    group.create_array("meta/episode_ends", data=np.array([10, 20, 40]))
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*metadata")
+@pytest.mark.parametrize("inside", ["cache", "data/cache", "a/b/cache"])
+def test_a_cache_may_be_written_into_a_folder_of_its_source(tmp_path, inside):
+    """Its shards were taken for a change of the source, at the end of an ingest of more than one."""
+    source = write_zarr(tmp_path / "x.zarr")
+    (source / inside).parent.mkdir(exist_ok=True, parents=True)
+    before = robocache.open(source, rate_hz=10).fingerprint()
+    cache = robocache.ingest(source, source / inside, shard_bytes=64, rate_hz=10)
+    assert cache.num_shards == 3
+    assert robocache.open(source, rate_hz=10).fingerprint() == before
+    assert robocache.ingest(source, source / inside, resume=True, shard_bytes=64, rate_hz=10).generation == 1
+    (source / "data/more").write_text("x")
+    assert robocache.open(source, rate_hz=10).fingerprint() != before

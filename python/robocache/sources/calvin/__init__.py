@@ -18,9 +18,9 @@ from ..._core import FormatError
 from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
-from ..reading.paths import read_file, state_of
+from ..reading.paths import is_cache, read_file, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from ..reading.zip_file import ERRORS, opened_zip
 from .language import Annotation, read_annotations

@@ -168,7 +168,7 @@ def not_listed(tree: Tree, info: dict[str, Any], placed: list[Placed], budget: B
         reason = f"meta/info.json counts them, but {source} does not list them"
         left.append(LeftOut(f"{total - len(placed)} of {total} episodes", reason))
     known, others = {episode.data_file for episode in placed}, []
-    for path in tree.root.glob("data/**/*.parquet"):
+    for path in tree.outside_caches(tree.root.glob("data/**/*.parquet")):
         budget.count(f"lerobot: {tree.root}/data")
         add_stored(ENTRY_BYTES)
         if (name := path.relative_to(tree.root).as_posix()) not in known:

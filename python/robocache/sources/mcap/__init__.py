@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +19,9 @@ from ...cache.video import stored_video
 from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import other_codec
-from ..reading.paths import Tree, begins_with
+from ..reading.paths import Tree, begins_with, is_cache, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, first_others, is_cache
+from ..reading.source import BaseSource, Rows, first_others
 from .bags import METADATA, SQLITE, SqliteBagError, names_files, recordings_of
 from .definitions import Definition, parse_definition
 from .messages import FIELDS_LEFT_OUT, KNOWN, STRING, Collected, Part, VideoTopic, check_codes
@@ -204,6 +205,14 @@ class Mcap(BaseSource):
 
     def files(self) -> Iterable[Path]:
         return list({file: None for recording in self._recordings for file in recording})
+
+    def fingerprint(self) -> str:
+        """Also of the lists of bags: they say in which order files are read."""
+        folders = sorted({self.path, *(file.parent for file in self.files())})
+        lists = [path for folder in folders if (path := folder / METADATA).is_file()]
+        states = [state_of(os.path.relpath(path, self.path), path.stat()) for path in lists]
+        own = super().fingerprint()
+        return hashlib.sha256(b"".join([own.encode(), *states])).hexdigest() if states else own
 
     def label(self, index: int) -> str:
         return f"mcap: {self._recordings[index][0]}: episode {index}"

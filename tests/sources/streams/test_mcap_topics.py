@@ -96,3 +96,15 @@ def test_a_list_of_a_bag_that_does_not_end_is_refused(tmp_path, listed):
     log_of(tmp_path / "a.mcap", ("/force", NUMBERS, numbers(1.0)))
     (tmp_path / "metadata.yaml").write_text(f"x:\n  relative_file_paths:{listed}")
     refused(tmp_path, "cannot be read|lists no files", **CLOCK)
+
+
+def test_a_changed_list_of_a_bag_is_another_state_of_it(tmp_path):
+    """It says in which order the files are read."""
+    prints = []
+    for names in ("ab", "ba"):
+        (tmp_path / "metadata.yaml").write_text(f"x:\n  relative_file_paths: [{names[0]}.mcap, {names[1]}.mcap]\n")
+        for name in "ab":
+            if not prints:
+                log_of(tmp_path / f"{name}.mcap", ("/force", NUMBERS, numbers(1.0)))
+        prints.append(robocache.open(tmp_path, **CLOCK).fingerprint())
+    assert prints[0] != prints[1]
