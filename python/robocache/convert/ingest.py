@@ -212,8 +212,10 @@ def all_left_out(
     source: Source, chosen: Mapping[str, str], num_episodes: int, more: Iterable[LeftOut] = ()
 ) -> list[LeftOut]:
     """What the source leaves out, then ``more``, then the streams and episodes that were not selected."""
-    entries = [*left_out_of(source), *more]
-    entries += [LeftOut(name, "not selected", "streams=") for name in source.specs if name not in chosen]
+    more = list(more)
+    entries, named = [*left_out_of(source), *more], {entry.name for entry in more}
+    others = [name for name in source.specs if name not in chosen and name not in named]
+    entries += [LeftOut(name, "not selected", "streams=") for name in others]
     if num_episodes < len(source):
         entries.append(LeftOut(f"{len(source) - num_episodes} of {len(source)} episodes", "not selected", "episodes="))
     return entries
@@ -310,6 +312,24 @@ def read_streams(source: Source, index: int, names: Collection[str] | None) -> E
     if names is None or "streams" not in inspect.signature(source.episode).parameters:
         return source.episode(index)
     return source.episode(index, streams=names)  # type: ignore[call-arg]
+
+
+class LateStreams:
+    """Streams of episodes that the source did not have when it was opened, so that no result has them."""
+
+    def __init__(self, source: Source) -> None:
+        self.known = frozenset(source.specs)
+        self.found: dict[str, list[int]] = {}
+        """Number of episodes, and the first of them."""
+
+    def add(self, episode: Episode) -> None:
+        for name in episode.streams:
+            if name not in self.known:
+                self.found.setdefault(name, [0, episode.index])[0] += 1
+
+    def left_out(self) -> list[LeftOut]:
+        reason = "only in {} episodes, the first is {}: the source did not have it when it was opened"
+        return [LeftOut(name, reason.format(*where)) for name, where in self.found.items()]
 
 
 def choose_streams(
