@@ -95,6 +95,7 @@ class Calvin(BaseSource):
             ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
             self._ranges += [(folder, begin, end) for begin, end in ranges]
             self._add_others(folder, ranges, (ENDS, ANNOTATIONS), 'episodes="recordings"' if by_language else None)
+            self._add_unused(folder, found, ranges)
             annotations = _in(folder, ANNOTATIONS)
             if language and (self.tree.root / annotations).is_dir():
                 self._add_others(annotations, [], (LANGUAGE.rpartition("/")[2],))
@@ -240,6 +241,17 @@ class Calvin(BaseSource):
         if outside := int((begun == ended).sum()):
             what = f"{outside} of {len(steps)} steps" + (f" of {folder}" if folder else "")
             self.left_out.append(LeftOut(what, "in no range of an episode", option))
+
+    def _add_unused(self, folder: str, said: list[Annotation], ranges: list[tuple[int, int]]) -> None:
+        """Annotations of steps that no episode has."""
+        begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
+        unused = 0
+        for one in said:
+            self.budget.count(f"calvin: {self.path / folder}", len(begins))
+            unused += not bool(((begins < one.end) & (ends > one.begin)).any())
+        if unused:
+            what = f"{unused} of {len(said)} annotations" + (f" of {folder}" if folder else "")
+            self.left_out.append(LeftOut(what, "their steps are in no episode"))
 
     def _add_specs(self, path: Path) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
