@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,12 @@ def export(
     gap_ns = None if max_gap_s is None or max_gap_s * SECOND_NS > MAX_SPAN_NS else round(max_gap_s * SECOND_NS)
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
     tally, late = Tally(opened, used), LateStreams(opened)
-    with new_folder(Path(out), "export") as folder:
+    with new_folder(Path(out), "export") as folder, ExitStack() as undo:
         robot = robot_type or found_robot_type(opened)
         writer = LeRobotWriter(
             folder, {spec.name: spec for spec in plan.values()}, rate, robot, videos, video_codec or "av1"
         )
+        undo.callback(writer.abandon)
         for done, position in enumerate(positions, 1):
             episode = read_streams(opened, position, None if streams is None else [*used, *([TASK] if texts else [])])
             if streams is None:
@@ -159,6 +161,7 @@ def export(
         if not writer.episodes:
             raise FormatError("export: no episode has a frame")
         writer.finish()
+        undo.pop_all()
     size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
     features = {old: spec.name for old, spec in plan.items()}
     lost += tally.lines(rate, ways)
