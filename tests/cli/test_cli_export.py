@@ -63,7 +63,7 @@ def test_what_is_there_is_not_overwritten(there, cache, tmp_path, capsys):
     ("args", "message"),
     [
         (["nowhere", "out"], "nowhere does not exist"),
-        (["cache", "out", "--method", "x.float32=best"], "method"),
+        (["cache", "out", "--method", "x.float32=best"], "robocache export: --method of 'x.float32' must be linear"),
         (["cache", "out", "--option", "rate_hz=3"], "a cache takes no options, got rate_hz"),
     ],
 )

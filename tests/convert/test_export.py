@@ -194,6 +194,16 @@ def test_the_span_is_where_all_streams_have_rows_or_all_of_it(tmp_path):
             ValueError,
             "because images are never interpolated, got 'linear'",
         ),
+        (
+            {"fps": 30, "methods": {"arm": "slerp"}},
+            ValueError,
+            "^export: method of 'arm' must be linear, .*, got 'slerp'",
+        ),
+        (
+            {"fps": 30, "methods": {"arm": [(0, 99, "angle")]}},
+            ValueError,
+            r"^export: method of 'arm' must have channel ranges",
+        ),
         ({"fps": 30, "max_gap_s": 0}, ValueError, "export: max_gap_s must be above 0, got 0"),
         ({"fps": 30, "episodes": [9]}, ValueError, "export: episodes must be from 0 to 4, got 9"),
         (

@@ -1,13 +1,18 @@
 """The files that ``export`` writes: LeRobot's layout, statistics, what other readers make of them, bounded memory."""
 
+import gc
 import json
+import resource
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import robocache
+from cache_cases import MadeSource
 from export_cases import expressible, same
+from robocache import FormatError
+from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("PIL")
@@ -152,3 +157,30 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 60_000  # KiB
+
+
+def test_an_export_that_fails_writes_no_more(tmp_path, monkeypatch):
+    """pyarrow ends a file when its writer is deleted; on a full disk it printed the error of that."""
+    printed = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: printed.append(told.exc_value))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    names = [f"arm {i}" for i in range(150)]  # a footer that no buffer holds
+    source = MadeSource({name: StreamSpec(name, "float64", (3,), rate_hz=10.0) for name in names}, 2)
+    times = np.arange(5) * 10**8
+
+    def episode(index):
+        if index == 0:
+            rows = {name: EpisodeStream(spec, np.zeros((5, 3)), times) for name, spec in source.specs.items()}
+            return Episode(0, rows, None, {})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, limits[1]))
+        raise FormatError("the second episode is damaged")
+
+    monkeypatch.setattr(source, "episode", episode)
+    try:
+        with pytest.raises(FormatError, match="the second episode is damaged"):
+            robocache.export(source, tmp_path / "out", fps=10)
+        gc.collect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert printed == []
+    assert list(tmp_path.iterdir()) == []

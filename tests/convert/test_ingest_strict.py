@@ -223,3 +223,58 @@ def test_other_floats_do_not_become_images(shape, tmp_path):
     message = r"dtype 'uint8' of 'arm' must be for pixels \(height, width, 1, 3 or 4 channels\), got vector"
     with pytest.raises(ValueError, match=message):
         robocache.ingest(Given(np.zeros((2, *shape), np.float32)), tmp_path / "cache", dtype="uint8")
+
+
+def nested(levels):
+    """An object of so many levels, with a number in the innermost one."""
+    found = {"x": 1}
+    for _ in range(levels - 1):
+        found = {"x": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (nested(62), "must have at most 61 levels of lists and objects, got 62"),
+        ({"x": [0] * (1 << 20)}, "must have at most 1048568 values, got 1048578"),
+        ({"x": "é" * (32 << 20)}, "must have at most 67108864 bytes of JSON, got 67108872"),
+    ],
+)
+def test_metadata_that_no_manifest_can_hold_is_an_error_before_any_episode_is_read(tmp_path, metadata, message):
+    """It was one at the commit, after hours of work."""
+    source = Given(np.zeros((3, 2)))
+    source.metadata = metadata
+    source.episode = lambda index: pytest.fail("an episode was read")
+    with pytest.raises(FormatError, match=message):
+        robocache.ingest(source, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_metadata_of_as_many_levels_as_a_manifest_can_hold_is_kept(tmp_path):
+    source = Given(np.zeros((3, 2)))
+    source.metadata = nested(61)
+    assert robocache.ingest(source, tmp_path / "cache").metadata["source"]["metadata"] == nested(61)
+
+
+def write_zarr(folder):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="stores are written with zarr")
+    group = zarr.open_group(str(folder), mode="w", zarr_format=2)
+    group.create_array("data/arm", data=np.arange(40.0), chunks=(4,))
+    group.create_array("meta/episode_ends", data=np.array([10, 20, 40]))
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*metadata")
+@pytest.mark.parametrize("inside", ["cache", "data/cache", "a/b/cache"])
+def test_a_cache_may_be_written_into_a_folder_of_its_source(tmp_path, inside):
+    """Its shards were taken for a change of the source, at the end of an ingest of more than one."""
+    source = write_zarr(tmp_path / "x.zarr")
+    (source / inside).parent.mkdir(exist_ok=True, parents=True)
+    before = robocache.open(source, rate_hz=10).fingerprint()
+    cache = robocache.ingest(source, source / inside, shard_bytes=64, rate_hz=10)
+    assert cache.num_shards == 3
+    assert robocache.open(source, rate_hz=10).fingerprint() == before
+    assert robocache.ingest(source, source / inside, resume=True, shard_bytes=64, rate_hz=10).generation == 1
+    (source / "data/more").write_text("x")
+    assert robocache.open(source, rate_hz=10).fingerprint() != before

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._core import FormatError
 from ..cache.cache import Cache
 from ..cache.episode import Episode, Source, left_out_of
+from ..convert.ingest import LateStreams
 from ..text import escaped
 
 HOUR_NS = 3.6e12
@@ -80,7 +81,7 @@ def facts(
         }
         for name, spec in source.specs.items()
     }
-    measured = Measured(source)
+    measured, late = Measured(source), LateStreams(source)
     if isinstance(source, Cache):
         result |= {"generation": source.generation, "shards": source.num_shards, "bytes": source.size_bytes}
         result["notes"] = source.notes
@@ -89,13 +90,16 @@ def facts(
         result["bytes"] = size_of(source)
         chosen = spread(len(source), measure)
         for done, index in enumerate(chosen, 1):
-            measured.add(source.episode(index))
+            episode = source.episode(index)
+            measured.add(episode)
+            late.add(episode)
             if progress is not None:
                 progress(done, len(chosen))
     for name, (messages, intervals, span_ns) in measured.streams.items():
         streams[name] |= {"messages": messages, "measured_hz": intervals / span_ns * 1e9 if span_ns else None}
     result |= {"measured_episodes": measured.episodes, "hours": measured.duration_ns / HOUR_NS}
-    return result | {"streams": streams, "left_out": [entry.to_json() for entry in left_out_of(source)]}
+    left_out = [entry.to_json() for entry in [*left_out_of(source), *late.left_out()]]
+    return result | {"streams": streams, "left_out": left_out}
 
 
 def spread(count: int, num_chosen: int | None) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,17 @@ from ..sources.lerobot.write import AUTOMATIC, Column, LeRobotWriter, Pictures
 from ..sources.lerobot.write_video import ENCODERS, video_problem
 from ..sources.reading.times import SECOND_NS
 from .grid import MAX_SPAN_NS, SPANS, check_methods, frame_times, rows_at, values_at
-from .ingest import Progress, Streams, all_left_out, check_episodes, choose_streams, nothing_to_read, open_source
+from .ingest import (
+    LateStreams,
+    Progress,
+    Streams,
+    all_left_out,
+    check_episodes,
+    choose_streams,
+    nothing_to_read,
+    open_source,
+    read_streams,
+)
 from .new_folder import new_folder
 
 MAX_RANK = 5
@@ -119,14 +130,17 @@ def export(
         raise ValueError(f"export: max_gap_s must be above 0, got {max_gap_s!r}")
     gap_ns = None if max_gap_s is None or max_gap_s * SECOND_NS > MAX_SPAN_NS else round(max_gap_s * SECOND_NS)
     positions = range(len(opened)) if episodes is None else check_episodes(episodes, len(opened), "export")
-    tally = Tally(opened, used)
-    with new_folder(Path(out), "export") as folder:
+    tally, late = Tally(opened, used), LateStreams(opened)
+    with new_folder(Path(out), "export") as folder, ExitStack() as undo:
         robot = robot_type or found_robot_type(opened)
         writer = LeRobotWriter(
             folder, {spec.name: spec for spec in plan.values()}, rate, robot, videos, video_codec or "av1"
         )
+        undo.callback(writer.abandon)
         for done, position in enumerate(positions, 1):
-            episode = opened.episode(position)
+            episode = read_streams(opened, position, None if streams is None else [*used, *([TASK] if texts else [])])
+            if streams is None:
+                late.add(episode)
             times, why = times_of(episode, position, used, rate, span)
             if why and not skip_incomplete:
                 raise FormatError(
@@ -147,10 +161,11 @@ def export(
         if not writer.episodes:
             raise FormatError("export: no episode has a frame")
         writer.finish()
+        undo.pop_all()
     size = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
     features = {old: spec.name for old, spec in plan.items()}
     lost += tally.lines(rate, ways)
-    left_out = all_left_out(opened, chosen, len(positions), homeless + tally.left_out())
+    left_out = all_left_out(opened, chosen, len(positions), homeless + late.left_out() + tally.left_out())
     return Exported(Path(out), rate, writer.episodes, writer.frames, size, features, lost, left_out)
 
 

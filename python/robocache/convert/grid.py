@@ -31,7 +31,21 @@ def method_of(spec: StreamSpec, given: Method = None, op: str = "export") -> Met
             f"{op}: method of {spec.name!r} must be one of {', '.join(FRAMES)}, because images are never interpolated, "
             f"got {given!r}"
         )
+    if given is not None and spec.kind == "vector":
+        check_method(spec, given, op)
     return spec.align_method if given is None else given
+
+
+def check_method(spec: StreamSpec, given: Method, op: str) -> None:
+    """Before the first episode is read, and with the name of the stream: what ``align`` says of the method."""
+    row = np.zeros((1, *spec.shape), "float32" if spec.dtype == "bfloat16" else spec.dtype)
+    at = np.zeros(1, np.int64)
+    try:
+        align(Stream(row, at, method=given, period=spec.align_period), at[None])
+    except (ValueError, TypeError, NotImplementedError) as error:
+        _, found, rule = str(error).partition("streams[0].method must ")
+        what = f"{op}: method of {spec.name!r}"
+        raise ValueError(f"{what} must {rule}" if found else f"{what}: {error}") from error
 
 
 def check_methods(methods: Mapping[str, Method] | None, specs: Mapping[str, StreamSpec], op: str) -> dict[str, Method]:

@@ -32,6 +32,8 @@ WIDER: dict[str, tuple[str, ...]] = {
     "float64": (),
 }
 """The floats that hold every value of one."""
+MOST_LEVELS, MOST_VALUES, MOST_BYTES = 64 - 3, (1 << 20) - 8, 64 << 20
+"""Of the metadata of a source: the limits of a manifest, where it is in metadata.source.metadata."""
 MOST_REASONS = 5
 """Entries of what was left out that an error message lists."""
 
@@ -111,6 +113,7 @@ def ingest(
         stored["codecs"] = codecs
     kept = "function" if callable(episodes) else list(positions) if episodes is not None else "all"
     identity = identity_of(opened)
+    require_room(opened)
     if resume:
         require_identity(identity, episodes)
     decides = [identity, getattr(opened, "open_options", "{}"), stored, kept]
@@ -212,8 +215,10 @@ def all_left_out(
     source: Source, chosen: Mapping[str, str], num_episodes: int, more: Iterable[LeftOut] = ()
 ) -> list[LeftOut]:
     """What the source leaves out, then ``more``, then the streams and episodes that were not selected."""
-    entries = [*left_out_of(source), *more]
-    entries += [LeftOut(name, "not selected", "streams=") for name in source.specs if name not in chosen]
+    more = list(more)
+    entries, named = [*left_out_of(source), *more], {entry.name for entry in more}
+    others = [name for name in source.specs if name not in chosen and name not in named]
+    entries += [LeftOut(name, "not selected", "streams=") for name in others]
     if num_episodes < len(source):
         entries.append(LeftOut(f"{len(source) - num_episodes} of {len(source)} episodes", "not selected", "episodes="))
     return entries
@@ -236,6 +241,24 @@ def identity_of(source: Source) -> str:
         return source._identity() if isinstance(source, Cache) else source.fingerprint() or ""
     except OSError as error:
         raise FormatError(f"ingest: {source.path}: cannot read its files: {error}") from error
+
+
+def require_room(source: Source) -> None:
+    """Raises before the ingest if its manifest could not hold the metadata of the source."""
+    levels = num_values = 0
+    found: list[Any] = [source.metadata]
+    while found:
+        num_values += len(found)
+        found = [item for item in found if isinstance(item, dict | list | tuple)]
+        levels += bool(found)
+        found = [child for item in found for child in (item.values() if isinstance(item, dict) else item)]
+    where = f"ingest: {source.path}: the metadata"
+    if levels > MOST_LEVELS:
+        raise FormatError(f"{where} must have at most {MOST_LEVELS} levels of lists and objects, got {levels}")
+    if num_values > MOST_VALUES:
+        raise FormatError(f"{where} must have at most {MOST_VALUES} values, got {num_values}")
+    if (size := len(to_json(source.metadata).encode())) > MOST_BYTES:
+        raise FormatError(f"{where} must have at most {MOST_BYTES} bytes of JSON, got {size}")
 
 
 def require_identity(identity: str, episodes: Episodes) -> None:
@@ -292,6 +315,24 @@ def read_streams(source: Source, index: int, names: Collection[str] | None) -> E
     if names is None or "streams" not in inspect.signature(source.episode).parameters:
         return source.episode(index)
     return source.episode(index, streams=names)  # type: ignore[call-arg]
+
+
+class LateStreams:
+    """Streams of episodes that the source did not have when it was opened, so that no result has them."""
+
+    def __init__(self, source: Source) -> None:
+        self.known = frozenset(source.specs)
+        self.found: dict[str, list[int]] = {}
+        """Number of episodes, and the first of them."""
+
+    def add(self, episode: Episode) -> None:
+        for name in episode.streams:
+            if name not in self.known:
+                self.found.setdefault(name, [0, episode.index])[0] += 1
+
+    def left_out(self) -> list[LeftOut]:
+        reason = "only in {} episodes, the first is {}: the source did not have it when it was opened"
+        return [LeftOut(name, reason.format(*where)) for name, where in self.found.items()]
 
 
 def choose_streams(

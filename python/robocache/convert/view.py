@@ -23,7 +23,7 @@ from ..cache.pictures import CODECS
 from ..ops.types import Method
 from ..sources.reading.times import MIN_RATE_HZ
 from .grid import check_methods, frame_times, plain_values, values_at
-from .ingest import Progress, Streams, check_episodes, choose_streams, open_source
+from .ingest import Progress, Streams, check_episodes, choose_streams, open_source, read_streams
 from .video_samples import CODECS as VIDEO_CODECS
 from .video_samples import video_samples
 
@@ -80,7 +80,8 @@ def view(
         shown = Shown(rerun, str(opened.path), save)
         try:
             for done, position in enumerate(positions, 1):
-                shown.episode(f"episode_{position}", opened.episode(position), chosen, ways, fps)
+                episode = read_streams(opened, position, None if streams is None else list(chosen))
+                shown.episode(f"episode_{position}", episode, chosen, ways, fps)
                 if progress is not None:
                     progress(done, len(positions))
         finally:

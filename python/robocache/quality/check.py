@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .._core import FormatError
 from ..cache.cache import Cache
 from ..cache.episode import Episode, LeftOut, Source, StreamSpec, left_out_of
+from ..convert.ingest import LateStreams, read_streams
 from ..sources.reading.repair import KEEP
 from ..text import did_you_mean
 from .report import BINS_PER_DECADE, DECADES, NUM_BINS, EpisodeReport, Group, Report, StreamReport, Timeline
@@ -79,9 +80,10 @@ def check(
         tally.add(Finding("empty", "the dataset has no episodes", count=0))
     elif not chosen:
         tally.add(Finding("empty", "the dataset has no streams", count=0))
+    late = LateStreams(opened)
     for index in range(len(opened)):
         try:
-            episode = opened.episode(index)
+            episode = read_streams(opened, index, None if streams is None else list(chosen))
             for name in chosen:
                 if name in episode.streams:
                     episode.streams[name].values  # noqa: B018  encoded pictures are decoded here
@@ -89,9 +91,11 @@ def check(
             tally.unreadable(index, error)
         else:
             tally.episode(index, episode)
+            if streams is None:
+                late.add(episode)
         if progress is not None:
             progress(index + 1, len(opened))
-    tally.report.left_out = left_out_of(opened) + not_chosen
+    tally.report.left_out = left_out_of(opened) + not_chosen + late.left_out()
     return tally.finish()
 
 

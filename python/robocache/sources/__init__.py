@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from os import PathLike
@@ -79,6 +80,7 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
         raise ValueError(f"open: format must be one of {', '.join(FORMATS)}, got {format!r}{near}")
     found = format or detect(where)
     if found is None:
+        require_readable(where)
         tried = "".join(f"\n  {name}: {what}" for name, what in FORMATS.items())
         raise FormatError(f"open: {where}: unrecognized dataset format; tried:{tried}")
     if options and found == "robocache":
@@ -96,6 +98,21 @@ def open(path: str | PathLike[str], format: str | None = None, **options: Any) -
     if isinstance(source, BaseSource | IsolatedSource):
         source.open_options = json.dumps(given, sort_keys=True, default=_plain)
     return source
+
+
+MARKS = (
+    *("", "manifest.json", "meta", "meta/info.json", "meta/episode_ends", "data", "metadata.yaml"),
+    *("ep_start_end_ids.npy", "training", "validation", "features.json"),
+)
+"""What detecting a format looks at."""
+
+
+def require_readable(path: Path) -> None:
+    """A dataset that this user may not read is in no unknown format."""
+    for name in MARKS:
+        place = path / name
+        if os.path.lexists(place) and not os.access(place, os.R_OK | os.X_OK if os.path.isdir(place) else os.R_OK):
+            raise FormatError(f"open: {place} cannot be read: permission denied, or a link to nothing")
 
 
 def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Source:

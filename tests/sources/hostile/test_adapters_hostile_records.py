@@ -13,7 +13,7 @@ import robocache
 from hostile import edit_json, refused, write
 from robocache import LeftOut
 from robocache.sources.reading import budget
-from robocache.sources.rlds import tfrecord
+from robocache.sources.rlds import features, tfrecord
 
 # --- MCAP
 
@@ -376,3 +376,59 @@ def test_numbers_one_by_one_are_read_like_packed_ones():
     found = tfrecord.read_example(b"\x0a" + bytes([len(features)]) + features, "x")
     assert found["f"].tolist() == [1.5, -2.0]
     assert found["i"].tolist() == [5, -1]
+
+
+def field(number, content):
+    assert len(content) < 128
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+ONE, OTHER = (field(3, field(1, bytes([value, 2]))) for value in (1, 7))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [field(1, b"x") + field(2, ONE + OTHER)],  # protobuf joins these
+        [field(1, b"x") + field(2, ONE + field(2, field(1, bytes(8))))],  # and takes the last of these
+        [field(1, b"x") + field(2, ONE) + field(2, OTHER)],
+        [field(1, b"y") + field(1, b"x") + field(2, ONE)],
+        [field(1, b"x") + field(2, ONE), field(1, b"x") + field(2, OTHER)],
+    ],
+)
+def test_a_feature_that_is_there_twice_is_refused(entries):
+    """Readers differ in which of its values they take."""
+    data = field(1, b"".join(field(1, entry) for entry in entries))
+    with pytest.raises(robocache.FormatError, match=r"twice|several lists of values"):
+        tfrecord.read_example(data, "x")
+    assert tfrecord.read_example(field(1, field(1, field(1, b"x") + field(2, ONE))), "x")["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("change", [lambda z: z[:-3], lambda z: z[:-4], lambda z: z + b"xx", lambda z: z[:-1] + b"?"])
+def test_zlib_rows_without_their_checksum_are_refused(change):
+    leaf = features.Leaf("x", "steps/x", "tensor", "int16", (2,), True, "zlib")
+    packed = zlib.compress(struct.pack("<2h", 1, -2))
+    assert leaf.decode(packed, 4, "x").tolist() == [1, -2]
+    with pytest.raises(robocache.FormatError, match=r"cut off|incorrect data check"):
+        leaf.decode(change(packed), 4, "x")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_a_step_has_twice_is_refused(tmp_path, name):
+    """zip files may have a name twice; NumPy takes the last one of them."""
+    path = tiny_steps(tmp_path, [[0, 0]]) / "episode_0000000.npz"
+    with zipfile.ZipFile(path) as archive:
+        data = archive.read("x.npy")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, data[:-1] + b"?")
+    refused(tmp_path, "the array x is there twice", format="calvin")
+
+
+def test_two_streams_of_one_name_are_refused(tmp_path, rng, monkeypatch):
+    written = write("rlds", tmp_path, rng)
+    source = robocache.open(written.path)
+    read = source.read
+    monkeypatch.setattr(source, "read", lambda *given: (read(*given)[0] * 2, None, {}))
+    with pytest.raises(robocache.FormatError, match="two streams are named"):
+        source.episode(0)

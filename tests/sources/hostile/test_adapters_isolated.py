@@ -309,6 +309,52 @@ def test_interrupting_a_request_ends_its_reader(tmp_path, rng, monkeypatch):
     assert len(source.episode(0).streams) > 0
 
 
+def action_of(written):
+    streams = written.streams[1]
+    return streams["action" if "action" in streams else "actions"][0]
+
+
+@pytest.mark.parametrize("name", ["lerobot v2.1", *CASES])
+def test_a_dataset_may_be_in_a_folder_of_any_name(tmp_path, rng, name):
+    """Names of files are bytes, not UTF-8."""
+    (tmp_path / "x").mkdir()
+    written = write(name, tmp_path / "x", rng)
+    folder = (tmp_path / "x").rename(tmp_path / os.fsdecode(b"gr\xfc\xdfe\xff"))
+    path = folder / written.path.name
+    found = robocache.open(path, **written.options).episode(1)
+    np.testing.assert_array_equal(
+        found.streams["actions" if name == "robomimic" else "action"].values, action_of(written)
+    )
+    assert len(robocache.ingest(path, tmp_path / "cache", **written.options)) == len(written.streams)
+
+
+def run_alone(written, tmp_path, before):
+    """Reads a dataset in a new process, after the code ``before``. Returns what it said."""
+    told = tmp_path / "told"
+    code = f"""
+import os, sys, tempfile, traceback
+{before}
+try:
+    import robocache
+    found = str(sorted(robocache.open({str(written.path)!r}, **{written.options!r}).episode(0).streams))
+except BaseException:
+    found = traceback.format_exc()
+with open({str(told)!r}, "w") as file:
+    file.write(found)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    return told.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "before", ["os.close(0)", "os.closerange(0, 3)", 'tempfile._candidate_tempdir_list = lambda: ["/nowhere"]']
+)
+def test_standard_streams_and_temporary_folders_are_not_needed(tmp_path, rng, name, before):
+    written = write(name, tmp_path, rng)
+    assert run_alone(written, tmp_path, before) == str(sorted(written.streams[0]))
+
+
 def test_a_warning_of_the_reader_is_given_here(tmp_path, rng):
     written = write("lerobot v3.0", tmp_path, rng)
     edit_json(written.path / "meta/info.json", lambda info: info.update(fps="30"))

@@ -206,3 +206,61 @@ def test_a_flipped_bit_of_a_zip_is_refused_or_changes_nothing(tmp_path, rng):
         except FormatError:
             refused_flips += 1
     assert refused_flips > 100
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("u1", 300), ("u1", -1), ("i4", 1.5), ("i4", 2**40), ("i8", 2**63), ("u1", float("nan")), ("i2", "NaN"), ("?", 2),
+     ("f4", "0x7fc0"), ("f4", "1"), ("f4", [1])],
+)  # fmt: skip
+def test_a_fill_value_that_its_dtype_does_not_have_is_refused(tmp_path, version, dtype, fill):
+    """It was another number: 44 for 300."""
+    filled_store(tmp_path / "x.zarr", version, dtype, fill)
+    refused(tmp_path / "x.zarr", "fill_value must be a number of dtype", rate_hz=10)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("dtype", "fill", "bits"),
+    [
+        ("u8", 2**64 - 1, b"\xff" * 8),
+        ("i4", -5.0, b"\xfb\xff\xff\xff"),
+        ("f4", 1e300, b"\0\0\x80\x7f"),
+        ("?", True, b"\1"),
+        ("f2", "-Infinity", b"\0\xfc"),
+        ("f4", "0x7fc00001", b"\1\0\xc0\x7f"),
+        ("f8", "0x3ff0000000000000", b"\0" * 6 + b"\xf0\x3f"),
+    ],
+)
+def test_a_fill_value_is_the_number_that_zarr_gives(tmp_path, version, dtype, fill, bits):
+    filled_store(tmp_path / "x.zarr", version, dtype, fill)
+    values = robocache.open(tmp_path / "x.zarr", rate_hz=10).episode(0).streams["a"].values
+    assert values[0].tobytes() == bits
+    if not (version == 2 and str(fill).startswith("0x")):  # of format 3
+        assert zarr.open_group(str(tmp_path / "x.zarr"), mode="r")["data/a"][0].tobytes() == bits
+
+
+def filled_store(path, version, dtype, fill):
+    """An array without chunks."""
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    group.create_array("data/a", shape=(3,), chunks=(2,), dtype=dtype)
+    group.create_array("meta/episode_ends", data=np.array([3]))
+    edit_json(path / "data/a" / (".zarray" if version == 2 else "zarr.json"), lambda a: a.update(fill_value=fill))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_absent_chunks_of_an_episode_are_counted(tmp_path):
+    """They have the fill value, as in zarr; a copy that was interrupted looks the same."""
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=2)
+    group.create_array("data/a", data=np.arange(1, 13).reshape(6, 2), chunks=(2, 1))
+    group.create_array("data/b", data=np.arange(1, 7), chunks=(2,))
+    group.create_array("meta/episode_ends", data=np.array([2, 6]))
+    for chunk in ("1.0", "1.1", "2.1"):
+        (tmp_path / "x.zarr/data/a" / chunk).unlink()
+    whole, broken = robocache.open(tmp_path / "x.zarr", rate_hz=10)
+    assert whole.meta == {"begin": 0, "end": 2}
+    assert broken.meta == {"begin": 2, "end": 6, "absent_chunks": {"a": 3}}
+    assert broken.streams["a"].values.tolist() == [[0, 0], [0, 0], [9, 0], [11, 0]]

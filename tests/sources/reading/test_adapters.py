@@ -148,6 +148,21 @@ def test_what_is_in_no_format_says_what_was_tried(tmp_path):
     assert all(name in str(error.value) for name in adapters.FORMATS)
 
 
+@pytest.mark.parametrize("name", ["", "manifest.json", "meta", "metadata.yaml", "link"])
+def test_a_dataset_without_permission_to_read_it_is_told_so(tmp_path, monkeypatch, name):
+    """It was said to be in no format that is known."""
+    place = tmp_path / name if name != "link" else tmp_path / "features.json"
+    place.parent.mkdir(exist_ok=True)
+    if name == "link":
+        place.symlink_to(tmp_path / "nothing")
+    elif name:
+        place.write_text("x")
+    monkeypatch.setattr(os, "access", lambda path, mode: pathlib.Path(path) != place)
+    with pytest.raises(robocache.FormatError) as told:
+        robocache.open(tmp_path)
+    assert str(told.value) == f"open: {place} cannot be read: permission denied, or a link to nothing"
+
+
 def test_a_path_that_is_not_there_and_a_format_that_is_not_known(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"open: .*gone does not exist"):
         robocache.open(tmp_path / "gone")

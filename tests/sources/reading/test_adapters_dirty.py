@@ -34,6 +34,40 @@ def test_a_day_between_two_rows_is_a_pause_and_more_is_a_clock_that_was_set():
         finished([0, DAY_NS + 1])
 
 
+@pytest.mark.parametrize(("dtype", "first"), [(np.float32, 1.7e9), (np.float32, 40_000.0), (np.float16, 1000.0)])
+def test_times_that_a_narrow_float_cannot_tell_apart_are_an_error(dtype, first):
+    """They were kept as duplicates: all rows of two minutes at one time."""
+    times = (first + np.arange(20) * 1e-3).astype(dtype)
+    message = f"times are {np.dtype(dtype)}, which has steps of .* s at {first:.0f}: most rows have the time of another"
+    with pytest.raises(FormatError, match=message):
+        finished(times)
+    repairer = _repair.Repairer(_repair.checked_policies({"time_unit": "keep"}), "x")
+    stream = repairer.finish(robocache.StreamSpec("state", "int64", ()), np.arange(20), times)
+    assert len(stream) == 20
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        (1.7e9 + np.arange(20) * 1e-3).astype(np.float64),
+        (40_000 + np.arange(20) / 30).astype(np.float32),
+        np.repeat(np.arange(10, dtype=np.float32), 2),  # duplicates that were recorded
+        np.float32([1.7e9, 1.7e9]),
+    ],
+)
+def test_times_that_their_float_tells_apart_are_no_error(times):
+    spec = robocache.StreamSpec("state", "int64", ())
+    stream = _repair.Repairer(_repair.checked_policies(None), "x").finish(spec, np.arange(len(times)), times)
+    assert len(stream) == len(times)
+
+
+def test_times_further_apart_than_int64_holds_are_a_jump_and_not_a_step_back():
+    times = [-9 * 10**18, 9 * 10**18, 9 * 10**18]
+    with pytest.raises(FormatError, match=f"row 1: the clock jumps from {times[0]} to {times[1]} ns"):
+        finished(times, {"negative": "keep"})
+    assert finished(times, {"negative": "keep", "clock_jump": "drop"}) == ([1, 2], {"state": {"clock_jump": 1}})
+
+
 @pytest.mark.parametrize(
     ("times_ns", "left"),
     [

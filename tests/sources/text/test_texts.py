@@ -7,7 +7,7 @@ import adapter_logs as logs
 import numpy as np
 import pytest
 import robocache
-from robocache import Feature, Loader
+from robocache import Feature, LeftOut, Loader
 from robocache.sources.mcap.definitions import parse_definition
 from robocache.sources.reading.budget import BUDGET
 
@@ -205,3 +205,8 @@ def test_texts_over_the_limits_are_refused(tmp_path):
     with pytest.raises(robocache.FormatError, match="raise it with max_items="):
         robocache.open(path, max_items=4000, **options).episode(0)
     assert len(robocache.open(path, **options).episode(0).streams["observation/said"]) == 5000
+
+
+def test_annotations_of_steps_that_no_episode_has_are_told(tmp_path):
+    path, *_ = calvin(tmp_path / "x", [(90, 101, "a"), (300, 301, "b"), (110, 112, "c")])
+    assert robocache.open(path).left_out == [LeftOut("2 of 3 annotations", "their steps are in no episode")]

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from ..._core import FormatError
 from ...cache.episode import DTYPES, JSON, LeftOut, StreamSpec
 from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import OptionError
-from ..reading.paths import read_file, state_of
+from ..reading.paths import is_cache, read_file, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, text_rows, text_spec
 from ..reading.times import checked_rate, index_to_ns
 from ..reading.zip_file import ERRORS, opened_zip
 from .language import Annotation, read_annotations
@@ -94,6 +95,7 @@ class Calvin(BaseSource):
             ranges = [(a.begin, a.end) for a in found] if by_language else self._read_ranges(folder)
             self._ranges += [(folder, begin, end) for begin, end in ranges]
             self._add_others(folder, ranges, (ENDS, ANNOTATIONS), 'episodes="recordings"' if by_language else None)
+            self._add_unused(folder, found, ranges)
             annotations = _in(folder, ANNOTATIONS)
             if language and (self.tree.root / annotations).is_dir():
                 self._add_others(annotations, [], (LANGUAGE.rpartition("/")[2],))
@@ -240,10 +242,20 @@ class Calvin(BaseSource):
             what = f"{outside} of {len(steps)} steps" + (f" of {folder}" if folder else "")
             self.left_out.append(LeftOut(what, "in no range of an episode", option))
 
+    def _add_unused(self, folder: str, said: list[Annotation], ranges: list[tuple[int, int]]) -> None:
+        """Annotations of steps that no episode has."""
+        begins, ends = np.array(ranges, np.int64).reshape(-1, 2).T
+        unused = 0
+        for one in said:
+            self.budget.count(f"calvin: {self.path / folder}", len(begins))
+            unused += not bool(((begins < one.end) & (ends > one.begin)).any())
+        if unused:
+            what = f"{unused} of {len(said)} annotations" + (f" of {folder}" if folder else "")
+            self.left_out.append(LeftOut(what, "their steps are in no episode"))
+
     def _add_specs(self, path: Path) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
+            for name, member in _arrays(archive, path).items():
                 with archive.open(member) as file:
                     dtype, shape, _, _ = read_npy_header(file, member.file_size, f"calvin: {path}: {name}")
                 if dtype.name not in DTYPES:
@@ -256,11 +268,11 @@ class Calvin(BaseSource):
 
     def _read_step(self, path: Path, rows: dict[str, NDArray[Any]]) -> None:
         with opened_zip(path, f"calvin: {path}", self.budget) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            if new := [name for name in members if name.removesuffix(".npy") not in rows]:
-                raise FormatError(f"calvin: {path}: {new[0].removesuffix('.npy')} is not in the first step")
+            members = _arrays(archive, path)
+            if new := [name for name in members if name not in rows]:
+                raise FormatError(f"calvin: {path}: {new[0]} is not in the first step")
             for name, row in rows.items():
-                member = members.get(f"{name}.npy")
+                member = members.get(name)
                 where = f"calvin: {path}: {name}"
                 if member is None:
                     raise FormatError(f"{where} is missing")
@@ -277,6 +289,16 @@ class Calvin(BaseSource):
                         f"{where} is {found.dtype} {found.shape}, but {row.dtype} {row.shape} in the first step"
                     )
                 row[...] = found
+
+
+def _arrays(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The members of a step by the names of their arrays."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if found.setdefault(name, member) is not member:
+            raise FormatError(f"calvin: {path}: the array {name} is there twice")
+    return found
 
 
 def _step(folder: str, number: int) -> str:

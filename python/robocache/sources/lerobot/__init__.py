@@ -96,6 +96,7 @@ class LeRobot(BaseSource):
         }
         self._language = Language(self.budget)
         self._add_specs(video)
+        self._list_frames()
         self._list_columns()
         self.left_out += meta_files.not_listed(self.tree, info, self._episodes, self.budget)
         if lost := [entry.name for entry in self.left_out if entry.option is None]:
@@ -146,6 +147,23 @@ class LeRobot(BaseSource):
         have_tasks = any(placed.tasks for placed in self._episodes)
         return any(len(placed.tasks) > 1 for placed in self._episodes) if have_tasks else len(self._tasks) > 1
 
+    def _list_frames(self) -> None:
+        """Frames of v3.0 that are in a table of listed episodes, but in no listed episode."""
+        if self._info["layout"] != "v3.0" or any(placed.length is None for placed in self._episodes):
+            return
+        listed: dict[str, int] = {}
+        for placed in self._episodes:
+            listed[placed.data_file] = listed.get(placed.data_file, 0) + (placed.length or 0)
+        for file, known in listed.items():
+            self.budget.check_time(f"lerobot: {self.path}")
+            try:
+                num_rows = self._tables.num_rows(self.tree.file(file))
+            except FormatError:  # an error where its episodes are read
+                continue
+            if num_rows > known:
+                what = f"{file}: {num_rows - known} of {num_rows} frames"
+                self.left_out.append(LeftOut(what, "no episode of meta/episodes has them"))
+
     def _list_columns(self) -> None:
         """Columns that info.json does not declare are not read. Those of other tables are in the meta of an episode."""
         self._listed: list[str] = []
@@ -189,6 +207,11 @@ class LeRobot(BaseSource):
             file = placed.data_file
             what = f"row {min(num_rows, placed.length)}: {file} has {num_rows} frames, meta/episodes {placed.length}"
             repairer.apply_policy("missing", "timestamp", abs(placed.length - num_rows), what)
+        elif self._info["layout"] == "v2.1":  # a file per episode
+            others = self._tables.num_rows(self.tree.file(placed.data_file)) - num_rows
+            if others:
+                what = f"row {num_rows}: {placed.data_file} has {others} frames of other episodes (episode_index)"
+                repairer.apply_policy("missing", "timestamp", others, what)
         times = self._times(table, repairer.where)
         self.budget.check(self.label(index), sum(s.row_bytes for s in specs if not s.codec) * num_rows)
         rows = []
@@ -231,15 +254,23 @@ class LeRobot(BaseSource):
         """Exact multiples of 1 / fps where the float32 timestamps say no more than that; else what they say."""
         index = self._frame_index(table, where)
         if "timestamp" not in table.column_names or self._given_rate:
+            self._require_column(table, "frame_index" if self._given_rate else "timestamp", where)
             return index_to_ns(index, self._rate_hz)
         stored = table.column("timestamp").to_numpy()
         if stored.dtype.kind not in "iuf":
             what = table.column("timestamp").type
             raise FormatError(f"{where}, column timestamp must have one number for each row, got {what}")
         ideal = index / self._info["fps"]
-        if np.array_equal(stored.astype(np.float32), ideal.astype(np.float32)):
+        rounded = ideal.astype(np.float32)  # as LeRobot stores them; other writers have float64
+        exact = stored.dtype == np.float64 and bool((np.abs(stored - ideal) <= 2 * np.spacing(ideal)).all())
+        if exact or np.array_equal(stored.astype(np.float64), rounded.astype(np.float64)):
             return index_to_ns(index, self._rate_hz)
-        return np.asarray(stored, np.float64)
+        return np.asarray(stored, None if stored.dtype.kind == "f" else np.float64)
+
+    def _require_column(self, table: Any, name: str, where: str) -> None:
+        """Times are made only where the dataset declares none."""
+        if name in self._info["features"] and name not in table.column_names:
+            raise FormatError(f"{where}: the column {name} is missing, but meta/info.json declares it")
 
     def _time_of(self, table: Any, times: NDArray[Any], where: str) -> Callable[[float], float]:
         """Of a timestamp that an annotation has: that of the frame with the same timestamp, else by the rate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -167,7 +168,7 @@ def not_listed(tree: Tree, info: dict[str, Any], placed: list[Placed], budget: B
         reason = f"meta/info.json counts them, but {source} does not list them"
         left.append(LeftOut(f"{total - len(placed)} of {total} episodes", reason))
     known, others = {episode.data_file for episode in placed}, []
-    for path in tree.root.glob("data/**/*.parquet"):
+    for path in tree.outside_caches(tree.root.glob("data/**/*.parquet")):
         budget.count(f"lerobot: {tree.root}/data")
         add_stored(ENTRY_BYTES)
         if (name := path.relative_to(tree.root).as_posix()) not in known:
@@ -244,7 +245,9 @@ def _episodes_v30(tree: Tree, tables: Tables, info: dict[str, Any]) -> list[Plac
                 if file is not None:
                     video = [_whole(number, f"{where}: the place of {key}") for number in (chunk, file)]
                     name = _fill(info["video_path"], video_key=key, chunk_index=video[0], file_index=video[1])
-                    videos[key] = (name, float(begin_s or 0.0))
+                    if isinstance(begin_s, bool) or not isinstance(begin_s, (int, float)) or not math.isfinite(begin_s):
+                        raise FormatError(f"{where}: from_timestamp of {key} must be a number, got {str(begin_s)[:80]}")
+                    videos[key] = (name, float(begin_s))
             tasks = _texts(row.get("tasks"), f"{where}: tasks")
             length = row.get("length")
             length = None if length is None else _whole(length, f"{where}: length")

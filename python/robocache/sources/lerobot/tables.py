@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ class Tables:
         """The names of its columns."""
         try:
             return list(self._footer(path)[0].schema.to_arrow_schema().names)
+        except (OSError, ValueError) as error:
+            raise FormatError(f"lerobot: {path}: {error}") from error
+
+    def num_rows(self, path: Path) -> int:
+        """The rows of all row groups."""
+        try:
+            return int(self._footer(path)[0].num_rows)
         except (OSError, ValueError) as error:
             raise FormatError(f"lerobot: {path}: {error}") from error
 
@@ -85,7 +93,9 @@ class Tables:
         names = [name for name in footer.schema.to_arrow_schema().names if name in wanted]
         # A dictionary has a value once, however many rows have it: expanded, 58 KB may become 20 GB.
         for kept in (_dictionaries(footer, groups), None):
-            file = parquet.ParquetFile(path, metadata=footer, read_dictionary=kept, page_checksum_verification=True)
+            file = parquet.ParquetFile(
+                _arrow_file(path), metadata=footer, read_dictionary=kept, page_checksum_verification=True
+            )
             try:
                 table = file.read_row_groups(groups, columns=names)
                 break
@@ -100,7 +110,7 @@ class Tables:
         state = path.stat()
         key = (path, state.st_mtime_ns, state.st_size)
         if self._last is None or self._last[0] != key:
-            footer = need("pyarrow.parquet", "lerobot").ParquetFile(path).metadata
+            footer = need("pyarrow.parquet", "lerobot").ParquetFile(_arrow_file(path)).metadata
             names = [footer.schema.column(i).path for i in range(footer.num_columns)]
             bounds = np.full((footer.num_row_groups, 2), [0, np.iinfo(np.int64).max], np.int64)
             if "episode_index" in names:
@@ -129,6 +139,11 @@ class Tables:
             size += unpacked + num_values * 8
         self.budget.check(where, max(size, num_rows * 8), path.stat().st_size)
         return size
+
+
+def _arrow_file(path: Path) -> Any:
+    """pyarrow takes paths as UTF-8, but names of files are any bytes."""
+    return need("pyarrow", "lerobot").OSFile(os.fsencode(path))
 
 
 def text_column(table: Any, name: str, where: str) -> list[bytes]:

@@ -80,6 +80,11 @@ class LeRobotWriter:
         self.data = Tables(root, DATA_V30, self.arrow.schema(columns))
         self.meta = Tables(root, f"meta/episodes/{DATA_V30.partition('/')[2]}", self.meta_schema())
 
+    def abandon(self) -> None:
+        """After an error: writes no more."""
+        self.data.abandon()
+        self.meta.abandon()
+
     def add(self, num_frames: int, columns: Mapping[str, Column], tasks: Sequence[str]) -> None:
         """The next episode: as many frames of every stream. ``tasks``: one of all frames, or one for each."""
         index = np.arange(num_frames, dtype=np.int64)
@@ -228,6 +233,11 @@ class Tables:
 
     def write(self, table: Any) -> None:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def abandon(self) -> None:
+        """After an error. A writer that is deleted ends its file, and prints the errors of that."""
+        if self._writer is not None:
+            self._writer.is_open = False
 
     def close(self) -> None:
         if self._handle is not None:

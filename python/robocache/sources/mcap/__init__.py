@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,19 +19,16 @@ from ...cache.video import stored_video
 from ..reading.budget import BUDGET, ENTRY_BYTES, Budget, add_stored
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import other_codec
-from ..reading.paths import Tree, begins_with, read_file
+from ..reading.paths import Tree, begins_with, is_cache, state_of
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, first_others, is_cache
+from ..reading.source import BaseSource, Rows, first_others
+from .bags import METADATA, SQLITE, SqliteBagError, names_files, recordings_of
 from .definitions import Definition, parse_definition
 from .messages import FIELDS_LEFT_OUT, KNOWN, STRING, Collected, Part, VideoTopic, check_codes
 from .records import MAGIC, Channel, Data, Message, Schema, read_summary
 from .video import COMPRESSED_VIDEO
 
 CLOCKS = ("log_time", "publish_time", "header.stamp")
-METADATA = "metadata.yaml"
-LISTED = "relative_file_paths"
-MAX_YAML_BYTES = 16 << 20
-SQLITE = b"SQLite format 3\0"
 
 
 def detect(path: Path) -> bool:
@@ -38,11 +36,11 @@ def detect(path: Path) -> bool:
     try:
         if path.is_file():
             return begins_with(path, MAGIC) or (path.suffix == ".db3" and begins_with(path, SQLITE))
-        return path.is_dir() and bool(_recordings(Tree(path, True), path))
+        return path.is_dir() and bool(recordings_of(Tree(path, True), path))
     except SqliteBagError:
         return True
     except FormatError:  # for open to report
-        return any(map(_names_files, (path / METADATA, *path.glob(f"*/{METADATA}"))))
+        return any(map(names_files, (path / METADATA, *path.glob(f"*/{METADATA}"))))
     except OSError:
         return False
 
@@ -80,7 +78,7 @@ class Mcap(BaseSource):
         super().__init__(path, *shared)
         if path.is_file() and begins_with(path, SQLITE):
             raise SqliteBagError(path)
-        self._recordings = [[path]] if path.is_file() else _recordings(self.tree, path)
+        self._recordings = [[path]] if path.is_file() else recordings_of(self.tree, path)
         if not self._recordings:
             raise FormatError(f"mcap: {path} has no MCAP file")
         if clock not in CLOCKS:
@@ -93,6 +91,8 @@ class Mcap(BaseSource):
         """Topics without messages, by the statistics of the files."""
         self._several: dict[str, tuple[Path, str, str]] = {}
         """Topics with several types: a file, its type, and the type before."""
+        self._topic_of: dict[str, str] = {}
+        """By the name of a stream: the topic that it comes from."""
         for file in self.files():
             self._add_topics(file)
         if topics is not None and (unknown := [name for name in topics if name not in self._topics]):
@@ -144,19 +144,27 @@ class Mcap(BaseSource):
     def _add_specs(self) -> None:
         """Sizes are in the messages: the specs are those of the first message of each topic."""
         left = {name: topic for name, topic in self._wanted.items() if name not in self._silent}
+        empty: set[str] = set()
         for recording in self._recordings:
             if not left:
                 return
             for name, collected in self._collect(recording, left, first=True).items():
-                self.specs.update({spec.name: spec for spec in collected.specs()})
-                if collected.times:
+                specs = collected.specs()
+                for spec in specs:
+                    self._check_topic(spec.name, name, f"mcap: {recording[0]}")
+                self.specs.update({spec.name: spec for spec in specs})
+                if specs:
                     del left[name]
-                    self._add_fields(collected.specs())
+                    self._add_fields(specs)
+                elif collected.times:
+                    empty.add(name)
         for name, topic in left.items():
             if topic.schema == COMPRESSED_VIDEO:
                 reason = "its video has no keyframe with parameter sets, so no frame can be decoded"
                 del self._wanted[name]
                 self.left_out.append(LeftOut(name, reason))
+            elif name in empty:
+                self.left_out.append(LeftOut(name, "its messages have no values"))
 
     def _add_fields(self, specs: Iterable[StreamSpec]) -> None:
         for spec in specs:
@@ -198,6 +206,14 @@ class Mcap(BaseSource):
     def files(self) -> Iterable[Path]:
         return list({file: None for recording in self._recordings for file in recording})
 
+    def fingerprint(self) -> str:
+        """Also of the lists of bags: they say in which order files are read."""
+        folders = sorted({self.path, *(file.parent for file in self.files())})
+        lists = [path for folder in folders if (path := folder / METADATA).is_file()]
+        states = [state_of(os.path.relpath(path, self.path), path.stat()) for path in lists]
+        own = super().fingerprint()
+        return hashlib.sha256(b"".join([own.encode(), *states])).hexdigest() if states else own
+
     def label(self, index: int) -> str:
         return f"mcap: {self._recordings[index][0]}: episode {index}"
 
@@ -215,6 +231,7 @@ class Mcap(BaseSource):
                 what = f"message 0: {topic.before_key} messages before the first keyframe cannot be decoded"
                 repairer.apply_policy("missing", topic.topic, topic.before_key, what)
             for part in topic.parts():
+                self._check_topic(part.spec.name, topic.topic, repairer.where)
                 self._check_same(part, repairer.where)
                 rows.append(Rows(part.spec, part.values, np.array(topic.times, np.int64), part.offsets))
         present = {r.spec.name for r in rows}
@@ -233,6 +250,14 @@ class Mcap(BaseSource):
             raise FormatError(
                 f"{where}: {self._clock} is 0 in all {count} messages, so it was never set; pass clock='{other}' or "
                 "'header.stamp'"
+            )
+
+    def _check_topic(self, stream: str, topic: str, where: str) -> None:
+        """A name stands for one stream: ``/arm/position`` may be a topic, and the positions of the topic ``/arm``."""
+        if (other := self._topic_of.setdefault(stream, topic)) != topic:
+            raise FormatError(
+                f"{where}: the topics {other} and {topic} both give the stream {stream}; leave one of them out: name "
+                "the others with topics="
             )
 
     def _check_same(self, part: Part, where: str) -> None:
@@ -328,68 +353,3 @@ def _no_rows(spec: StreamSpec) -> Any:
     if spec.codec in VIDEO_CODECS:
         return stored_video(spec, np.zeros(0, np.uint8), None, 0, spec.name)
     return [] if spec.codec is not None else np.empty((0, *spec.shape), spec.numpy_dtype)
-
-
-def _names_files(metadata: Path) -> bool:
-    """Whether it is a bag's, and not that of another program. Never raises: for ``detect``."""
-    try:
-        return LISTED.encode() in read_file(metadata, MAX_YAML_BYTES)
-    except (OSError, FormatError):
-        return False
-
-
-class SqliteBagError(FormatError):
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"mcap: {path} is a SQLite bag; convert it to MCAP with 'ros2 bag convert' or, without ROS, with "
-            "'rosbags-convert --dst-storage mcap' (pip install rosbags)"
-        )
-
-
-def _recordings(tree: Tree, path: Path) -> list[list[Path]]:
-    """The files of each episode: a bag folder is one, every other MCAP file is one; also of folders of these."""
-    if (path / METADATA).exists():
-        return [_bag_files(tree, path)]
-    found = [[file] for file in sorted(path.glob("*.mcap"))]
-    found += [_bag_files(tree, bag.parent) for bag in sorted(path.glob(f"*/{METADATA}"))]
-    for files in found:
-        for file in files:
-            tree.check(file)
-    return found
-
-
-def _bag_files(tree: Tree, bag: Path) -> list[Path]:
-    """The files that metadata.yaml lists, in their order. Only that list is read, so no YAML reader is needed."""
-    path = tree.file((bag / METADATA).relative_to(tree.root))
-    lines = iter(read_file(path, MAX_YAML_BYTES).decode("utf-8", "replace").splitlines())
-    names: list[str] = []
-    for line in lines:
-        key, _, rest = _without_comment(line).partition(":")
-        if key == LISTED:
-            rest = rest.strip()
-            names = [_unquoted(entry) for entry in rest[1:-1].split(",")] if rest.startswith("[") else []
-            for entry in [] if rest else lines:
-                if (plain := _without_comment(entry)) and not plain.startswith("-"):
-                    break
-                names += [_unquoted(plain[1:])] if plain else []
-            break
-    if not names:
-        raise FormatError(f"mcap: {bag}/{METADATA} lists no files under {LISTED}")
-    if len(set(names)) < len(names):
-        raise FormatError(f"mcap: {bag}/{METADATA} lists a file twice: {', '.join(names)[:200]}")
-    if other := [name for name in names if not name.endswith(".mcap")]:
-        if ".db3" in other[0]:  # .db3.zstd too
-            raise SqliteBagError(bag / other[0])
-        if ".mcap." in other[0]:
-            fix = "unpack it with 'zstd -d' and list it without .zstd, or convert the bag with 'ros2 bag convert'"
-            raise FormatError(f"mcap: {bag}: {other[0]} is compressed as a file (compression_mode FILE); {fix}")
-        raise FormatError(f"mcap: {bag}: {other[0]} is not MCAP")
-    return [Tree(bag, tree.follow_symlinks).file(name) for name in names]
-
-
-def _without_comment(line: str) -> str:
-    return "" if line.lstrip().startswith("#") else line.partition(" #")[0].strip()
-
-
-def _unquoted(entry: str) -> str:
-    return entry.strip().strip("'\"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
@@ -10,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 import weakref
@@ -60,11 +60,11 @@ class ReaderProcess:
         self.lock = threading.Lock()
         self.closed: list[int] = []
         """Sources that are no longer used; sent with the next request. Appended to by finalizers."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = map(_above_standard, socket.socketpair())
         paths = [os.path.abspath(path) if path == "" else path for path in sys.path]
         hidden = [name for name, module in list(sys.modules.items()) if module is None]
         command = [sys.executable, "-I", "-c", BOOT, str(theirs.fileno()), json.dumps([paths, hidden])]
-        with theirs, tempfile.TemporaryFile() as errors:
+        with theirs, os.fdopen(wire.anonymous_file(), "w+b") as errors:
             try:
                 self.process = subprocess.Popen(
                     command,
@@ -124,6 +124,14 @@ class ReaderProcess:
         if "error" in answer:
             _raise(answer)
         return result, arrays
+
+
+def _above_standard(connection: socket.socket) -> socket.socket:
+    """Where a standard stream is closed, a socket takes its number, which in the child stands for that stream."""
+    if connection.fileno() > 2:
+        return connection
+    with connection:
+        return socket.socket(fileno=fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int) -> None:

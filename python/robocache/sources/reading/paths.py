@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ..._core import FormatError
+from ...cache.cache import JOURNAL
 from .budget import ENTRY_BYTES, add_stored
 
 MAX_RANK = 8
@@ -64,15 +66,32 @@ class Tree:
                 "follow_symlinks=True"
             )
 
+    def outside_caches(self, files: Iterable[Path]) -> Iterator[Path]:
+        """Without the files of caches in folders of the dataset: an ingest may write there, and changes no data."""
+        known = {self.root: False}
+
+        def is_inside(folder: Path) -> bool:
+            if folder not in known:
+                known[folder] = is_inside(folder.parent) or is_cache(folder)
+            return known[folder]
+
+        return (path for path in files if not is_inside(path.parent))
+
     def glob(self, pattern: str) -> list[Path]:
-        """Files that match, by name; FormatError where one leads out, or is no regular file."""
-        found = sorted(path for path in self.root.glob(pattern) if path.is_symlink() or not path.is_dir())
+        """Files that match, sorted, without those of caches; FormatError where one leads out or is no regular file."""
+        found = [path for path in self.root.glob(pattern) if path.is_symlink() or not path.is_dir()]
+        found = sorted(self.outside_caches(found))
         for path in found:
             self.check(path)
             if not path.is_dir():
                 regular(path)
         add_stored(len(found) * ENTRY_BYTES)
         return found
+
+
+def is_cache(path: str | Path) -> bool:
+    """Whether a folder is a cache, or an unfinished one: it may be an ingest of the dataset beside it."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", JOURNAL))
 
 
 def regular(path: Path) -> os.stat_result:

@@ -38,6 +38,8 @@ KEEP = {
 
 JUMP_NS = 24 * 3600 * SECOND_NS
 UNIT_FACTOR = 100
+COARSE_NS = 10**6
+"""Steps of float times above this do not tell the rows of fast streams apart."""
 LATEST_S = 9.2e9
 """About the largest second that fits in int64 nanoseconds."""
 
@@ -117,6 +119,7 @@ class Repairer:
             )
             self.apply_policy("nan_time", name, int(bad.sum()), what)
             rows.keep(~bad)
+        self._check_precision(name, rows.times, unit_ns)
         rows.times = seconds_to_ns(rows.times, unit_ns) if floats else rows.times.astype(np.int64) * unit_ns
         negative = rows.times < 0
         if negative.any():
@@ -125,8 +128,21 @@ class Repairer:
             if self.apply_policy("negative", name, int(negative.sum()), what) == "drop":
                 rows.keep(~negative)
 
+    def _check_precision(self, name: str, times: NDArray[Any], unit_ns: int) -> None:
+        """Times of different rows that a narrow float rounds to the same one: Unix seconds in float32, for example."""
+        if times.dtype.kind != "f" or times.dtype.itemsize >= 8 or len(times) < 3:
+            return
+        last = np.abs(times).max()
+        step_ns = float(np.spacing(last)) * unit_ns
+        if step_ns > COARSE_NS and 2 * len(np.unique(times)) <= len(times):
+            what = (
+                f"row 1: times are {times.dtype}, which has steps of {step_ns / SECOND_NS:g} s at {last:.0f}: most "
+                "rows have the time of another one"
+            )
+            self.apply_policy("time_unit", name, 0, what)
+
     def _order(self, name: str, rows: _Rows) -> None:
-        back = np.diff(rows.times) < 0
+        back = rows.times[1:] < rows.times[:-1]
         if back.any():
             row = int(back.argmax()) + 1
             what = f"row {row}: time decreases from {rows.times[row - 1]} to {rows.times[row]} ns"
@@ -136,7 +152,9 @@ class Repairer:
                 rows.keep(~late)
             elif policy == "sort":
                 rows.keep(np.argsort(rows.times, kind="stable"))
-        jumps = np.flatnonzero(np.diff(rows.times) > JUMP_NS) + 1
+        later = rows.times[1:] > rows.times[:-1]
+        steps = rows.times[1:].view(np.uint64) - rows.times[:-1].view(np.uint64)  # those of int64 may overflow it
+        jumps = np.flatnonzero(later & (steps > np.uint64(JUMP_NS))) + 1
         if len(jumps):
             row = int(jumps[0])
             what = f"row {row}: the clock jumps from {rows.times[row - 1]} to {rows.times[row]} ns"
@@ -144,7 +162,7 @@ class Repairer:
             begin, end = max(pairwise(bounds), key=lambda run: run[1] - run[0])
             if self.apply_policy("clock_jump", name, len(rows.times) - (end - begin), what) == "drop":
                 rows.keep(np.arange(begin, end))
-        same = np.diff(rows.times) == 0
+        same = rows.times[1:] == rows.times[:-1]
         if same.any():
             row = int(same.argmax()) + 1
             policy = self.apply_policy(

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._core import FormatError
-from ...cache.cache import JOURNAL
 from ...cache.episode import JSON, Episode, EpisodeStream, LeftOut, StreamSpec
 from .budget import BUDGET, Budget
 from .guard import guarded
@@ -73,11 +72,6 @@ def first_others(names: Iterable[str], reason: str, of: str, of_several: str = "
         more = f"{len(ordered) - MOST_OTHERS} more files and folders of {of}"
         entries.append(LeftOut(more, of_several or reason))
     return entries
-
-
-def is_cache(path: str) -> bool:
-    """Whether a folder is a cache, or an unfinished one: it may be an ingest of the dataset beside it."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", JOURNAL))
 
 
 class BaseSource(ABC):
@@ -140,6 +134,10 @@ class BaseSource(ABC):
             else:
                 rows, task, meta = self.read_streams(index, repairer, streams)
             self.budget.check_time(repairer.where)
+            names = {r.spec.name for r in rows}
+            if len(names) < len(rows):
+                twice = next(name for name in names if sum(r.spec.name == name for r in rows) > 1)
+                raise FormatError(f"{repairer.where}: two streams are named {twice}")
             found: dict[str, EpisodeStream] = {
                 r.spec.name: repairer.finish(r.spec, r.values, r.times, r.offsets, r.unit_ns, r.made) for r in rows
             }

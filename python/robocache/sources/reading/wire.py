@@ -77,7 +77,7 @@ def send_arrays(connection: socket.socket, arrays: list[NDArray[Any]]) -> None:
 
 
 def _send_large(connection: socket.socket, array: NDArray[Any]) -> None:
-    fd = _anonymous_file()
+    fd = anonymous_file()
     try:
         os.ftruncate(fd, array.nbytes)
         with mmap.mmap(fd, array.nbytes) as memory:
@@ -123,7 +123,8 @@ def _receive_large(connection: socket.socket, size: int) -> mmap.mmap:
         os.close(fds[0])
 
 
-def _anonymous_file() -> int:
+def anonymous_file() -> int:
+    """A new file without a name. In memory, so that no folder for temporary files is needed."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("robocache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:

@@ -18,8 +18,9 @@ from ..reading.declared import as_declared
 from ..reading.guard import NeedsOption, OptionError
 from ..reading.images import decode_picture, encoded_picture, mark_of, picture_size, stored_codec
 from ..reading.json_file import load_json
+from ..reading.paths import is_cache
 from ..reading.repair import Repairer
-from ..reading.source import BaseSource, Rows, first_others, is_cache, text_rows, text_spec
+from ..reading.source import BaseSource, Rows, first_others, text_rows, text_spec
 from ..reading.times import checked_rate, times_at_rate
 from .features import Leaf, read_features
 from .rates import open_x_rate

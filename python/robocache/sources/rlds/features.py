@@ -37,10 +37,15 @@ class Leaf:
 
     def decode(self, data: bytes, size_bytes: int, where: str) -> NDArray[Any]:
         if self.encoded == "zlib":
+            unpacker = zlib.decompressobj()
             try:
-                data = zlib.decompressobj().decompress(data, size_bytes + 1)
+                data = unpacker.decompress(data, size_bytes + 1)
+                if len(data) <= size_bytes and not unpacker.eof:  # what is left is the checksum
+                    data += unpacker.decompress(unpacker.unconsumed_tail, 1)
             except zlib.error as error:
                 raise FormatError(f"{where}: {error}") from error
+            if len(data) <= size_bytes and (not unpacker.eof or unpacker.unused_data):
+                raise FormatError(f"{where}: zlib data that is cut off, or has more bytes behind its end")
         if len(data) != size_bytes:
             raise FormatError(f"{where}: {len(data)} bytes or more where {size_bytes} are declared")
         return np.frombuffer(data, self.dtype)

@@ -76,30 +76,35 @@ def read_example(data: bytes, where: str, budget: Budget = BUDGET) -> dict[str, 
         for features in _messages(memoryview(data), 1):
             for entry in _messages(features, 1):
                 budget.count(where)
-                parts = {number: part for number, kind, part in _fields(entry) if kind == 2}
-                name = bytes(parts.get(1, b"")).decode("utf-8")
-                found[name] = _feature(parts.get(2, memoryview(b"")), where, budget)
+                fields: dict[int, Any] = {}
+                for number, kind, part in _fields(entry):
+                    if kind == 2 and fields.setdefault(number, part) is not part:  # readers differ in what they take
+                        raise ValueError(f"an entry has field {number} twice")
+                name = bytes(fields.get(1, b"")).decode("utf-8")
+                if name in found:
+                    raise ValueError(f"the feature {name!r} is there twice")
+                found[name] = _feature(fields.get(2, memoryview(b"")), where, budget)
     except (ValueError, IndexError, struct.error) as error:
         raise FormatError(f"{where}: not a tf.train.Example: {error}") from error
     return found
 
 
 def _feature(data: Any, where: str, budget: Budget) -> Feature:
+    found: Feature | None = None
     for number, kind, part in _fields(data):
         budget.count(where)
-        if kind != 2:
+        if kind != 2 or number not in (1, 2, 3):
             continue
+        if found is not None:  # readers differ in what they take
+            raise ValueError("a feature has several lists of values")
         if number == 1:
-            values = []
+            found = []
             for value in _messages(part, 1):
                 budget.count(where)
-                values.append(bytes(value))
-            return values
-        if number == 2:
-            return _floats(part, where, budget)
-        if number == 3:
-            return _integers(part, where, budget)
-    return []
+                found.append(bytes(value))
+        else:
+            found = (_floats if number == 2 else _integers)(part, where, budget)
+    return [] if found is None else found
 
 
 def _floats(data: Any, where: str, budget: Budget) -> NDArray[np.float32]:

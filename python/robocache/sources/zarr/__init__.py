@@ -119,7 +119,10 @@ class ZarrReplay(BaseSource):
         for key, spec in self.specs.items():
             values = reader.rows(f"data/{key}", self._infos[key], begin, end)
             rows.append(Rows(spec, values, times.copy(), unit_ns=self._unit_ns, made=self._times_key is None))
-        return rows, None, {"begin": begin, "end": end}
+        meta: dict[str, JSON] = {"begin": begin, "end": end}
+        if reader.absent:
+            meta["absent_chunks"] = {name.removeprefix("data/"): count for name, count in reader.absent.items()}
+        return rows, None, meta
 
     def _read_ends(self, info: ArrayInfo) -> NDArray[np.int64]:
         if len(info.shape) != 1 or info.dtype.kind not in "iu":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from .files import ARRAY_V2, Files
 MAX_CHUNKS_PER_ROW = 1 << 20
 ENCODED_TYPE = {"delta": ("astype", "dtype"), "fixedscaleoffset": ("astype", "dtype"), "astype": ("encode_dtype",)}
 """Where the filters that make other numbers have the dtype of these."""
+SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""Names of floats that JSON cannot write."""
 SLACK_BYTES = 8 << 20
 """What a stored chunk may have above its size: codecs add heads, and pack noise badly."""
 
@@ -136,17 +139,36 @@ def _info(
     found = number_type(where, dtype)
     shape, chunks, axes = shapes
     steps = make_steps(where, codecs, found, num_bytes(chunks, 1))
-    special = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-    value = special.get(fill, fill) if isinstance(fill, str) else fill
-    try:
-        filled = np.array(0 if value is None else value).astype(found.newbyteorder("="))
-    except (ValueError, TypeError, OverflowError):
-        filled = None
-    if filled is None or filled.shape or isinstance(value, str):
-        raise FormatError(f"{where}: fill_value must be a number, got {str(fill)[:80]!r}")
+    filled = _fill_value(found.newbyteorder("="), fill)
+    if filled is None:
+        raise FormatError(f"{where}: fill_value must be a number of dtype {found.name}, got {str(fill)[:80]!r}")
     if key[1] not in (".", "/"):
         raise FormatError(f"{where}: chunks must be named with '.' or '/', got {key[1][:80]!r}")
     return ArrayInfo(shape, chunks, found, axes, filled, steps, *key)
+
+
+def _fill_value(dtype: np.dtype[Any], fill: Any) -> NDArray[Any] | None:
+    """The number of absent chunks, 0 where the file names none; None where the dtype has no such number. Floats may be
+    a name or, in format 3, their bits in hexadecimal digits: ``0x7fc00000``."""
+    if isinstance(fill, str):
+        if dtype.kind != "f":
+            return None
+        if fill in SPECIAL:
+            return np.array(SPECIAL[fill], dtype)
+        if not re.fullmatch(f"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", fill):
+            return None
+        return np.array(int(fill, 16), f"u{dtype.itemsize}").view(dtype)
+    if fill is None:
+        return np.zeros((), dtype)
+    if not isinstance(fill, (bool, int, float)):
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            found = np.array(fill).astype(dtype)
+        except (ValueError, TypeError, OverflowError):
+            return None
+    rounded = dtype.kind == "f"  # to the nearest float; any other dtype must hold the number itself
+    return found if rounded or found.item() == fill else None
 
 
 @dataclass
@@ -157,6 +179,8 @@ class ChunkReader:
     budget: Budget
     unpacked: int = 0
     stored: int = 0
+    absent: dict[str, int] = field(default_factory=dict)
+    """Chunks without a file, by array: their rows have the fill value."""
 
     def rows(self, name: str, info: ArrayInfo, begin: int, end: int) -> NDArray[Any]:
         """Rows [begin, end), in the byte order of this machine."""
@@ -178,6 +202,7 @@ class ChunkReader:
                 if found is None:  # a store that is nearly all fill values is a bomb too
                     self._add(f"zarr: {chunk}", values[place].nbytes, 0)
                     values[place] = info.fill
+                    self.absent[name] = self.absent.get(name, 0) + 1
                     continue
                 inside = (slice(low - first * info.chunks[0], high - first * info.chunks[0]),
                           *(slice(stop - start) for start, stop in zip(begins, ends, strict=True)))  # fmt: skip
