@@ -405,7 +405,13 @@ def normalize(values: Any, offset: Any, scale: Any, out: Any) -> None: ...
 
 class BatchColumn:
     def __init__(
-        self, deltas: Sequence[int], dtype: str, scaled: bool, values_like: Any, padding_like: Any
+        self,
+        deltas: Sequence[int],
+        dtype: str,
+        scaled: bool,
+        values_like: Any,
+        padding_like: Any,
+        hidden: bool = False,
     ) -> None: ...
 
 class BatchRows:
@@ -426,6 +432,7 @@ class BatchReader:
         columns: list[BatchColumn],
         rows: list[BatchRows],
         episodes: EpisodeNames | None = None,
+        features: Sequence[FeatureRows] = (),
     ) -> None: ...
     def read(self, order: SampleOrder, first_position: int, batch_size: int) -> list[Any]: ...
     def read_ahead(self, order: SampleOrder, first_position: int, outputs: list[Any]) -> PendingBatch: ...

@@ -76,7 +76,7 @@ BAD = {
     "a method of one of several windows": (
         {"windows": {"force": Window(), "state": Window(method="slerp_xyzw")}},
         ValueError,
-        "Loader: windows['state']: method must slerp_xyzw have channels in groups of four, got 3 channels",
+        "Loader: windows['state']: method must have channels in groups of four for slerp_xyzw, got 3 channels",
     ),
     "a device of another kind": ({"device": "gpu"}, ValueError, "device must be 'cpu', 'cuda', 'cuda:1', ... or a"),
     "a list of windows": ({"windows": ["state"]}, ValueError, "windows must be a dict of streams, got ['state']"),

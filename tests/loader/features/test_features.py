@@ -719,7 +719,7 @@ WRONG = {
     "a name that is a number": ({3: Feature("left"), "3": Feature("right")}, "names of type str, got 3"),
     "a method of one of several": (
         {"a": Feature("left"), "x": Feature(["left", "grip"], method="slerp_xyzw")},
-        r"^Loader: features\['x'\]: method must slerp_xyzw have channels in groups of four, got 7 channels",
+        r"^Loader: features\['x'\]: method must have channels in groups of four for slerp_xyzw, got 7 channels",
     ),
     "the mean at one moment": (
         {"a": Feature("left"), "x": Feature("fast", method="mean")},
