@@ -90,3 +90,18 @@ def test_statistics_are_those_of_composing_afterwards(sources, monkeypatch, home
     for name in found[0]:
         for which, numbers in found[0][name].items():
             assert np.array(numbers).tobytes() == np.array(found[1][name][which]).tobytes(), (name, which)
+
+
+@pytest.mark.parametrize("rotation", [None, "6d", "rotvec", "euler", "matrix"])
+def test_poses_relative_to_a_rotation_of_nan_are_nan(tmp_path, rotation):
+    writer = robocache.CacheWriter(tmp_path / "c", {"tcp": SPECS["tcp"]})
+    rows = np.random.default_rng(0).normal(size=(5, 7)).astype("float32")
+    rows[2, 4], rows[3, 3:] = np.nan, 0
+    writer.add(robocache.Episode(0, {"tcp": robocache.EpisodeStream(SPECS["tcp"], rows, np.arange(5) * STEP_NS)}))
+    feature = Feature("tcp", steps=[0, 1], rate_hz=RATE, relative_to="anchor", rotation=rotation)
+    loader = Loader(writer.commit(), 5, features={"x": feature}, shuffle=False)
+    made = loader.batch(0)["x"]
+    assert made[2].isnan().all()
+    assert made[3, :, :3].isfinite().all()  # zeros are no rotation
+    assert made[1, 0].isfinite().all()
+    assert np.isnan(loader.inverse("x")(made[1].numpy(), anchor=rows[2])[..., 3:]).all()
