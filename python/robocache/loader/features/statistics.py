@@ -255,11 +255,14 @@ class FeatureStatistics:
                     f"Loader: stats of {entry.name!r} must be of a feature with {which}={own[which]!r} like this one, "
                     f"got {told[which]!r}; give it another name, or the file of its own statistics"
                 )
-        parts = (told.get("inverse") or {}).get("parts")
+        inverse = told.get("inverse")
+        parts = inverse.get("parts") if isinstance(inverse, Mapping) else inverse
         if parts is not None and parts != described_parts(self.parts(entry)):
+            has_parts = isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts)
+            given = [part.get("math") for part in parts] if has_parts else str(parts)[:80]
             raise ValueError(
                 f"Loader: stats of {entry.name!r} must be of a feature with the same quaternions, angles and numbers, "
-                f"got {[part.get('math') for part in parts]} for {[part.math for part in self.parts(entry)]}"
+                f"got {given} for {[part.math for part in self.parts(entry)]}"
             )
 
     def fingerprint(self, entry: Entry, source: int) -> str:
@@ -547,7 +550,12 @@ def statistics_of(given: Any) -> Statistics:
         numbers = [math.nan if x is None else x for x in given[name]]
         if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
             raise ValueError(f"must have numbers in {name}, got {str(given[name])[:80]}")
-        made[name] = np.array(numbers, np.int64 if name in ("count", "not_finite") else np.float64)
+        is_count = name in ("count", "not_finite")
+        if is_count and any(not 0 <= x < 2**63 for x in numbers):
+            raise ValueError(f"must have counts in {name}, got {str(given[name])[:80]}")
+        made[name] = np.array(numbers, np.int64 if is_count else np.float64)
+        if len(numbers) != len(given["mean"]):
+            raise ValueError(f"must have {len(given['mean'])} numbers in {name} as in mean, got {len(numbers)}")
     return made
 
 
