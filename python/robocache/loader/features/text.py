@@ -149,7 +149,7 @@ def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tup
     ids = as_table(what, made, len(texts)).astype(np.int64)
     if mask is None:
         return ids, np.ones(ids.shape, bool)
-    found = as_table(what, mask, len(texts)).astype(bool)
+    found = as_table(what.replace("the tokenizer", "attention_mask of the tokenizer"), mask, len(texts)).astype(bool)
     if found.shape != ids.shape:
         raise ValueError(f"{what} must return a mask of the shape of its ids, {ids.shape}, got {found.shape}")
     return ids, found
