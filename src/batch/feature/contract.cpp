@@ -241,6 +241,7 @@ ReaderFeature plan_reader_feature(const BatchFeature& given, std::size_t number,
     if (!first) fail(op, ArgumentName("features", number, "parts"), "have a column each", "none");
     made.num_moments = first->moment < 0 ? first->rows.shape[1] : 1;
     std::vector<FeatureChannels> paddings;
+    paddings.reserve(made.paddings.size());
     for (const ColumnChannels& each : made.paddings) paddings.push_back(channels_of(sample, number, each, true));
     FeatureView view{parts,
                      paddings,
