@@ -2,6 +2,7 @@
 // docs/features.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -40,18 +41,27 @@ struct FeatureChannels {
     std::int64_t moment = -1;  ///< the one that is read; -1: that of the output
 };
 
-/// A part of a feature's row.
-struct FeaturePart {
+/// Channels of a column of a BatchReader (loader.hpp), from `channel` on.
+struct ColumnChannels {
+    std::size_t column = 0;
+    std::int64_t channel = 0;
+    std::int64_t moment = -1;  ///< the one that is read; -1: that of the output
+};
+
+/// A part of a feature's row. Channels: FeatureChannels or ColumnChannels.
+template <class Channels>
+struct FeaturePartOf {
     FeatureMath math = FeatureMath::values;
     std::int64_t num_channels = 0;                        ///< of `values`, for FeatureMath::values and angles
     double period = 0;                                    ///< of angles
     RotationForm stored = RotationForm::quaternion_xyzw;  ///< of `turn`: one of the quaternions
     RotationForm form = RotationForm::quaternion_xyzw;    ///< of the output
-    std::optional<FeatureChannels> values{};              ///< numbers, angles, or the position of a pose: 3
-    std::optional<FeatureChannels> turn{};                ///< a quaternion: 4
-    std::optional<FeatureChannels> from_values{};         ///< at the anchor; none: not relative
-    std::optional<FeatureChannels> from_turn{};
+    std::optional<Channels> values{};                     ///< numbers, angles, or the position of a pose: 3
+    std::optional<Channels> turn{};                       ///< a quaternion: 4
+    std::optional<Channels> from_values{};                ///< at the anchor; none: not relative
+    std::optional<Channels> from_turn{};
 };
+using FeaturePart = FeaturePartOf<FeatureChannels>;
 
 /// A feature of B samples: parts side by side, computed in f64, `(x - offset) * scale`, rounded once.
 struct FeatureView {

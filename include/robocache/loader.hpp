@@ -9,6 +9,7 @@
 #include <span>
 
 #include "robocache/align.hpp"
+#include "robocache/feature.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache {
@@ -77,6 +78,7 @@ struct BatchColumn {
     std::span<const std::int64_t> deltas{};  ///< ns from the anchor to each of T moments; at least one
     DType dtype = DType::f32;                ///< of the batch: the stream's own, or a floating one
     bool scaled = false;                     ///< normalized with BatchRows::offset and scale; dtype must be floating
+    bool hidden = false;                     ///< no output: only features read it
 };
 
 /// The rows of one column in one part: ragged, with int64 times, and the statistics of the dataset they are of.
@@ -84,6 +86,16 @@ struct BatchColumn {
 struct BatchRows {
     StreamView stream;
     std::optional<TensorView> offset{};  ///< (C,) f64 on the host, for a row's elements in turn; see normalize
+    std::optional<TensorView> scale{};
+};
+
+/// A feature (feature.hpp) that a reader on the host makes of its columns, sample by sample, as soon as they are read.
+/// The same bits as compose. It has the moments of its first part.
+struct BatchFeature {
+    std::span<const FeaturePartOf<ColumnChannels>> parts{};
+    std::span<const ColumnChannels> paddings{};  ///< as FeatureView::paddings; `channel` is ignored
+    DType dtype = DType::f32;                    ///< of the batch
+    std::optional<TensorView> offset{};          ///< (S, D) f64 on the host; S > 1: a row for each EpisodeNames::source
     std::optional<TensorView> scale{};
 };
 
@@ -101,11 +113,12 @@ struct BatchSource {
     std::span<const BatchColumn> columns{};
     std::span<const BatchRows> rows{};                 ///< rows[part * columns + column]
     std::optional<EpisodeNames> names = std::nullopt;  ///< copied; needed for an index
+    std::span<const BatchFeature> features{};          ///< only where the rows are on the host
 };
 
-/// Where one column of a batch goes: memory of the caller, on the device of the reader.
+/// Where one column or feature of a batch goes: memory of the caller, on the device of the reader.
 struct BatchOutput {
-    TensorView values;                    ///< (B, T, ...), contiguous
+    TensorView values;                    ///< (B, T, ...), contiguous; of a feature (B, T, D)
     std::optional<TensorView> padding{};  ///< (B, T) bool: true where align says that nothing is valid
 };
 
@@ -159,9 +172,11 @@ public:
     BatchReader& operator=(BatchReader&&) noexcept;
 
     [[nodiscard]] std::size_t num_columns() const noexcept;
+    /// Columns that are not hidden, in their order, then features.
+    [[nodiscard]] std::size_t num_outputs() const noexcept;
     [[nodiscard]] Device device() const noexcept;
     /// The shape and dtype of BatchOutput::values; `data` is null.
-    [[nodiscard]] TensorView output(std::size_t column, std::int64_t batch_size) const;
+    [[nodiscard]] TensorView output(std::size_t number, std::int64_t batch_size) const;
 
     /// Writes the batch of positions first_position ... + B - 1, and its index if requested. Throws before
     /// writing anything. Queue-ordered on a device; allocates nothing and never synchronizes there.

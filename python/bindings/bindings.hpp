@@ -9,6 +9,7 @@ void bind_align(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);
 void bind_batch(nanobind::module_& m);
 void bind_feature(nanobind::module_& m);
+void bind_texts(nanobind::module_& m);
 void bind_decode(nanobind::module_& m);
 void bind_host_memory(nanobind::module_& m);
 void bind_jax(nanobind::module_& m);

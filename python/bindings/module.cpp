@@ -124,6 +124,7 @@ NB_MODULE(_core, m) {
     python::bind_loader(m);
     python::bind_batch(m);
     python::bind_feature(m);
+    python::bind_texts(m);
     python::bind_decode(m);
     python::bind_voxelize(m);
     python::bind_voxelize_sparse(m);

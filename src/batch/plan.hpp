@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "batch/feature/plan.hpp"
 #include "batch/order.hpp"
 #include "core/huge_pages.hpp"
 #include "ops/align/contract/plan.hpp"
@@ -17,6 +18,7 @@ struct ColumnPlan {
     DType dtype;    // of the batch
     DType written;  // of what is scaled: all bits of the blend, so that there is one rounding
     bool scaled;
+    bool hidden;                // has no output
     std::int64_t num_channels;  // elements of a row
     TensorView row;             // the output for one sample, (1, T, ...); data is null
 
@@ -41,6 +43,8 @@ struct BatchPlan {
     std::int64_t num_parts;
     std::vector<ColumnPlan> columns;
     std::vector<RowsPlan> rows;  // [part * columns + column]
+    std::vector<ReaderFeature> features;
+    std::vector<TensorView> outputs;  // of one sample, (1, T, ...); data is null
 
     [[nodiscard]] const RowsPlan& rows_of(std::int64_t part_number, std::size_t column) const {
         return rows[static_cast<std::size_t>(part_number) * columns.size() + column];

@@ -84,6 +84,7 @@ align_detail::StreamPlan plan_stream(const BatchRows& rows, const BatchColumn& c
     known.num_channels = std::max<std::int64_t>(out.num_elements() / std::max<std::int64_t>(num_targets, 1), 0);
     known.dtype = column.dtype;
     known.scaled = column.scaled;
+    known.hidden = column.hidden;
     const DType stored = out.dtype;
     known.written = !column.scaled ? column.dtype : stored == DType::f16 || stored == DType::bf16 ? DType::f32 : stored;
     if (column.scaled && !is_floating(column.dtype)) {
@@ -148,6 +149,27 @@ void require_episodes(const BatchSource& source, const BatchPlan& plan) {
     }
 }
 
+/// After columns and names.
+void plan_outputs(const BatchSource& source, BatchPlan& plan) {
+    std::vector<ColumnRows> columns;
+    for (const ColumnPlan& column : plan.columns) {
+        columns.push_back({column.num_targets(), column.num_channels, column.dtype});
+        if (!column.hidden) plan.outputs.push_back(column.row);
+    }
+    std::int64_t num_sources = 0;
+    for (const EpisodeName& name : plan.names) {
+        if (name.source < 0) fail(op, "names.source", "be 0 or above", std::to_string(name.source));
+        num_sources = std::max(num_sources, name.source + 1);
+    }
+    plan.features = plan_reader_features(source.features, columns, num_sources);
+    for (const ReaderFeature& feature : plan.features) {
+        const void* nothing = nullptr;
+        plan.outputs.emplace_back(nothing, feature.dtype,
+                                  std::initializer_list<std::int64_t>{1, feature.num_moments, feature.width}, Device{});
+    }
+    if (plan.outputs.empty()) fail(op, "columns", "not be hidden without a feature", "only hidden ones");
+}
+
 BatchPlan make_plan(const BatchSource& source) {
     if (source.columns.empty()) fail(op, "columns", "be at least one", "none");
     if (source.rows.empty() || source.rows.size() % source.columns.size() != 0) {
@@ -160,6 +182,11 @@ BatchPlan make_plan(const BatchSource& source) {
     BatchPlan plan{};
     plan.device = source.rows[0].stream.times.device;
     if (plan.device.type != DeviceType::cuda) plan.device = Device{};
+    const bool is_composing = !source.features.empty() || std::any_of(source.columns.begin(), source.columns.end(),
+                                                                      [](const auto& c) { return c.hidden; });
+    if (is_composing && plan.device.type == DeviceType::cuda) {
+        throw Unsupported("BatchReader: features are composed on the host, got rows on " + name(plan.device));
+    }
     plan.num_parts = static_cast<std::int64_t>(source.rows.size() / source.columns.size());
     if (!source.tables.empty()) plan.tables.resize(source.tables.size());
     plan.order = plan_tables(op, source.tables, plan.device, plan.tables.data());
@@ -174,6 +201,7 @@ BatchPlan make_plan(const BatchSource& source) {
     plan.names = names_of(source, num_episodes);
     plan_rows(source, plan);
     require_episodes(source, plan);
+    plan_outputs(source, plan);
     return plan;
 }
 
@@ -191,12 +219,12 @@ void index_tables(BatchPlan& plan) {
 }
 
 void require_outputs(const BatchPlan& plan, std::span<const BatchOutput> outputs) {
-    if (outputs.size() != plan.columns.size()) {
-        fail(op, "outputs", "be " + std::to_string(plan.columns.size()), std::to_string(outputs.size()));
+    if (outputs.size() != plan.outputs.size()) {
+        fail(op, "outputs", "be " + std::to_string(plan.outputs.size()), std::to_string(outputs.size()));
     }
     const std::int64_t count = outputs[0].values.rank > 0 ? outputs[0].values.shape[0] : 0;
     for (std::size_t c = 0; c < outputs.size(); ++c) {
-        TensorView expected = plan.columns[c].row;
+        TensorView expected = plan.outputs[c];
         expected.shape[0] = count;
         const auto require = [&](const TensorView& given, const char* field) {
             const ArgumentName argument("outputs", c, field);
@@ -294,8 +322,12 @@ Device BatchReader::device() const noexcept {
     return state_->plan.device;
 }
 
-TensorView BatchReader::output(std::size_t column, std::int64_t batch_size) const {
-    TensorView view = state_->plan.columns.at(column).row;
+std::size_t BatchReader::num_outputs() const noexcept {
+    return state_->plan.outputs.size();
+}
+
+TensorView BatchReader::output(std::size_t number, std::int64_t batch_size) const {
+    TensorView view = state_->plan.outputs.at(number);
     view.shape[0] = batch_size;
     return view;
 }

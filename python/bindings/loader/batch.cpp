@@ -18,6 +18,7 @@
 #include "bindings.hpp"
 #include "core/cuda/memory.hpp"
 #include "loader/arguments.hpp"
+#include "loader/features.hpp"
 #include "robocache/loader.hpp"
 #include "unlocked.hpp"
 
@@ -32,6 +33,7 @@ struct GivenColumn {
     std::vector<std::int64_t> deltas;
     std::string dtype;
     bool scaled = false;
+    bool hidden = false;
     nb::object values_like, padding_like;  // empty arrays that outputs are made like
 };
 
@@ -175,13 +177,58 @@ struct Outputs {
     std::optional<BatchIndex> index;
 };
 
+/// Features as the reader takes them: views of what Python described.
+class FeatureViews {
+public:
+    FeatureViews(const std::vector<GivenFeature>& features, AlignArguments& arguments) {
+        for (const GivenFeature& given : features) {
+            auto& parts = parts_.emplace_back();
+            for (const GivenPart& part : given.parts) {
+                parts.push_back({part.math, part.num_channels, part.period, part.stored, part.form,
+                                 channels(part.values), channels(part.turn), channels(part.from_values),
+                                 channels(part.from_turn)});
+            }
+            auto& paddings = paddings_.emplace_back();
+            for (const auto& [column, moment] : given.paddings) paddings.push_back({column_of(column), 0, moment});
+            const std::size_t f = views_.size();
+            views_.push_back({{},
+                              {},
+                              dtype_from_name(given.dtype, {op, {"features", f, "dtype"}}),
+                              arguments.optional_tensor(given.offset, {"features", f, "offset"}),
+                              arguments.optional_tensor(given.scale, {"features", f, "scale"})});
+        }
+        for (std::size_t f = 0; f < views_.size(); ++f) {
+            views_[f].parts = parts_[f];
+            views_[f].paddings = paddings_[f];
+        }
+    }
+
+    [[nodiscard]] const std::vector<BatchFeature>& views() const { return views_; }
+
+private:
+    static std::size_t column_of(std::int64_t column) {
+        if (column < 0) fail(op, "features", "have columns from 0 on", std::to_string(column));
+        return static_cast<std::size_t>(column);
+    }
+    static std::optional<ColumnChannels> channels(const std::optional<GivenChannels>& given) {
+        if (!given) return std::nullopt;
+        return ColumnChannels{column_of(given->at(0)), given->at(1), given->at(2)};
+    }
+
+    std::vector<std::vector<FeaturePartOf<ColumnChannels>>> parts_;
+    std::vector<std::vector<ColumnChannels>> paddings_;
+    std::vector<BatchFeature> views_;
+};
+
 class Batches {
 public:
     /// tables: AnchorTables. columns: BatchColumns. rows: BatchRows for each part and column. episodes: EpisodeNames,
-    /// or None where no batch has an index. Everything is kept alive.
+    /// or None where no batch has an index. features: FeatureRows. Everything is kept alive.
     Batches(const nb::list& tables, nb::handle part, nb::handle local, const nb::list& columns, const nb::list& rows,
-            nb::handle episodes)
-        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)), names_("Loader", "times", {}, {}) {
+            nb::handle episodes, std::vector<GivenFeature> features)
+        : kept_(nb::make_tuple(tables, part, local, columns, rows, episodes)),
+          names_("Loader", "times", {}, {}),
+          features_(std::move(features)) {
         TensorReader reader;
         const std::vector<AnchorTable> table_views = read_tables(reader, tables, op);
         std::vector<GivenStream> streams;
@@ -201,13 +248,15 @@ public:
         for (nb::handle item : columns) {
             const auto& given = nb::cast<const GivenColumn&>(item);
             const Argument argument{op, {"columns", column_views.size(), "dtype"}};
-            column_views.push_back({{}, dtype_from_name(given.dtype, argument), given.scaled});
+            column_views.push_back({{}, dtype_from_name(given.dtype, argument), given.scaled, given.hidden});
             deltas.push_back(given.deltas);
-            likes_.emplace_back(given.values_like, given.padding_like);
+            likes_.push_back({given.values_like, given.padding_like, given.hidden});
         }
         for (std::size_t c = 0; c < deltas.size(); ++c) column_views[c].deltas = deltas[c];
+        const FeatureViews feature_views(features_, *arguments_);
         BatchSource source{table_views, arguments_->tensor(part, "part"), arguments_->tensor(local, "local"),
                            column_views, row_views};
+        source.features = feature_views.views();
         if (!episodes.is_none()) {
             const auto& given = nb::cast<const GivenEpisodes&>(episodes);
             source.names = EpisodeNames{arguments_->tensor(given.source, "names.source"),
@@ -221,20 +270,25 @@ public:
     /// For the collector of reference cycles: what this keeps alive, and its end as part of a cycle.
     int traverse(visitproc visit, void* arg) const {
         Py_VISIT(kept_.ptr());
-        for (const auto& [values, padding] : likes_) {
-            Py_VISIT(values.ptr());
-            Py_VISIT(padding.ptr());
+        for (const Like& like : likes_) {
+            Py_VISIT(like.values.ptr());
+            Py_VISIT(like.padding.ptr());
+        }
+        for (const GivenFeature& feature : features_) {
+            if (const int stopped = feature.traverse(visit, arg)) return stopped;
         }
         return index_.traverse(visit, arg);
     }
     void clear() {
         reader_.reset();  // it reads what the others keep alive
         likes_.clear();
+        features_.clear();
         index_.clear();
         kept_.reset();
     }
 
-    /// New tensors: [values, padding, values, padding, ...], then source, episode and anchor where there is an index.
+    /// New tensors: [values, padding, values, padding, ...] of all columns (None where hidden) and features, then
+    /// source, episode and anchor where there is an index.
     nb::list read(const GivenOrder& given_order, std::int64_t first_position, std::int64_t batch_size) {
         TensorReader reader;
         nb::list made;
@@ -271,6 +325,12 @@ public:
     }
 
 private:
+    /// Empty arrays that the outputs of a column are made like.
+    struct Like {
+        nb::object values, padding;
+        bool hidden;
+    };
+
     [[nodiscard]] const BatchReader& reader_of() const {
         if (!reader_) throw std::logic_error("BatchReader: used after it was cleared");
         return *reader_;
@@ -278,14 +338,28 @@ private:
 
     Outputs make_outputs(TensorReader& reader, std::int64_t batch_size, bool single_index, nb::list& made) {
         if (batch_size < 0) fail(op, "batch_size", "be 0 or above", std::to_string(batch_size));
-        Outputs outputs{std::vector<BatchOutput>(likes_.size()), {}};
-        for (std::size_t c = 0; c < likes_.size(); ++c) {
-            TensorView& values = outputs.columns[c].values = reader_of().output(c, batch_size);
-            made.append(new_output(likes_[c].first, values.dtype, values, reader, false));
-            TensorView& padding = outputs.columns[c].padding.emplace(values);
+        Outputs outputs{std::vector<BatchOutput>(reader_of().num_outputs()), {}};
+        std::size_t next = 0;
+        for (const Like& like : likes_) {
+            if (like.hidden) {
+                for (int i = 0; i < 2; ++i) made.append(nb::none());
+                continue;
+            }
+            BatchOutput& output = outputs.columns[next];
+            output.values = reader_of().output(next++, batch_size);
+            made.append(new_output(like.values, output.values.dtype, output.values, reader, false));
+            TensorView& padding = output.padding.emplace(output.values);
             padding.rank = 2;
             padding.dtype = DType::boolean;
-            made.append(new_output(likes_[c].second, DType::boolean, padding, reader, false));
+            made.append(new_output(like.padding, DType::boolean, padding, reader, false));
+        }
+        for (const GivenFeature& feature : features_) {
+            BatchOutput& output = outputs.columns[next];
+            TensorView values = feature.values(batch_size, reader_of().output(next++, 1).dtype);
+            made.append(new_output(feature.values_like, values.dtype, values, reader, false));
+            output.values = as_rows(values);
+            TensorView& padding = output.padding.emplace(feature.padding(batch_size));
+            made.append(new_output(feature.padding_like, DType::boolean, padding, reader, false));
         }
         if (index_.is_wanted()) {
             outputs.index = index_.take(reader, reader_of().device(), batch_size, single_index, made);
@@ -298,14 +372,16 @@ private:
         const auto read = [&](std::size_t i, const ArgumentName& name) {
             return reader.read(given[i], {op, name}, Access::write);
         };
-        const std::size_t count = likes_.size();
+        const std::size_t count = likes_.size() + features_.size();
         const std::size_t expected = 2 * count + (index_.is_wanted() ? 3 : 0);
         if (nb::len(given) != expected) {
             fail(op, "outputs", "be " + std::to_string(expected), std::to_string(nb::len(given)));
         }
         for (std::size_t c = 0; c < count; ++c) {
+            if (c < likes_.size() && likes_[c].hidden) continue;
+            const TensorView values = read(2 * c, {"outputs", c, "values"});
             outputs.columns.push_back(
-                {read(2 * c, {"outputs", c, "values"}), read(2 * c + 1, {"outputs", c, "padding"})});
+                {c < likes_.size() ? values : as_rows(values), read(2 * c + 1, {"outputs", c, "padding"})});
         }
         if (index_.is_wanted()) {
             outputs.index = BatchIndex{read(2 * count, "index.source"), read(2 * count + 1, "index.episode"),
@@ -317,7 +393,8 @@ private:
     nb::object kept_;
     Names names_;  // what messages call the streams
     std::optional<AlignArguments> arguments_;
-    std::vector<std::pair<nb::object, nb::object>> likes_;
+    std::vector<Like> likes_;
+    std::vector<GivenFeature> features_;
     IndexTensors index_;
     std::optional<BatchReader> reader_;
 };
@@ -340,11 +417,12 @@ void bind_batch(nb::module_& m) {
         .def(
             "__init__",
             [](GivenColumn* self, std::vector<std::int64_t> deltas, std::string dtype, bool scaled,
-               nb::object values_like, nb::object padding_like) {
-                new (self) GivenColumn{std::move(deltas), std::move(dtype), scaled, std::move(values_like),
-                                       std::move(padding_like)};
+               nb::object values_like, nb::object padding_like, bool hidden) {
+                new (self) GivenColumn{std::move(deltas),      std::move(dtype),       scaled, hidden,
+                                       std::move(values_like), std::move(padding_like)};
             },
-            nb::arg("deltas"), nb::arg("dtype"), nb::arg("scaled"), nb::arg("values_like"), nb::arg("padding_like"));
+            nb::arg("deltas"), nb::arg("dtype"), nb::arg("scaled"), nb::arg("values_like"), nb::arg("padding_like"),
+            nb::arg("hidden") = false);
     nb::class_<GivenBatchRows>(m, "BatchRows")
         .def(
             "__init__",
@@ -361,9 +439,10 @@ void bind_batch(nb::module_& m) {
             nb::arg("source"), nb::arg("episode"), nb::arg("index_like"));
     nb::class_<Pending>(m, "PendingBatch").def("result", &Pending::result);
     nb::class_<Batches>(m, "BatchReader", nb::type_slots(cycle_slots))
-        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle>(),
+        .def(nb::init<const nb::list&, nb::handle, nb::handle, const nb::list&, const nb::list&, nb::handle,
+                      std::vector<GivenFeature>>(),
              nb::arg("tables"), nb::arg("part"), nb::arg("local"), nb::arg("columns"), nb::arg("rows"),
-             nb::arg("episodes") = nb::none())
+             nb::arg("episodes") = nb::none(), nb::arg("features") = std::vector<GivenFeature>())
         .def("read", &Batches::read, nb::lock_self(), nb::arg("order"), nb::arg("first_position"),
              nb::arg("batch_size"))
         .def("read_ahead", &Batches::read_ahead, nb::arg("order"), nb::arg("first_position"), nb::arg("outputs"),

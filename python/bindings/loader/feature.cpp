@@ -20,6 +20,7 @@
 #include "bindings.hpp"
 #include "core/contract.hpp"
 #include "core/cuda/memory.hpp"
+#include "loader/features.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;
@@ -41,34 +42,6 @@ Enum named(const std::array<std::string_view, count>& names, const std::string& 
     std::string known;
     for (const std::string_view one : names) known.append(known.empty() ? "" : ", ").append(one);
     fail(op, argument, "be one of " + known, "'" + name + "'");
-}
-
-/// Column, channel, moment (-1: that of the output).
-using GivenChannels = std::vector<std::int64_t>;
-
-struct GivenPart {
-    FeatureMath math;
-    std::int64_t num_channels;
-    double period;
-    RotationForm stored, form;
-    std::optional<GivenChannels> values, turn, from_values, from_turn;
-};
-
-struct GivenFeature {
-    std::vector<GivenPart> parts;
-    std::vector<std::pair<std::int64_t, std::int64_t>> paddings;  // column, moment
-    std::string dtype;
-    std::vector<std::int64_t> row;  // the shape of a row
-    std::int64_t num_moments;
-    nb::object offset, scale;              // (S, D) f64 on the device, or None
-    nb::object values_like, padding_like;  // empty arrays that outputs are made like
-};
-
-/// `array` as (B, T, C), without gaps.
-TensorView as_rows(TensorView view) {
-    std::int64_t channels = 1;
-    for (int d = 2; d < view.rank; ++d) channels *= view.shape[d];
-    return TensorView(view.data, view.dtype, {view.shape[0], view.shape[1], channels}, view.device);
 }
 
 class Composer {
@@ -115,10 +88,7 @@ public:
 
     int traverse(visitproc visit, void* arg) const {
         for (const GivenFeature& feature : features_) {
-            for (const nb::object* object :
-                 {&feature.offset, &feature.scale, &feature.values_like, &feature.padding_like}) {
-                Py_VISIT(object->ptr());
-            }
+            if (const int stopped = feature.traverse(visit, arg)) return stopped;
         }
         return 0;
     }
@@ -152,16 +122,9 @@ private:
 
     static void make_outputs(const GivenFeature& given, std::int64_t batch_size, TensorReader& reader,
                              FeatureView& view, nb::list& made) {
-        TensorView values;
-        values.dtype = dtype_from_name(given.dtype, {op, "dtype"});
-        values.rank = static_cast<int>(given.row.size()) + 2;
-        values.shape[0] = batch_size;
-        values.shape[1] = given.num_moments;
-        for (std::size_t d = 0; d < given.row.size(); ++d) values.shape[d + 2] = given.row[d];
+        TensorView values = given.values(batch_size, dtype_from_name(given.dtype, {op, "dtype"}));
         made.append(new_output(given.values_like, values.dtype, values, reader));
-        TensorView padding = values;
-        padding.rank = 2;
-        padding.dtype = DType::boolean;
+        TensorView padding = given.padding(batch_size);
         made.append(new_output(given.padding_like, DType::boolean, padding, reader));
         view.values = as_rows(values);
         view.padding = padding;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
@@ -11,7 +10,7 @@ from ..text import did_you_mean
 from .batches.framework import check_framework
 from .batches.verify import check_verify
 from .features.feature import Feature
-from .numbers import number, whole
+from .numbers import flag, rate, whole
 from .order.edges import Edges, limits_of
 from .order.selection import Episodes, Split
 from .order.weights import Weights
@@ -59,7 +58,7 @@ class What:
             given = getattr(self, name)
             if isinstance(given, Mapping):
                 _set(self, name, dict(given))  # the caller may change a dict later
-        _set(self, "return_index", bool(self.return_index))
+        _set(self, "return_index", flag("return_index", self.return_index))
 
     def _check_features(self) -> None:
         if not isinstance(self.features, Mapping):
@@ -120,8 +119,10 @@ class Order:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
-        if self.anchor_hz is not None and not 0 < number("anchor_hz", self.anchor_hz) < math.inf:
-            raise ValueError(f"Loader: anchor_hz must be above 0, got {self.anchor_hz}")
+        if self.anchors is not None and not isinstance(self.anchors, str):
+            raise ValueError(f"Loader: anchors must be the name of a stream, got {self.anchors!r}")
+        if self.anchor_hz is not None:
+            rate("anchor_hz", self.anchor_hz)
         _set(self, "skip_anchors", _skipped(self.skip_anchors))
         _set(self, "drop_last_steps", whole("drop_last_steps", self.drop_last_steps, 0))
         if self.drop_last_steps and self.skip_anchors[1]:
@@ -130,13 +131,13 @@ class Order:
                 f"and {self.skip_anchors}"
             )
         limits_of(self.edges)
+        _set(self, "shuffle", flag("shuffle", self.shuffle))
         if self.weights is not None and not self.shuffle:
             raise ValueError("Loader: shuffle must be True where samples have weights, which are drawn, got False")
         if isinstance(self.episodes, Iterator):
             _set(self, "episodes", [*self.episodes])  # several loaders may read them
-        _set(self, "shuffle", bool(self.shuffle))
         _set(self, "seed", whole("seed", self.seed, 0, 2**64 - 1))
-        _set(self, "drop_last", bool(self.drop_last))
+        _set(self, "drop_last", flag("drop_last", self.drop_last))
         if (self.rank is None) != (self.world_size is None):
             raise ValueError(f"Loader: rank and world_size belong together, got {self.rank} and {self.world_size}")
 

@@ -28,6 +28,7 @@ from .batches.scale import check_ways, scale_of
 from .batches.store import choose_tier, open_store, resident_bytes
 from .batches.verify import MappedRows, is_checked
 from .features.batch import BatchForm
+from .features.composing import Composing
 from .features.feature import Feature
 from .features.layout import TASK, Entry, Layout, layout_of
 from .features.statistics import FeatureStatistics
@@ -88,6 +89,7 @@ class Samples:
         self.episodes = episodes_of(self.selections) if has_index else None
         self.scales = self._scales(what)
         """For each source, offset and scale of what is normalized, by key."""
+        self.composing = Composing(self.layout.composed, arrays, arrays.device, self.scales, len(self.keys))
 
     def _tables(self, order: Order) -> list[Anchors]:
         skip = (order.skip_anchors[0], order.skip_anchors[1] or order.drop_last_steps)
@@ -192,8 +194,7 @@ class Samples:
         entries = [e for e in self.layout.entries if e.kind in ("text", "task") and e.feature is not None]
         tokenizers = {e.name: e.feature.tokenizer for e in entries if e.feature is not None}
         texts = text_tables({e.name: self._numbered(e) for e in entries}, tokenizers, self.arrays)
-        has_index = self.episodes is not None
-        return BatchForm(self.layout, self.arrays, self.scales, texts, has_index, self.what.return_index, given)
+        return BatchForm(self.layout, self.composing, texts, self.what.return_index, given)
 
     def _numbered(self, entry: Entry) -> Numbered:
         """The texts of a feature."""
@@ -228,7 +229,9 @@ class Samples:
         mapped = MappedRows(self.selections, self.names, check) if tier == "mmap" else None
         anchors = [*zip(self.tables, self.quotas, strict=True)]
         scales = scales_of(self.scales, self.columns)
-        return BatchReader(store, scales, self.columns, anchors, rows_of, self.arrays, mapped, self.episodes)
+        return BatchReader(
+            store, scales, self.columns, anchors, rows_of, self.arrays, mapped, self.episodes, self.composing
+        )
 
     def open_numbers(self, tier: str) -> BatchReader | None:
         """Reads the numbers of pictures and texts on the host, where the tier has them on a device: the host

@@ -15,7 +15,7 @@ from ..ops.methods import uses_windows
 from ..ops.types import Method, Outside
 from ..text import did_you_mean
 from .image import Image
-from .numbers import number
+from .numbers import flag, listed, number, rate
 from .voxels import Voxels
 
 MOST_SECONDS = 4e9  # in nanoseconds that is below 2^62
@@ -75,13 +75,12 @@ class Window:
     __repr__ = short_repr
 
     def __post_init__(self) -> None:
+        _require_seconds("past", self.past, 0, "be 0 or more seconds")
+        _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.deltas is not None:
             if self.past or self.future or self.rate_hz is not None:
                 raise ValueError("Window: deltas take the place of past, future and rate_hz, got both")
-            try:
-                deltas = list(self.deltas)
-            except TypeError:
-                raise ValueError(f"Window: deltas must be a list of seconds, got {self.deltas!r}") from None
+            deltas = listed("deltas", self.deltas, "seconds", "Window")
             if not deltas:
                 raise ValueError("Window: deltas must not be empty, got []")
             for delta in deltas:
@@ -90,10 +89,8 @@ class Window:
                 raise ValueError(f"Window: deltas must not decrease with method {self.method!r}, got {deltas}")
             if not isinstance(self.deltas, Sequence | np.ndarray):  # what can be read once, or has no Python numbers
                 object.__setattr__(self, "deltas", tuple(number("deltas", delta, "Window") for delta in deltas))
-        _require_seconds("past", self.past, 0, "be 0 or more seconds")
-        _require_seconds("future", self.future, 0, "be 0 or more seconds")
         if self.rate_hz is not None:
-            _require("rate_hz", self.rate_hz, 0 < number("rate_hz", self.rate_hz, "Window") < math.inf, "be above 0")
+            rate("rate_hz", self.rate_hz, "Window")
             moments = (self.past + self.future) * self.rate_hz
             if moments > MOST_MOMENTS:
                 raise ValueError(
@@ -105,6 +102,7 @@ class Window:
         _require_seconds("latency", self.latency, -math.inf, "be finite")
         if self.max_gap is not None:
             _require_seconds("max_gap", self.max_gap, 0, "be 0 or more seconds")
+        object.__setattr__(self, "outside_valid", flag("outside_valid", self.outside_valid, "Window"))
         if not isinstance(self.image, Image | None):
             raise ValueError(f"Window: image must be robocache.Image(...) or None, got {self.image!r}")
         if self.tolerance is not None:

@@ -12,6 +12,8 @@ namespace {
 
 using align_detail::StreamPlan;
 
+constexpr std::int64_t byte_ps = 100;  // reading one takes about as long
+
 /// Ascending shifts that nothing saturates, more than two tolerances apart, of a stream whose methods take an exact row
 /// as it is.
 std::vector<std::int64_t> shifts_of(const ColumnPlan& column, const StreamPlan& stream) {
@@ -134,11 +136,17 @@ HostBatch::HostBatch(const BatchPlan& plan) : searches(searches_of(plan)), num_c
     for (const Search& search : searches) {
         for (const std::size_t c : search.columns) {
             const ColumnPlan& column = plan.columns[c];
-            sample_bytes_ += search.num_targets * row_bytes(column, column.dtype);
+            const std::int64_t bytes = search.num_targets * row_bytes(column, column.dtype);
+            sample_work_ += bytes;
+            if (!column.hidden) sample_bytes_ += bytes;
             if (!column.scaled) continue;
             scratch_bytes = std::max(scratch_bytes, search.tile_targets * row_bytes(column, column.written));
         }
         most_targets = std::max(most_targets, search.num_targets);
+    }
+    for (const ReaderFeature& feature : plan.features) {
+        sample_bytes_ += feature.num_moments * feature.width * size_bytes(feature.dtype);
+        for (const FeatureUnit& unit : feature.units) sample_work_ += feature.num_moments * moment_ps(unit) / byte_ps;
     }
     index_episodes(plan);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "batch/cpu/sample_features.hpp"
 #include "batch/cpu/stream_lines.hpp"
 #include "core/thread_pool.hpp"
 #include "ops/align/cpu/tile.hpp"
@@ -41,14 +42,12 @@ public:
           stream_out_(best_stream_out(kernels_.stream_out)),
           scratch_(static_cast<std::size_t>(host.scratch_bytes)),
           valid_(new bool[static_cast<std::size_t>(host.most_targets)]),
-          index_(call.index) {
+          index_(call.index),
+          features_(plan, call.outputs.last(plan.features.size())) {
         index_.names = plan.names.data();
-        for (std::size_t c = 0; c < plan.columns.size(); ++c) {
-            const ColumnPlan& column = plan.columns[c];
-            const BatchOutput& output = call.outputs[c];
-            outputs_.push_back({static_cast<char*>(output.values.data),
-                                output.padding ? static_cast<bool*>(output.padding->data) : nullptr,
-                                row_bytes(column, column.dtype)});
+        std::size_t next = 0;
+        for (const ColumnPlan& column : plan.columns) {
+            outputs_.push_back(column.hidden ? hidden_output(column) : output_of(column, call.outputs[next++]));
         }
     }
 
@@ -72,11 +71,42 @@ public:
     }
 
 private:
+    /// Where a column goes: a part of the batch, or memory for one sample, whose strides are 0.
     struct Output {
         char* values;
         bool* padding;
         std::int64_t row_bytes;
+        std::int64_t sample_bytes;
+        std::int64_t padding_bytes;
+        bool is_hidden;
+
+        [[nodiscard]] char* values_of(std::int64_t b) const { return values + b * sample_bytes; }
+        [[nodiscard]] bool* padding_of(std::int64_t b) const {
+            return padding == nullptr ? nullptr : padding + b * padding_bytes;
+        }
     };
+
+    [[nodiscard]] Output output_of(const ColumnPlan& column, const BatchOutput& output) {
+        const std::int64_t bytes = row_bytes(column, column.dtype);
+        Output made{static_cast<char*>(output.values.data), nullptr, bytes, column.num_targets() * bytes, 0, false};
+        if (output.padding) {
+            made.padding = static_cast<bool*>(output.padding->data);
+            made.padding_bytes = column.num_targets();
+        } else if (!features_.is_empty()) {
+            made.padding = reinterpret_cast<bool*>(memory_of(column.num_targets()));
+        }
+        return made;
+    }
+
+    [[nodiscard]] Output hidden_output(const ColumnPlan& column) {
+        const std::int64_t bytes = row_bytes(column, column.dtype);
+        char* values = memory_of(column.num_targets() * bytes);
+        return {values, reinterpret_cast<bool*>(memory_of(column.num_targets())), bytes, 0, 0, true};
+    }
+
+    [[nodiscard]] char* memory_of(std::int64_t bytes) {
+        return hidden_.emplace_back(new char[static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))]).get();
+    }
 
     struct Sample {
         const TablePlan* table;
@@ -168,6 +198,9 @@ private:
             }
             if (!all) write_tiles(b, sample, s, clamped(row, entry), run.count > 0);
         }
+        if (features_.is_empty()) return;
+        const auto episode = static_cast<std::size_t>(sample.table->first_episode + sample.episode);
+        features_.compose(b, plan_.names.empty() ? nullptr : &plan_.names[episode].source);
     }
 
     [[nodiscard]] Run run_of(const Sample& sample, const Search& search, const EpisodeEntry& entry,
@@ -180,15 +213,17 @@ private:
     }
 
     void write_run(std::int64_t b, std::size_t c, const Search& search, const Lane& lane, std::int64_t first_row,
-                   const Run& run) const {
+                   const Run& run) {
         const Output& output = outputs_[c];
         const std::int64_t bytes = output.row_bytes;
         const char* rows = lane.values + (first_row + run.row) * lane.row_stride;
-        char* out = output.values + b * search.num_targets * bytes;
+        const bool is_whole = run.count == search.num_targets;
+        if (is_whole && output.is_hidden && lane.of_rows == nullptr) return features_.set(c, rows, nullptr);
+        char* out = output.values_of(b);
         const auto copy = [&](const char* from, std::int64_t to, std::int64_t count) {
             if (lane.of_rows != nullptr) {
                 lane.of_rows->apply(from, out + to * bytes, count * plan_.columns[c].num_channels);
-            } else if (non_temporal_) {
+            } else if (non_temporal_ && !output.is_hidden) {
                 stream_out_(from, count * bytes, out + to * bytes);
             } else {
                 std::memcpy(out + to * bytes, from, static_cast<std::size_t>(count * bytes));
@@ -199,8 +234,9 @@ private:
         for (std::int64_t j = 0; j < run.before; ++j) copy(rows, j, 1);
         copy(rows, run.before, run.count);
         for (std::int64_t j = end; j < search.num_targets; ++j) copy(last, j, 1);
-        if (output.padding == nullptr) return;
-        bool* padding = output.padding + b * search.num_targets;
+        bool* padding = output.padding_of(b);
+        features_.set(c, out, is_whole ? nullptr : padding);
+        if (padding == nullptr) return;
         std::fill_n(padding, search.num_targets, search.held_pads);
         std::fill_n(padding + run.before, run.count, false);
     }
@@ -215,6 +251,7 @@ private:
             for (const std::size_t c : search.columns) {
                 if (has_run && host_.lane(entry.part, c).in_runs) continue;
                 write_tile(b, sample, entry, c, hint, placed);
+                features_.set(c, outputs_[c].values_of(b), outputs_[c].padding_of(b));
                 placed = true;
             }
         }
@@ -225,8 +262,8 @@ private:
         const ColumnPlan& column = plan_.columns[c];
         const std::int64_t num_targets = column.num_targets();
         const Output& output = outputs_[c];
-        char* out = output.values + b * num_targets * output.row_bytes;
-        bool* valid = output.padding == nullptr ? valid_.get() : output.padding + b * num_targets;
+        char* out = output.values_of(b);
+        bool* valid = output.padding == nullptr ? valid_.get() : output.padding_of(b);
         align_detail::QueryRow<std::int64_t> query{&sample.anchor, 0,   column.deltas.data(), 1, num_targets,
                                                    entry.local,    out, {valid, 0, 1},        {}};
         query.hint = hint;
@@ -250,9 +287,11 @@ private:
     const align_detail::CpuKernels& kernels_;
     StreamOut stream_out_;
     std::vector<Output> outputs_;
-    std::vector<char> scratch_;      // of a tile that is scaled
-    std::unique_ptr<bool[]> valid_;  // where nobody asks for the padding
+    std::vector<std::unique_ptr<char[]>> hidden_;  // rows of one sample that the batch does not have
+    std::vector<char> scratch_;                    // of a tile that is scaled
+    std::unique_ptr<bool[]> valid_;                // where nobody asks for the padding
     IndexPlan index_;
+    SampleFeatures features_;
     Sample samples_[samples_at_once];
     align_detail::Tile<std::int64_t> tile_;
 };
@@ -275,8 +314,8 @@ struct PartReader {
 }  // namespace
 
 std::int64_t HostBatch::samples_of_part(std::int64_t count) const {
-    if (count * sample_bytes_ < parallel_bytes) return count;
-    return std::clamp<std::int64_t>(parallel_bytes / (sample_bytes_ + 1), 1, samples_at_once);
+    if (count * sample_work_ < parallel_bytes) return count;
+    return std::clamp<std::int64_t>(parallel_bytes / (sample_work_ + 1), 1, samples_at_once);
 }
 
 void HostBatch::read(const BatchPlan& plan, const BatchCall& told, CudaQueue) const {

@@ -85,7 +85,8 @@ private:
     void index_episodes(const BatchPlan& plan);
 
     std::size_t num_columns_;
-    std::int64_t sample_bytes_ = 0;
+    std::int64_t sample_bytes_ = 0;  // of the outputs
+    std::int64_t sample_work_ = 0;   // the time of a sample: that of reading so many bytes
     std::vector<Guess> guesses_;
     std::vector<Lane> lanes_;
     std::vector<EpisodeEntry, HugePageAllocator<EpisodeEntry>> entries_;  // [episode * searches + search]

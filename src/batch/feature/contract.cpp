@@ -1,6 +1,8 @@
 // The contract of compose and accumulate_moments, then dispatch to the device the tensors live on.
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "batch/contract.hpp"
 #include "batch/feature/plan.hpp"
@@ -171,7 +173,119 @@ void add_feature(const FeatureView& feature, std::size_t number, FeaturesPlan& p
                              static_cast<bool*>(feature.padding.data)});
 }
 
+/// One sample of every column and feature of a reader: compose's contract reads views.
+struct OneSample {
+    explicit OneSample(std::span<const ColumnRows> columns) {
+        for (const ColumnRows& column : columns) {
+            rows.push_back(view(column.dtype, column.num_moments, column.num_channels));
+            padding.push_back(padding_of(column.num_moments));
+        }
+    }
+
+    TensorView view(DType dtype, std::int64_t num_moments, std::int64_t num_channels) {
+        return {memory_of(num_moments * num_channels * size_bytes(dtype)), dtype, {1, num_moments, num_channels}};
+    }
+    TensorView padding_of(std::int64_t num_moments) {
+        return {memory_of(num_moments), DType::boolean, {1, num_moments}};
+    }
+    void* memory_of(std::int64_t bytes) {
+        return memory.emplace_back(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))).data();
+    }
+
+    std::vector<std::vector<char>> memory;
+    std::vector<TensorView> rows, padding;
+};
+
+FeatureChannels channels_of(const OneSample& sample, std::size_t feature, const ColumnChannels& given,
+                            bool of_padding) {
+    const std::vector<TensorView>& columns = of_padding ? sample.padding : sample.rows;
+    if (given.column >= columns.size()) {
+        fail(op, ArgumentName("features", feature, "column"), "be below " + std::to_string(columns.size()),
+             std::to_string(given.column));
+    }
+    return {columns[given.column], of_padding ? 0 : given.channel, given.moment};
+}
+
+std::optional<FeatureChannels> channels_of(const OneSample& sample, std::size_t feature,
+                                           const std::optional<ColumnChannels>& given) {
+    return given ? std::optional(channels_of(sample, feature, *given, false)) : std::nullopt;
+}
+
+/// Channels that a part has in the output.
+std::int64_t width_of(const FeaturePart& part) {
+    const std::int64_t turned = part.turn ? num_channels(part.form) : 0;
+    return turned + (part.math == FeatureMath::pose ? 3 : part.math == FeatureMath::rotation ? 0 : part.num_channels);
+}
+
+OperandPlace place_of(const OneSample& sample, const std::optional<ColumnChannels>& given, const Operand& operand) {
+    if (!given) return {};
+    const auto* first = static_cast<const char*>(sample.rows[given->column].data);
+    return {static_cast<std::int64_t>(given->column), static_cast<const char*>(operand.data) - first};
+}
+
+ReaderFeature plan_reader_feature(const BatchFeature& given, std::size_t number, OneSample& sample,
+                                  std::int64_t num_sources) {
+    ReaderFeature made;
+    made.dtype = given.dtype;
+    made.paddings.assign(given.paddings.begin(), given.paddings.end());
+    std::vector<FeaturePart> parts;
+    for (const auto& part : given.parts) {
+        parts.push_back({part.math, part.num_channels, part.period, part.stored, part.form,
+                         channels_of(sample, number, part.values), channels_of(sample, number, part.turn),
+                         channels_of(sample, number, part.from_values), channels_of(sample, number, part.from_turn)});
+        made.width += width_of(parts.back());
+    }
+    const auto& first = parts.empty()     ? std::optional<FeatureChannels>{}
+                        : parts[0].values ? parts[0].values
+                                          : parts[0].turn;
+    if (!first) fail(op, ArgumentName("features", number, "parts"), "have a column each", "none");
+    made.num_moments = first->moment < 0 ? first->rows.shape[1] : 1;
+    std::vector<FeatureChannels> paddings;
+    paddings.reserve(made.paddings.size());
+    for (const ColumnChannels& each : made.paddings) paddings.push_back(channels_of(sample, number, each, true));
+    FeatureView view{parts,
+                     paddings,
+                     sample.view(given.dtype, made.num_moments, made.width),
+                     sample.padding_of(made.num_moments),
+                     given.offset,
+                     given.scale,
+                     {}};
+    std::int64_t source = 0;
+    made.has_sources = given.offset && given.offset->rank > 0 && given.offset->shape[0] > 1;
+    if (made.has_sources) {
+        if (given.offset->shape[0] < num_sources || num_sources == 0) {
+            fail(op, ArgumentName("features", number, "offset"), "have a row for each source that episodes name",
+                 shape_text(*given.offset));
+        }
+        view.source = TensorView(&source, DType::i64, {1}, Device{});
+    }
+    FeaturesPlan plan;
+    plan.num_samples = 1;
+    add_feature(view, number, plan);
+    for (std::size_t i = 0; i < plan.units.size(); ++i) {
+        FeatureUnit& unit = plan.units[i];
+        made.out_bytes.push_back(static_cast<const char*>(unit.out) - static_cast<const char*>(view.values.data));
+        made.places.push_back({place_of(sample, given.parts[i].values, unit.values),
+                               place_of(sample, given.parts[i].turn, unit.turn),
+                               place_of(sample, given.parts[i].from_values, unit.from_values),
+                               place_of(sample, given.parts[i].from_turn, unit.from_turn)});
+        made.units.push_back(unit);
+    }
+    return made;
+}
+
 }  // namespace
+
+std::vector<ReaderFeature> plan_reader_features(std::span<const BatchFeature> features,
+                                                std::span<const ColumnRows> columns, std::int64_t num_sources) {
+    OneSample sample(columns);
+    std::vector<ReaderFeature> made;
+    for (const BatchFeature& feature : features) {
+        made.push_back(plan_reader_feature(feature, made.size(), sample, num_sources));
+    }
+    return made;
+}
+
 }  // namespace loader_detail
 
 using namespace loader_detail;

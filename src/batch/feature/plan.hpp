@@ -1,12 +1,15 @@
 // Validated features, ready for any backend: plain numbers and pointers.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "batch/feature/rotations.hpp"
 #include "batch/order.hpp"
 #include "robocache/feature.hpp"
+#include "robocache/loader.hpp"
 
 namespace robocache::loader_detail {
 
@@ -52,6 +55,39 @@ struct FeaturesPlan {
     std::vector<PaddingUnit> paddings;
     std::vector<Operand> padding_inputs;
 };
+
+/// Where a reader has an operand of a sample: so many bytes after the first row of a column.
+struct OperandPlace {
+    std::int64_t column = -1;  // -1: there is no operand
+    std::int64_t offset_bytes = 0;
+};
+
+/// A feature that a reader composes sample by sample: units without the addresses of their rows and outputs.
+struct ReaderFeature {
+    std::vector<FeatureUnit> units;
+    std::vector<std::array<OperandPlace, 4>> places;  // values, turn, from_values, from_turn of each unit
+    std::vector<std::int64_t> out_bytes;              // from a row of the output to the first channel of each unit
+    std::vector<ColumnChannels> paddings;
+    DType dtype = DType::f32;
+    std::int64_t num_moments = 0;
+    std::int64_t width = 0;
+    bool has_sources = false;  // units take offset and scale of the source of a sample
+};
+
+/// What a reader has of a column for one sample: (T, C).
+struct ColumnRows {
+    std::int64_t num_moments;
+    std::int64_t num_channels;
+    DType dtype;
+};
+
+/// The contract of compose for features of a reader. num_sources: those that episodes have names for; 0: no names.
+[[nodiscard]] std::vector<ReaderFeature> plan_reader_features(std::span<const BatchFeature> features,
+                                                              std::span<const ColumnRows> columns,
+                                                              std::int64_t num_sources);
+
+/// Roughly how long the units of a moment take on the CPU, in picoseconds.
+[[nodiscard]] std::int64_t moment_ps(const FeatureUnit& unit);
 
 /// The nearest float64: more is computed with it, so the rounding to odd of `widen` would be an error of 2048.
 template <class T>

@@ -315,5 +315,125 @@ TEST(BatchReader, OutputsThatDoNotFitAreRefusedBeforeAnythingIsWritten) {
     refused("first_position must be 0 or above, got -1", [](auto&) {}, -1);
 }
 
+/// Two features of the columns: arm relative to its second moment with grip, scaled for each source; and arm backwards.
+struct Features {
+    using Part = FeaturePartOf<ColumnChannels>;
+    Integers source{0, 1, 1};
+    Integers episode{4, 5, 6};
+    std::vector<double> offset{1, 2, 3, -1, -2, -3};
+    std::vector<double> scale{1, 0.5, 0.25, 3, 0.1, 7};
+    std::vector<Part> joined{part(0, 0, 2), part(1, 0, 1)};
+    std::vector<Part> swapped{part(0, 1, 1), part(0, 0, 1)};
+    std::vector<ColumnChannels> paddings{{0, 0, -1}, {1, 0, -1}, {0, 0, 1}, {1, 0, 1}};
+    std::vector<ColumnChannels> own{{0, 0, -1}};
+    std::vector<BatchFeature> features{
+        {joined, paddings, DType::f32, table(offset), table(scale)},
+        {swapped, own, DType::f32, {}, {}},
+    };
+
+    static TensorView table(const std::vector<double>& x) { return {x.data(), DType::f64, {2, 3}}; }
+    static Part part(std::size_t column, std::int64_t channel, std::int64_t count) {
+        Part made;
+        made.num_channels = count;
+        made.values = ColumnChannels{column, channel, -1};
+        return made;
+    }
+
+    Features() {
+        for (std::size_t i = 0; i < 2; ++i) joined[i].from_values = ColumnChannels{i, 0, 1};
+    }
+    [[nodiscard]] BatchSource source_of(Recordings& r, bool hidden) const {
+        r.columns[0].scaled = false;
+        r.columns[1].deltas = r.deltas;
+        for (BatchColumn& column : r.columns) column.hidden = hidden;
+        BatchSource made = r.source();
+        made.names = EpisodeNames{list(source), list(episode)};
+        if (hidden) made.features = features;
+        return made;
+    }
+};
+
+TEST(BatchReader, FeaturesHaveTheBitsOfComposingWholeColumns) {
+    for (const Outside outside : {Outside::hold, Outside::nan}) {
+        Recordings r, all;
+        for (std::size_t i = 0; i < 4; i += 2) {
+            for (Recordings* one : {&r, &all}) one->rows[i].stream.before = one->rows[i].stream.after = outside;
+        }
+        const Features f;
+        const BatchReader reader(f.source_of(r, true));
+        const BatchReader columns(f.source_of(all, false));
+        ASSERT_EQ(reader.num_outputs(), 2U);
+        EXPECT_EQ(shape_text(reader.output(0, 5)), "(5, 3, 3)");
+        for (std::int64_t first = 0; first < 7; ++first) {
+            const std::int64_t n = 7 - first;
+            const auto size = static_cast<std::size_t>(n);
+            Floats arm(size * 6), joined(size * 9), swapped(size * 6), joined_too(size * 9), swapped_too(size * 6);
+            std::vector<std::int16_t> grip(size * 3);
+            std::vector<std::uint8_t> pads[6];
+            for (auto& pad : pads) pad.assign(size * 3, 9);
+            Integers source(size), episode(size), anchor(size);
+            const auto pad = [&](std::size_t i) { return TensorView(pads[i].data(), DType::boolean, {n, 3}); };
+            const auto floats = [&](const Floats& x, std::int64_t width) {
+                return TensorView(x.data(), DType::f32, {n, 3, width});
+            };
+            const BatchIndex index{list(source), list(episode), list(anchor)};
+            const std::vector<BatchOutput> out{{floats(joined, 3), pad(0)}, {floats(swapped, 2), pad(1)}};
+            reader.read({5, 2}, first, out);
+            const std::vector<BatchOutput> made{{floats(arm, 2), pad(2)},
+                                                {TensorView(grip.data(), DType::i16, {n, 3}), pad(3)}};
+            columns.read({5, 2}, first, made, {}, index);
+            const TensorView rows[] = {made[0].values, TensorView(grip.data(), DType::i16, {n, 3, 1})};
+            std::vector<FeaturePart> parts[2];
+            std::vector<FeatureChannels> paddings[2];
+            for (std::size_t k = 0; k < 2; ++k) {
+                for (const auto& part : f.features[k].parts) {
+                    FeaturePart& one = parts[k].emplace_back();
+                    one.num_channels = part.num_channels;
+                    one.values = FeatureChannels{rows[part.values->column], part.values->channel, -1};
+                    if (part.from_values) one.from_values = FeatureChannels{rows[part.from_values->column], 0, 1};
+                }
+                for (const ColumnChannels& each : f.features[k].paddings) {
+                    paddings[k].push_back({pad(2 + each.column), 0, each.moment});
+                }
+            }
+            const std::vector<FeatureView> views{{parts[0], paddings[0], floats(joined_too, 3), pad(4),
+                                                  f.features[0].offset, f.features[0].scale, list(source)},
+                                                 {parts[1], paddings[1], floats(swapped_too, 2), pad(5), {}, {}, {}}};
+            compose(views);
+            EXPECT_EQ(std::memcmp(joined.data(), joined_too.data(), joined.size() * 4), 0);
+            EXPECT_EQ(std::memcmp(swapped.data(), swapped_too.data(), swapped.size() * 4), 0);
+            EXPECT_EQ(pads[0], pads[4]);
+            EXPECT_EQ(pads[1], pads[5]);
+        }
+    }
+}
+
+TEST(BatchReader, FeaturesThatDoNotFitAreRefused) {
+    const auto refused = [](const std::string& text, auto&& change) {
+        Recordings r;
+        Features f;
+        BatchSource source = f.source_of(r, true);
+        change(f, source);
+        try {
+            const BatchReader reader(source);
+            FAIL() << "expected: " << text;
+        } catch (const InvalidArgument& error) {
+            EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+        }
+    };
+    refused("columns must not be hidden without a feature", [](auto&, auto& s) { s.features = {}; });
+    refused("features[1].column must be below 2, got 2", [](auto& f, auto&) { f.swapped[0].values->column = 2; });
+    refused("features[1].values must have 1 samples, their moments and 1 channels from 2 on",
+            [](auto& f, auto&) { f.swapped[0].values->channel = 2; });
+    refused("features[0].from_values must have 1 samples", [](auto& f, auto&) { f.joined[0].from_values->moment = 3; });
+    refused("features[1].parts must have a column each, got none", [](auto& f, auto&) { f.features[1].parts = {}; });
+    refused("features[0].offset must have 3 numbers for each source", [](auto& f, auto&) {
+        f.features[0].offset = f.features[0].scale = TensorView(f.offset.data(), DType::f64, {2, 2});
+    });
+    refused("features[0].offset must have a row for each source", [](auto&, auto& s) { s.names.reset(); });
+    refused("names.source must be 0 or above, got -1", [](auto& f, auto&) { f.source[1] = -1; });
+    refused("features[0].values must have a floating dtype", [](auto& f, auto&) { f.features[0].dtype = DType::i16; });
+}
+
 }  // namespace
 }  // namespace robocache

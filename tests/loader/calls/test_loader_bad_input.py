@@ -57,6 +57,26 @@ BAD = {
         ValueError,
         "anchors must be a stream of sources[0], state, force, small, gripper, camera, cloud, got 'x'",
     ),
+    "anchors that are a list": ({"anchors": ["state"]}, ValueError, "anchors must be the name of a stream, got ['st"),
+    "a rate of anchors that no clock has": (
+        {"anchor_hz": 2.0**63},
+        ValueError,
+        "anchor_hz must be at most 1e+09, beca",
+    ),
+    "a split that is a number": ({"split": 0.9}, ValueError, "split must be ('train', share) or ('validation', share)"),
+    "an empty split": ({"split": []}, ValueError, "split must be ('train', share) or ('validation', share), got []"),
+    "a split by name": (
+        {"split": {"train": 0.9}},
+        ValueError,
+        "split must be ('train', share) or ('validation', share)",
+    ),
+    "shuffle in words": ({"shuffle": "False"}, ValueError, "shuffle must be True or False, got 'False'"),
+    "drop_last in words": ({"drop_last": "no"}, ValueError, "drop_last must be True or False, got 'no'"),
+    "return_index of a list": (
+        {"return_index": ["state"]},
+        ValueError,
+        "return_index must be True or False, got ['sta",
+    ),
     "a negative rate of anchors": ({"anchor_hz": -5}, ValueError, "anchor_hz must be above 0, got -5"),
     "anchors without rows": (
         {"episodes": [3], "windows": {"force": Window()}, "anchors": "state"},
@@ -310,3 +330,29 @@ def test_normalize_refuses_what_does_not_fit():
         assert str(raised.value) == f"normalize: {message}"
     with pytest.raises(ValueError, match="values must be contiguous"):
         _core.normalize(torch.zeros(3, 4).T, torch.zeros(3).double(), torch.ones(3).double(), torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"deltas": b"ab"}, "deltas must be a list of seconds, got b'ab'"),
+        ({"deltas": {0: 1}}, "deltas must be a list of seconds, got {0: 1}"),
+        ({"rate_hz": 1e300, "past": 0}, "rate_hz must be at most 1e+09, because times are nanoseconds, got 1e+300"),
+        ({"past": []}, "past must be a number, got []"),
+        ({"future": np.zeros(2)}, "future must be a number, got array([0., 0.])"),
+        ({"outside_valid": "no"}, "outside_valid must be True or False, got 'no'"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Window", "Feature"])
+def test_options_of_windows_and_features_of_a_wrong_type_get_one_line(kind, options, message):
+    made = {"Window": Window, "Feature": lambda **given: robocache.Feature("state", **given)}
+    with pytest.raises(ValueError, match="^" + re.escape(f"{kind}: {message}") + "$"):
+        made[kind](**options)
+
+
+def test_steps_are_whole_numbers_of_a_list():
+    for wrong in (b"ab", {0: 1}, "01"):
+        with pytest.raises(ValueError, match=r"^Feature: steps must be a list of whole numbers, got "):
+            robocache.Feature("state", steps=wrong, rate_hz=10)
+    with pytest.raises(ValueError, match=r"^Feature: rate_hz must be at most 1e\+09"):
+        robocache.Feature("state", steps=[0, 1], rate_hz=2**63)

@@ -316,6 +316,45 @@ def test_a_file_without_an_inverse_gets_one_clear_line(cache, tmp_path):
             robocache.load_inverse(saved, "action")
 
 
+PLAIN = ("features", "plain")
+DAMAGE = {  # where, what is written there, what of it is an error
+    "a scale of another width": ((*PLAIN, "inverse", "scales", 0, 1), [1.0], ("inverse",)),
+    "a scale of 0": ((*PLAIN, "inverse", "scales", 0, 1), [0.0, 1.0], ("inverse",)),
+    "a scale that is not finite": ((*PLAIN, "inverse", "scales", 0, 0), [float("nan"), 1.0], ("inverse",)),
+    "a row of another size": ((*PLAIN, "inverse", "row"), [7], ("inverse",)),
+    "lows of another width": ((*PLAIN, "inverse", "lows"), [None], ("inverse",)),
+    "a number of channels in words": ((*PLAIN, "inverse", "parts", 0, "num_channels"), "2", ("inverse", "loader")),
+    "no part": ((*PLAIN, "inverse", "parts", 0), None, ("inverse", "loader")),
+    "parts that are a number": ((*PLAIN, "inverse", "parts"), 3, ("inverse", "loader")),
+    "an inverse that is a list": ((*PLAIN, "inverse"), [1], ("inverse", "loader")),
+    "a count that is infinite": ((*PLAIN, "sources", 0, "count", 0), float("inf"), ("loader",)),
+    "a count that is too large": ((*PLAIN, "sources", 0, "not_finite", 0), 2**70, ("loader",)),
+    "numbers of another width": ((*PLAIN, "sources", 0, "max"), [1.0], ("loader",)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_of_statistics_gets_one_clear_line(cache, tmp_path, damage):
+    """A file beside the weights, which people edit."""
+    loader = Loader(cache, 8, features=normalized("min_max"), anchors="left")
+    loader.save_stats(tmp_path / "stats.json")
+    saved = json.loads((tmp_path / "stats.json").read_text())
+    place, value, wrong = DAMAGE[damage]
+    at = saved
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    calls = {
+        "inverse": lambda: robocache.load_inverse(saved, "plain"),
+        "loader": lambda: Loader(cache, 8, features=normalized("min_max"), anchors="left", stats=saved),
+    }
+    for name in wrong:
+        with pytest.raises(
+            ValueError, match=r"^(load_inverse: path must be a file|Loader: stats of 'plain' must) [^\n]*$"
+        ):
+            calls[name]()
+
+
 def test_inverse_of_a_plain_feature_and_its_bad_input(cache):
     loader = Loader(cache, 8, features=normalized("min_max") | {"task": Feature("task")}, anchors="left")
     rows = rows_of(0)[0]["count"][:5]

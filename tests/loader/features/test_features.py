@@ -713,6 +713,10 @@ WRONG = {
         "must return the same number of ids for every text, got 8 to 17; pad them",
     ),
     "ids that are no numbers": ({"x": Feature("say", tokenizer=lambda texts: [["a"] for _ in texts])}, "whole numbers"),
+    "a mask of floats": (
+        {"x": Feature("say", tokenizer=lambda t: {"input_ids": [[1]] * len(t), "attention_mask": [[1.0]] * len(t)})},
+        r"^Loader: attention_mask of the tokenizer of features\['x'\] must return a row of whole numbers for each",
+    ),
     "unit of a vector": ({"x": Feature("left", normalize="unit")}, "must be one of mean_std, min_max, quantile or"),
     "numbers of another width": ({"x": Feature("left", normalize=([0, 0], 1))}, "must be 1 or 7 numbers, got 2"),
     "two things of one name": ({"x": Feature("left"), "x_is_pad": Feature("left")}, "has the name that the padding of"),

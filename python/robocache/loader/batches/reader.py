@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..window import Key, nanoseconds
 from .arrays import Arrays
 from .store import Part, Store
 from .verify import MappedRows
+
+if TYPE_CHECKING:
+    from ..features.composing import Composing
 
 NOTHING = nullcontext()
 INDEX = ("source_index", "episode_index", "anchor_ns")
@@ -91,10 +94,11 @@ class BatchReader:
         arrays: Arrays,
         mapped: MappedRows | None,
         episodes: tuple[Any, Any] | None,
+        composing: Composing | None = None,
     ) -> None:
         """``scales``: of each source, offset and scale of the columns with a ``way``. ``anchor_stream``: where each
         of its rows is an anchor. ``episodes``: source and number of each, through all sources, where batches have an
-        index."""
+        index. ``composing``: features, which are composed here where rows are read on the host in one go."""
         self.arrays = arrays
         self.store = store
         self.columns = columns
@@ -114,7 +118,7 @@ class BatchReader:
         else:
             self.tables = self.tables_on(self.place, anchors)
         try:
-            self.fused: _core.BatchReader | None = self.fused_reader()
+            self.fused: _core.BatchReader | None = self.fused_reader(composing)
         except NotImplementedError:
             if store.tier == "pinned":
                 raise
@@ -136,13 +140,15 @@ class BatchReader:
             return None
         return self.arrays.to(self.arrays.of(array), self.place if place is None else place)
 
-    def fused_reader(self) -> _core.BatchReader:
+    def fused_reader(self, composing: Composing | None) -> _core.BatchReader:
         """Reads batches in one go. NotImplementedError where only ``align`` and ``normalize`` can."""
+        if composing is not None and not (composing.rows and self.place == self.arrays.host == composing.place):
+            composing = None
         columns = []
-        for c in self.columns:
+        for i, c in enumerate(self.columns):
             like, padding_like = (self.arrays.empty((0,), dtype, self.place) for dtype in (c.dtype, "bool"))
-            deltas = [*c.key.window.deltas_ns]
-            columns.append(_core.BatchColumn(deltas, c.dtype, c.way is not None, like, padding_like))
+            deltas, hidden = [*c.key.window.deltas_ns], composing is not None and i in composing.hidden
+            columns.append(_core.BatchColumn(deltas, c.dtype, c.way is not None, like, padding_like, hidden))
         rows = []
         for part in self.store.parts:
             for c in self.columns:
@@ -151,7 +157,11 @@ class BatchReader:
         episodes = None
         if self.episodes is not None:
             episodes = _core.EpisodeNames(*self.episodes, self.arrays.empty((0,), "int64", self.place))
-        return _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes)
+        features = [] if composing is None else composing.rows
+        made = _core.BatchReader(self.tables, self.store.part, self.store.local, columns, rows, episodes, features)
+        if composing is not None:
+            composing.composer = None
+        return made
 
     def anchors_at(
         self, order: _core.SampleOrder, begin: int, count: int, tables: list[_core.AnchorTable], place: Any

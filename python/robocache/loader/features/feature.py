@@ -11,7 +11,7 @@ from ...ops.arrays import dtype_name
 from ...ops.types import Method, Outside
 from ...text import did_you_mean
 from ..image import Image
-from ..numbers import number, whole
+from ..numbers import listed, number, rate, whole
 from ..voxels import Voxels
 from ..window import MOST_MOMENTS, Window, short_repr
 
@@ -89,6 +89,8 @@ class Feature:
         if not isinstance(streams, Sequence) or not streams or not all(isinstance(s, str) for s in streams):
             raise ValueError(f"Feature: streams must be a name or a list of names, got {self.streams!r}")
         self._set("streams", streams[0] if isinstance(self.streams, str) else tuple(streams))
+        for name in ("past", "future"):
+            number(name, getattr(self, name), "Feature")
         if isinstance(self.method, list):
             self._set("method", tuple(tuple(part) if isinstance(part, list) else part for part in self.method))
         if self.steps is not None:
@@ -127,10 +129,7 @@ class Feature:
             raise ValueError("Feature: steps take the place of past, future and deltas, got both")
         if self.rate_hz is None:
             raise ValueError(f"Feature: rate_hz must be given with steps={self.steps!r}, got None")
-        try:
-            steps = [*self.steps]
-        except TypeError:
-            raise ValueError(f"Feature: steps must be a list of whole numbers, got {self.steps!r}") from None
+        steps = listed("steps", self.steps, "whole numbers", "Feature")
         if not 1 <= len(steps) <= MOST_MOMENTS:
             raise ValueError(f"Feature: steps must be 1 to {MOST_MOMENTS} whole numbers, got {len(steps)}")
         return tuple(whole("steps", step, -(2**31), 2**31, "Feature") for step in steps)
@@ -168,16 +167,14 @@ class Feature:
     @property
     def window(self) -> Window:
         """How its streams are read."""
-        past, future, rate, deltas = self.past, self.future, self.rate_hz, self.deltas
+        past, future, rate_hz, deltas = self.past, self.future, self.rate_hz, self.deltas
         if self.steps is not None:
-            rate_hz = number("rate_hz", rate, "Feature")
-            if not 0 < rate_hz < float("inf"):
-                raise ValueError(f"Feature: rate_hz must be above 0, got {rate}")
-            past, future, rate, deltas = 0.0, 0.0, None, tuple(step / rate_hz for step in self.steps)
-        elif deltas is not None and rate is not None and not (past or future):
-            rate = None  # tells that streams of other rates are meant
+            hz = rate("rate_hz", rate_hz, "Feature")
+            past, future, rate_hz, deltas = 0.0, 0.0, None, tuple(step / hz for step in self.steps)
+        elif deltas is not None and rate_hz is not None and not (past or future):
+            rate_hz = None  # tells that streams of other rates are meant
         return Window(
-            past, future, rate, deltas, self.method, self.latency, self.max_gap, self.outside, self.outside_valid,
+            past, future, rate_hz, deltas, self.method, self.latency, self.max_gap, self.outside, self.outside_valid,
             self.voxels, self.tolerance, self.image,
         )  # fmt: skip
 

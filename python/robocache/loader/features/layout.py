@@ -75,6 +75,12 @@ class Composed:
     def width(self) -> int:
         return sum(part.width for part in self.parts)
 
+    @property
+    def columns(self) -> set[int]:
+        """Those it is made of."""
+        parts = [x for p in self.parts for x in (p.values, p.turn, p.from_values, p.from_turn) if x is not None]
+        return {x.column for x in parts} | {column for column, _ in self.paddings}
+
 
 @dataclass(frozen=True)
 class Entry:

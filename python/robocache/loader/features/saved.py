@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...text import did_you_mean
+from ..numbers import number, whole
 from .feature import ROTATIONS
 from .inverse import Inverse
 from .layout import Channels, Part
@@ -77,14 +79,34 @@ def load_inverse(path: str | os.PathLike[str] | Mapping[str, Any], name: str, so
         parts = tuple(part_from(part, bool(told["is_relative"])) for part in told["parts"])
         scales = [None if pair is None else pair_from(*pair) for pair in told["scales"]]
         row, lows = (None if told[key] is None else tuple(told[key]) for key in ("row", "lows"))
-    except (KeyError, TypeError, ValueError) as error:
+        made = [Inverse(name, parts, scale, row, lows) for scale in scales]
+        for one in made:
+            require_widths(one)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"load_inverse: path must be a file of Loader.save_stats with the inverse of {name!r}, got "
             f"{type(error).__name__} {error}; save it again"
         ) from None
-    if not 0 <= operator.index(source) < len(scales):
-        raise ValueError(f"load_inverse: source must be from 0 to {len(scales) - 1}, got {source}")
-    return Inverse(name, parts, scales[source], row, lows)
+    if not 0 <= operator.index(source) < len(made):
+        raise ValueError(f"load_inverse: source must be from 0 to {len(made) - 1}, got {source}")
+    return made[source]
+
+
+def require_widths(made: Inverse) -> None:
+    """Everything must be of one feature: a file may have been edited."""
+    for numbers in made.scale or ():
+        if numbers.shape != (made.width,) or not np.isfinite(numbers).all():
+            raise ValueError(f"a scale of shape {numbers.shape} for {made.width} numbers, or one that is not finite")
+    if made.scale is not None and (made.scale[1] == 0).any():
+        raise ValueError("a scale of 0")
+    sizes = [whole("row", size, 0) for size in made.row or ()]
+    if made.row is not None and (math.prod(sizes) != made.width or made.width != made.stored_width):
+        raise ValueError(f"rows of shape {made.row} for {made.width} numbers")
+    if made.lows is not None and len(made.lows) != made.stored_width:
+        raise ValueError(f"{len(made.lows)} lows for {made.stored_width} numbers")
+    for low in made.lows or ():
+        if low is not None:
+            number("lows", low, "inverse")
 
 
 def pair_from(offset: Any, scale: Any) -> tuple[Any, Any]:
@@ -95,6 +117,8 @@ def part_from(told: Mapping[str, Any], is_relative: bool) -> Part:
     """A part whose columns are not known: an inverse needs to know only which ones there are."""
     if told["math"] not in ("values", "angles", "rotation", "pose") or told["form"] not in ROTATIONS:
         raise ValueError(f"part {told}")
+    told = {**told, "num_channels": whole("num_channels", told["num_channels"], 0, op="part"),
+            "period": number("period", told["period"], "part")}  # fmt: skip
     there = Channels(0, 0)
     values = None if told["math"] == "rotation" else there
     turn = there if told["math"] in ("rotation", "pose") else None

@@ -23,7 +23,7 @@ from ..batches.reader import BatchReader, Column
 from ..batches.scale import UNIT_DTYPES, column, scale_from, scale_of
 from ..batches.store import open_store
 from ..batches.verify import MappedRows
-from .batch import feature_rows
+from .composing import Composing
 from .feature import COMPUTED, Feature
 from .inverse import Inverse
 from .layout import Channels, Composed, Entry, Part, description
@@ -255,11 +255,14 @@ class FeatureStatistics:
                     f"Loader: stats of {entry.name!r} must be of a feature with {which}={own[which]!r} like this one, "
                     f"got {told[which]!r}; give it another name, or the file of its own statistics"
                 )
-        parts = (told.get("inverse") or {}).get("parts")
+        inverse = told.get("inverse")
+        parts = inverse.get("parts") if isinstance(inverse, Mapping) else inverse
         if parts is not None and parts != described_parts(self.parts(entry)):
+            has_parts = isinstance(parts, list) and all(isinstance(part, Mapping) for part in parts)
+            given = [part.get("math") for part in parts] if has_parts else str(parts)[:80]
             raise ValueError(
                 f"Loader: stats of {entry.name!r} must be of a feature with the same quaternions, angles and numbers, "
-                f"got {[part.get('math') for part in parts]} for {[part.math for part in self.parts(entry)]}"
+                f"got {given} for {[part.math for part in self.parts(entry)]}"
             )
 
     def fingerprint(self, entry: Entry, source: int) -> str:
@@ -270,7 +273,7 @@ class FeatureStatistics:
         reader = selection.cache._reader
         if entry.kind == "composed":
             composed = samples.layout.composed[entry.place]
-            used = sorted(columns_of(composed))
+            used = sorted(composed.columns)
             made = [repr(remapped(composed, {c: i for i, c in enumerate(used)}).parts), composed.dtype]
         else:
             used, made = [entry.place], [samples.columns[entry.place].dtype]
@@ -341,24 +344,23 @@ class StatisticsPass:
         self.entries = entries
         self.selection, self.table = samples.selections[source], dataclasses.replace(samples.tables[source], slots=None)
         composed = [samples.layout.composed[e.place] for e in entries if e.kind == "composed"]
-        used = sorted({c for x in composed for c in columns_of(x)} | {e.place for e in entries if e.kind == "column"})
+        hidden = {c for x in composed for c in x.columns}
+        used = sorted(hidden | {e.place for e in entries if e.kind == "column"})
         self.place = {column: i for i, column in enumerate(used)}
-        hidden = {c for x in composed for c in columns_of(x)}
         columns = [stored_column(samples.columns[c], c not in hidden) for c in used]
         names = [*dict.fromkeys(column.key.stream for column in columns)]
         data = open_store([self.selection], names, "mmap", 0, arrays, False)
         mapped = MappedRows([self.selection], names, False)
-        self.reader = BatchReader(data, [{}], columns, [(self.table, 1)], None, arrays, mapped, None)
         self.composed = [wide(remapped(x, self.place)) for x in composed]
-        rows = [feature_rows(arrays, arrays.host, x, []) for x in self.composed]
-        self.composer = _core.Composer(rows) if rows else None
+        self.composing = Composing(self.composed, arrays, arrays.host, [], len(columns))
+        self.reader = BatchReader(data, [{}], columns, [(self.table, 1)], None, arrays, mapped, None, self.composing)
 
     def read(self, begin: int, count: int, shuffle: bool) -> list[tuple[Any, Any]]:
         """``(N, C)`` numbers and ``(N,)`` padding of each entry."""
         order = _core.SampleOrder(0, 0, self.table.count, shuffle)
         with self.reader.watched():
             made = self.reader.read(order, begin, count)
-        composed = [] if self.composer is None else self.composer.compose(made)
+        composed = self.composing.of(made)
         found, number = [], 0
         for entry in self.entries:
             if entry.kind == "composed":
@@ -467,12 +469,6 @@ class ExactQuantiles:
         return False
 
 
-def columns_of(composed: Composed) -> set[int]:
-    """The columns that a feature is made of."""
-    parts = [x for p in composed.parts for x in (p.values, p.turn, p.from_values, p.from_turn) if x is not None]
-    return {x.column for x in parts} | {column for column, _ in composed.paddings}
-
-
 def remapped(composed: Composed, place: Mapping[int, int]) -> Composed:
     """The same with other numbers of its columns."""
 
@@ -554,7 +550,12 @@ def statistics_of(given: Any) -> Statistics:
         numbers = [math.nan if x is None else x for x in given[name]]
         if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
             raise ValueError(f"must have numbers in {name}, got {str(given[name])[:80]}")
-        made[name] = np.array(numbers, np.int64 if name in ("count", "not_finite") else np.float64)
+        is_count = name in ("count", "not_finite")
+        if is_count and any(not 0 <= x < 2**63 for x in numbers):
+            raise ValueError(f"must have counts in {name}, got {str(given[name])[:80]}")
+        made[name] = np.array(numbers, np.int64 if is_count else np.float64)
+        if len(numbers) != len(given["mean"]):
+            raise ValueError(f"must have {len(given['mean'])} numbers in {name} as in mean, got {len(numbers)}")
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import _core
 from ...cache.episode import texts_of
 from ...convert.export import task_texts
 from ..batches.arrays import Arrays
@@ -59,8 +60,7 @@ class TextTable:
         index = {text: i for i, text in enumerate(self.texts)}
         self.index: NDArray[np.int64] = np.array([*(index[text] for text in found), index[""]], np.int64)
         """For each number: which text it is. The last one is for numbers that have none."""
-        strings = np.array([*self.texts, ""], dtype=object)[:-1]
-        self.strings = strings[self.index]
+        self.strings = [self.texts[i] for i in self.index.tolist()]
         """For each number: its text."""
         self.ids = self.mask = None
         if tokens is not None:
@@ -68,10 +68,7 @@ class TextTable:
             tables = [np.concatenate([x, np.zeros((1, x.shape[1]), x.dtype)]) for x in (ids, mask)]
             # Batches copy nothing to the device.
             self.bounds_there = None if bounds is None else self.there(bounds)
-            if arrays.on_gpu:
-                self.ids, self.mask, self.index_there = (self.there(x) for x in (*tables, self.index))
-            else:
-                self.ids, self.mask = tables
+            self.ids, self.mask, self.index_there = (self.there(x) for x in (*tables, self.index))
 
     def there(self, array: Any) -> Any:
         """A NumPy array on the device of the loader."""
@@ -96,24 +93,30 @@ class TextTable:
         """Texts as lists of str; or ids and ``{name}_mask``. ``numbers``: on the host; ``there``: the same on the
         device, or None."""
         if self.ids is None or self.mask is None:
-            batch[name] = self.strings.take(self.known(numbers)).tolist()
+            batch[name] = _core.texts_of(whole(numbers), self.strings)
             return
-        if not self.arrays.on_gpu:  # by NumPy: PyTorch would start threads of its own for it
-            rows = self.index.take(self.known(numbers if there is None else there))
-            batch[name], batch[f"{name}_mask"] = (self.arrays.of(x.take(rows, axis=0)) for x in (self.ids, self.mask))
+        if not self.arrays.on_gpu:
+            given = whole(numbers if there is None else there)
+            batch[name], batch[f"{name}_mask"] = _core.tokens_of(given, self.index_there, self.ids, self.mask)
             return
         if there is None:
-            rows = self.there(self.index.take(self.known(numbers)))
+            rows = self.there(self.index.take(known(whole(numbers), len(self.index))))
         else:
             last = len(self.index) - 1
             rows = self.index_there[self.arrays.xp.where((there >= 0) & (there < last), there, last)]
         batch[name], batch[f"{name}_mask"] = self.ids[rows], self.mask[rows]
 
-    def known(self, numbers: Any) -> NDArray[np.int64]:
-        """The last number for those that have no text."""
-        unsigned = np.asarray(numbers).astype(np.int64, copy=False).view(np.uint64)  # so that -1 is a large one
-        found: NDArray[np.int64] = np.minimum(unsigned, np.uint64(len(self.index) - 1)).view(np.int64)
-        return found
+
+def whole(numbers: Any) -> NDArray[np.int64]:
+    """As int64, without gaps."""
+    return np.ascontiguousarray(np.asarray(numbers), np.int64)
+
+
+def known(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The last of ``count`` for numbers that have no text."""
+    unsigned = numbers.view(np.uint64)  # so that -1 is a large one
+    found: NDArray[np.int64] = np.minimum(unsigned, np.uint64(count - 1)).view(np.int64)
+    return found
 
 
 def text_tables(
@@ -146,7 +149,7 @@ def tokenized(tokenizer: Callable[..., Any], texts: list[str], name: str) -> tup
     ids = as_table(what, made, len(texts)).astype(np.int64)
     if mask is None:
         return ids, np.ones(ids.shape, bool)
-    found = as_table(what, mask, len(texts)).astype(bool)
+    found = as_table(what.replace("the tokenizer", "attention_mask of the tokenizer"), mask, len(texts)).astype(bool)
     if found.shape != ids.shape:
         raise ValueError(f"{what} must return a mask of the shape of its ids, {ids.shape}, got {found.shape}")
     return ids, found

@@ -190,8 +190,9 @@ def kept_episodes(cache: Cache, episodes: Episodes, split: Split) -> Int64:
 
 def in_split(cache: Cache, kept: Int64, split: Split) -> NDArray[np.bool_]:
     """By a hash of the number of the episode in its source: other episodes, earlier or later, change nothing."""
-    share: Any = split[1] if isinstance(split, tuple | list) and len(split) == 2 else None
-    if split is None or split[0] not in ("train", "validation") or not is_number(share):
+    given: Any = split if isinstance(split, tuple | list) and len(split) == 2 else (None, None)
+    side, share = given
+    if side not in ("train", "validation") or not is_number(share):
         raise ValueError(f"Loader: split must be ('train', share) or ('validation', share), got {split!r}")
     if not 0 < share < 1:
         raise ValueError(f"Loader: the share of split must be between 0 and 1, got {share}")
@@ -200,7 +201,7 @@ def in_split(cache: Cache, kept: Int64, split: Split) -> NDArray[np.bool_]:
     # The two ends of [0, 1): ("train", 0.9) and ("validation", 0.1) have no episode in common and leave none out.
     train: NDArray[np.bool_] = place < share
     validation: NDArray[np.bool_] = 1.0 - place <= share
-    return train if split[0] == "train" else validation
+    return train if side == "train" else validation
 
 
 def is_number(x: Any) -> bool:

@@ -10,7 +10,6 @@
 
 namespace robocache {
 namespace loader_detail {
-namespace {
 
 const FeatureKernels& best_feature_kernels() {
 #ifdef ROBOCACHE_X86_64_V3
@@ -19,7 +18,6 @@ const FeatureKernels& best_feature_kernels() {
     return feature_kernels_baseline();
 }
 
-/// Roughly how long a moment of a part takes, in picoseconds.
 std::int64_t moment_ps(const FeatureUnit& unit) {
     const bool turns = unit.math == FeatureMath::rotation || unit.math == FeatureMath::pose;
     const bool copies = !turns && !unit.from_values.is_there() && unit.offset == nullptr;
@@ -28,6 +26,8 @@ std::int64_t moment_ps(const FeatureUnit& unit) {
     const bool has_angles = unit.form == RotationForm::rotvec || unit.form == RotationForm::euler;
     return channels_ps + (has_angles ? 30'000 : 4'000);
 }
+
+namespace {
 
 void write_padding(const FeaturesPlan& plan, const PaddingUnit& unit, std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {

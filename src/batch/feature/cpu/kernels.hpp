@@ -23,6 +23,9 @@ struct FeatureKernels {
     void (*moments)(const MomentChunk& chunk);
 };
 
+/// The fastest ones here.
+const FeatureKernels& best_feature_kernels();
+
 const FeatureKernels& feature_kernels_baseline();
 const FeatureKernels& feature_kernels_x86_64_v3();
 

@@ -191,7 +191,7 @@ ROBOCACHE_HD void compose_turns(const FeatureUnit& unit, std::int64_t begin, std
         if (relative) {
             load(unit.from_turn, b, 0, 1, 0, 4, in);
             from = quaternion_at(in, unit.stored, 0);
-            if (!(squared_length(from) > 0)) from = {0, 0, 0, 1};
+            if (squared_length(from) == 0) from = {0, 0, 0, 1};  // NaN stays
             matrix = matrix_of(from);
             if (has_position) load(unit.from_values, b, 0, 1, 0, 3, origin);
         }

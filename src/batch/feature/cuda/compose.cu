@@ -38,7 +38,7 @@ __device__ void write_turn(const FeatureUnit& unit, std::int64_t b, std::int64_t
     Quaternion from{0, 0, 0, 1};
     if (relative) {
         from = load_turn(unit.from_turn, unit.stored, b, 0);
-        if (!(squared_length(from) > 0)) from = {0, 0, 0, 1};
+        if (squared_length(from) == 0) from = {0, 0, 0, 1};  // NaN stays
     }
     int first = 0;
     if (unit.math == FeatureMath::pose) {
