@@ -73,12 +73,12 @@ build/.choices: FORCE
 FORCE:
 
 # Builds the wheel. WHEEL_OPTIONS are passed to pip; CI passes the build folder of the C++ tests, to compile once. dist/ is of
-# the user: nothing here deletes a wheel there.
+# the user: nothing here deletes a wheel there. The time of .built is that of the start: a file that changes meanwhile is built again.
 build/dist/.built: $(if $(filter demo picture,$(MAKECMDGOALS)),$(BUILD_READY),$(READY)) $(NATIVE) $(JAX_READY) build/.choices
-	@rm -f build/dist/*.whl
+	@rm -f build/dist/*.whl && mkdir -p build/dist && touch build/dist/.started
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
 	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(JAX_HEADERS) $(WHEEL_OPTIONS) -w build/dist .
-	@touch $@
+	@mv build/dist/.started $@
 
 # Installs that wheel, unless it is what is installed: all targets below run the installed package, never the source tree.
 wheel: build/dist/.built

@@ -126,7 +126,24 @@ def test_ci_compiles_cuda_code_although_it_has_no_gpu():
 
 # ---- make picture and make test: which wheel is installed, and what must be there for it ----------------------------
 
-TOOLS = ("awk", "bash", "cat", "cmp", "cp", "dirname", "env", "find", "grep", "id", "ls", "make", "mkdir", "rm", "sed")
+TOOLS = (
+    "awk",
+    "bash",
+    "cat",
+    "cmp",
+    "cp",
+    "dirname",
+    "env",
+    "find",
+    "grep",
+    "id",
+    "ls",
+    "make",
+    "mkdir",
+    "mv",
+    "rm",
+    "sed",
+)
 PYTHON_HERE = f"cp3{sys.version_info[1]}"
 PREBUILT = f"robocache-0.1.0-{PYTHON_HERE}-{PYTHON_HERE}-manylinux_2_17_{os.uname().machine}.whl"
 BUILT = f"robocache-0.1.0-{PYTHON_HERE}-{PYTHON_HERE}-linux_{os.uname().machine}.whl"
@@ -142,7 +159,7 @@ class Checkout:
         self.root, self.log = root / "checkout", root / "log"
         self.bin = root / "bin"
         self.bin.mkdir()
-        for name in (*TOOLS, "nice", "sh", "sha256sum", "sort", "tail", "touch"):
+        for name in (*TOOLS, "mv", "nice", "sh", "sha256sum", "sort", "tail", "touch"):
             (self.bin / name).symlink_to(shutil.which(name))
         if compiler:
             pretend(self.bin, "g++", "")
@@ -175,7 +192,8 @@ here() {{ exec env PYTHONPATH={installed} {sys.executable} "$@"; }}
 case "$*" in
     *build_progress.py*" wheel "*)
         folder=${{@: -2:1}}
-        mkdir -p $folder && echo made of $(cat CMakeLists.txt) >$folder/{BUILT} ;;
+        mkdir -p $folder && echo made of $(cat CMakeLists.txt) >$folder/{BUILT}
+        [ ! -e saved_meanwhile ] || {{ mv saved_meanwhile CMakeLists.txt && touch CMakeLists.txt; }} ;;
     *prebuilt.py*) here "$@" ;;
     *" install "*.whl)
         sum=$(sha256sum <"${{@: -1}}")
@@ -265,4 +283,7 @@ def test_after_another_wheel_was_installed_that_of_the_checkout_is_installed_aga
     assert checkout.run("make", "picture")[0] == 0
     assert installs() == (False, True)
     checkout.put("CMakeLists.txt", "changed")
+    checkout.put("saved_meanwhile", "changed while the wheel is built")
     assert installs() == (True, True)
+    assert installs() == (True, True)
+    assert installs() == (False, False)
