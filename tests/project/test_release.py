@@ -270,7 +270,10 @@ def test_ci_fetches_cosign_before_the_tests_and_goes_on_without_it():
     assert fetch < next(i for i, line in enumerate(lines) if line.startswith("make test-python"))
 
 
-@pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key", "other commit"])
+@pytest.mark.parametrize(
+    "change",
+    ["nothing", "wheel", "wheel and sums", "extra file", "extra link", "extra sums", "other key", "other commit"],
+)
 def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     cosign = found_cosign()
     wheel = finished(tools, tmp_path / "a")
@@ -289,6 +292,10 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
         (dist / "SHA256SUMS").write_text(re.sub(rf"\w+(?=  {wheel.name}\n)", digest, old))
     if change == "extra file":
         (dist / "more.whl").touch()
+    if change == "extra link":
+        (dist / "debug/more.debug").symlink_to(wheel)
+    if change == "extra sums":
+        (dist / "debug/SHA256SUMS").touch()
     key = [dist / "release.pub"]
     if change == "other key":
         subprocess.run([cosign, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
@@ -300,6 +307,8 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
         "wheel": "a file differs",
         "wheel and sums": "the signature of SHA256SUMS is wrong",
         "extra file": "not in SHA256SUMS: more.whl",
+        "extra link": "not in SHA256SUMS: debug/more.debug",
+        "extra sums": "not in SHA256SUMS: debug/SHA256SUMS",
         "other key": "the signature of SHA256SUMS is wrong",
         "other commit": f"is of commit {'c' * 40}, expected {'d' * 40}",
     }
