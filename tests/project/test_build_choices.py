@@ -159,7 +159,7 @@ class Checkout:
         self.root, self.log = root / "checkout", root / "log"
         self.bin = root / "bin"
         self.bin.mkdir()
-        for name in (*TOOLS, "mv", "nice", "sh", "sha256sum", "sort", "tail", "touch"):
+        for name in (*TOOLS, "nice", "sh", "sha256sum", "sort", "tail", "touch"):
             (self.bin / name).symlink_to(shutil.which(name))
         if compiler:
             pretend(self.bin, "g++", "")
