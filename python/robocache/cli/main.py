@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import _core
 from ..install import check_installation, print_installation_info, self_test
 from ..ops.methods import METHODS, REDUCTIONS
-from . import check, export, ingest
+from . import check, export, formats, ingest
 from .output import failed, print_escaped
 from .parser import Parser
 from .profile import ProfileError, Spec, VoxelSpec, profile, table
@@ -66,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     ingest.add_commands(commands)
     check.add_commands(commands)
     export.add_commands(commands)
+    formats.add_commands(commands)
 
     profiles = commands.add_parser(
         "profile", help="measure hardware counters of an op's CUDA kernels; needs a GPU and ncu"
