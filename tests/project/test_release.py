@@ -99,7 +99,8 @@ def test_a_module_without_hardening_is_found(tools, tmp_path):
     flags = ["-shared", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-z,norelro,-z,lazy,-z,execstack"]
     subprocess.run(["gcc", *flags, "-Wl,-rpath,/x", tmp_path / "x.c", "-lm", "-o", tmp_path / "x.so"], check=True)
     found = " ".join(tools.native.faults_of_module(tmp_path / "x.so"))
-    for fault in ("writable", "executable", "stack protector", "FORTIFY", "search path", "symbol foreign"):
+    links = ("search path", "symbol foreign", "exports entry")
+    for fault in ("writable", "executable", "stack protector", "FORTIFY", *links):
         assert fault in found, (fault, found)
 
 
@@ -169,6 +170,14 @@ def test_the_source_of_a_release_has_the_files_of_the_commit_and_no_others(tmp_p
     assert "g++-12 is missing" in done.stderr  # the step after the source
     source = tmp_path / "work/source"
     assert {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()} <= {*listed.stdout.split()}
+
+
+def test_a_work_folder_with_a_space_is_refused_before_anything_is_made(tmp_path):
+    command = [RELEASE / "wheels.sh", tmp_path / "a b", "cpu", "3.12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "must have no spaces" in done.stderr
+    assert list((tmp_path / "a b").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -282,6 +291,7 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     env = {key: value for key, value in os.environ.items() if key != "ROBOCACHE_RELEASE_KEY"}
     env |= {"COSIGN": cosign, "ROBOCACHE_VERIFY": "signatures", "COSIGN_PASSWORD": ""}
     subprocess.run([RELEASE / "sign.sh", dist, predicate, cosign], check=True, env=env, capture_output=True)
+    assert {path.stat().st_mode & 0o777 for path in dist.rglob("*") if path.is_file()} == {0o644}
     if change.startswith("wheel"):
         data = bytearray(wheel.read_bytes())
         data[len(data) // 2] ^= 1
