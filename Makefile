@@ -59,7 +59,7 @@ endif
 OLDEST_JAX := build/jax_oldest
 ifeq ($(JAX),oldest)
 JAX_READY := $(OLDEST_JAX)/.complete
-JAX_HEADERS := -C cmake.define.ROBOCACHE_JAX_INCLUDE_DIR=$(abspath $(OLDEST_JAX))/jaxlib/include
+JAX_HEADERS := -C "cmake.define.ROBOCACHE_JAX_INCLUDE_DIR=$(abspath $(OLDEST_JAX))/jaxlib/include"
 endif
 
 $(OLDEST_JAX)/.complete: tools/release/locks/jax_oldest.lock $(READY)
@@ -73,12 +73,12 @@ build/.choices: FORCE
 FORCE:
 
 # Builds the wheel. WHEEL_OPTIONS are passed to pip; CI passes the build folder of the C++ tests, to compile once. dist/ is of
-# the user: nothing here deletes a wheel there.
+# the user: nothing here deletes a wheel there. The time of .built is that of the start: a file that changes meanwhile is built again.
 build/dist/.built: $(if $(filter demo picture,$(MAKECMDGOALS)),$(BUILD_READY),$(READY)) $(NATIVE) $(JAX_READY) build/.choices
-	@rm -f build/dist/*.whl
+	@rm -f build/dist/*.whl && mkdir -p build/dist && touch build/dist/.started
 	@$(PYTHON) tools/build_progress.py build/wheel.log $(PYTHON) -m pip wheel -v --no-build-isolation --no-deps \
 	    --no-index -C cmake.define.ROBOCACHE_CUDA=$(CUDA_CODE) $(ARCHITECTURES) $(JAX_HEADERS) $(WHEEL_OPTIONS) -w build/dist .
-	@touch $@
+	@mv build/dist/.started $@
 
 # Installs that wheel, unless it is what is installed: all targets below run the installed package, never the source tree.
 wheel: build/dist/.built
@@ -179,7 +179,7 @@ sanitize-python: $(READY)
 	    -C cmake.build-type=RelWithDebInfo -C install.strip=false -w $(SANITIZED)/dist .
 	$(PYTHON) -m pip install --quiet --no-deps --no-index --upgrade --target $(SANITIZED)/site $(SANITIZED)/dist/*.whl
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    PYTHONPATH=$(abspath $(SANITIZED)/site) $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/ops/align/test_fuse.py \
+	    PYTHONPATH="$(abspath $(SANITIZED)/site)" $(PYTHON) -m pytest -q -s -p no:cacheprovider -k "not odd and not 64_bits" tests/ops/align/test_fuse.py \
 	    tests/ops/boundary/test_arrays*.py tests/ops/align/test_bad_*.py tests/ops/align/test_gradients.py tests/ops/voxelize/test_voxel_[!t]*.py tests/loader tests/cache/test_cache.py
 
 # Runs each target for FUZZ_SECONDS, in parallel. Failing inputs stay in build/fuzz.

@@ -14,10 +14,19 @@ install(FILES ${PROJECT_BINARY_DIR}/robocacheConfig.cmake ${PROJECT_BINARY_DIR}/
 
 # The prefix is found from where the .pc file lies: cmake --install --prefix may choose another one than the build knew.
 file(RELATIVE_PATH ROBOCACHE_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-# A static library hands its own dependencies to whoever links it. dlopen is in a library of its own before glibc 2.34.
-set(ROBOCACHE_PC_PRIVATE "-pthread -lstdc++ -ldl")
+# A static library needs its own dependencies in the link of each program, also without `pkg-config --static`. dlopen is in a library
+# of its own before glibc 2.34.
+set(ROBOCACHE_PC_DEPENDENCIES "-pthread -lstdc++ -ldl")
 if(ROBOCACHE_HAS_CUDA)
-    string(APPEND ROBOCACHE_PC_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+    string(APPEND ROBOCACHE_PC_DEPENDENCIES " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+endif()
+get_target_property(library_type robocache TYPE)
+if(library_type STREQUAL "STATIC_LIBRARY")
+    set(ROBOCACHE_PC_LIBS " ${ROBOCACHE_PC_DEPENDENCIES}")
+    set(ROBOCACHE_PC_PRIVATE "")
+else()
+    set(ROBOCACHE_PC_LIBS "")
+    set(ROBOCACHE_PC_PRIVATE "${ROBOCACHE_PC_DEPENDENCIES}")
 endif()
 configure_file(cmake/robocache.pc.in ${PROJECT_BINARY_DIR}/robocache.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/robocache.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -54,7 +54,7 @@ if [ "$purpose" = demo ]; then
     exit 0
 elif [ "$purpose" = build ]; then
     echo "setup: installing the tools that build the wheel into $venv"
-    install -r tools/requirements-build.txt
+    install "pip>=23.1" -r tools/requirements-build.txt  # older ones, as that of Debian 12, have no option -C
     exit 0
 elif [ "$purpose" = policy ]; then
     echo "setup: installing the packages of examples/train_policy into $venv"

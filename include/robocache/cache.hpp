@@ -20,12 +20,12 @@ class FileIo;  // src/cache/files/io.hpp: file operations of the writer, replace
 /// What all episodes of a stream have in common.
 struct CacheStream {
     std::string name;
-    DType dtype = DType::f32;         ///< of the decoded pictures, if they are encoded
-    std::vector<std::int64_t> shape;  ///< of one row: {7}, {480, 640, 3}; {} for one number
-    std::string kind = "vector";      ///< "vector", "image", "points", "depth"
-    bool ragged = false;              ///< every message has its own number of rows: point clouds
-    std::string details = "{}";       ///< a JSON object: rate_hz, unit, names, meta, statistics
-    std::string codec = "";           ///< of encoded pictures or video; empty: rows are values
+    DType dtype = DType::f32;           ///< of the decoded pictures, if they are encoded
+    std::vector<std::int64_t> shape{};  ///< of one row: {7}, {480, 640, 3}; {} for one number
+    std::string kind = "vector";        ///< "vector", "image", "points", "depth"
+    bool ragged = false;                ///< every message has its own number of rows: point clouds
+    std::string details = "{}";         ///< a JSON object: rate_hz, unit, names, meta, statistics
+    std::string codec = "";             ///< of encoded pictures or video; empty: rows are values
 
     [[nodiscard]] bool is_encoded() const { return !codec.empty(); }
     [[nodiscard]] bool has_splits() const { return ragged || is_encoded(); }
@@ -38,14 +38,14 @@ struct CacheStream {
 
 /// The rows of one stream in one episode; or, for a whole shard, in all of its episodes.
 struct CacheRows {
-    TensorView values;   ///< (rows, ...); encoded pictures: (bytes,) u8
-    TensorView times;    ///< (messages,) int64 ns, never decreasing inside an episode; one row a message if not ragged
-    TensorView splits;   ///< ragged or encoded: (messages + 1,) int64; message m has rows [splits[m] - splits[0],
-                         ///< splits[m + 1] - splits[0])
-    TensorView offsets;  ///< whole shards: (episodes + 1,) int64; episode e has messages [offsets[e], offsets[e + 1])
-    TensorView index;    ///< encoded: (bytes,) u8, the picture index of the episode (docs/decode.md); may be empty
-    TensorView index_splits;  ///< whole shards: (episodes + 1,) int64; episode e has index bytes [index_splits[e], ...)
-    std::shared_ptr<const void> owner;  ///< of a reader: keeps the mapping that the views point into
+    TensorView values;    ///< (rows, ...); encoded pictures: (bytes,) u8
+    TensorView times;     ///< (messages,) int64 ns, never decreasing inside an episode; one row a message if not ragged
+    TensorView splits{};  ///< ragged or encoded: (messages + 1,) int64; message m has rows [splits[m] - splits[0],
+                          ///< splits[m + 1] - splits[0])
+    TensorView offsets{};  ///< whole shards: (episodes + 1,) int64; episode e has messages [offsets[e], offsets[e + 1])
+    TensorView index{};    ///< encoded: (bytes,) u8, the picture index of the episode (docs/decode.md); may be empty
+    TensorView index_splits{};            ///< whole shards: (episodes + 1,) int64; divides `index` among the episodes
+    std::shared_ptr<const void> owner{};  ///< of a reader: keeps the mapping that the views point into
 };
 
 /// One version of a cache, mapped for reading. Copies share the mapping; views live as long as the `owner` of their
@@ -109,7 +109,7 @@ private:
 /// How a CacheWriter divides episodes into shards, and whether it continues an interrupted ingest.
 struct CacheWriterOptions {
     std::int64_t shard_bytes = std::int64_t{64} << 20;  ///< a shard ends with the episode that reaches it
-    std::string fingerprint;                            ///< identifies the source and the options
+    std::string fingerprint{};                          ///< identifies the source and the options
     bool resume = false;   ///< keep finished shards of an interrupted ingest; needs a fingerprint
     FileIo* io = nullptr;  ///< nullptr: the disk
 };

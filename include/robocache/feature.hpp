@@ -12,7 +12,7 @@
 
 namespace robocache {
 
-/// What becomes of some channels of a row.
+/// The computation for some channels of a row.
 enum class FeatureMath : std::uint8_t {
     values,    ///< x; relative: x - anchor
     angles,    ///< x; relative: x - anchor, plus whole periods, so that it is in [-period / 2, period / 2]
@@ -20,7 +20,7 @@ enum class FeatureMath : std::uint8_t {
     pose,      ///< a position and a quaternion; relative: inverse(T_anchor) * T
 };
 
-/// How a rotation is written. Quaternions are normalized, with w >= 0; a quaternion of zeros is no rotation.
+/// The form of a rotation. Quaternions are normalized, with w >= 0; a quaternion of zeros is the identity.
 enum class RotationForm : std::uint8_t {
     quaternion_xyzw,
     quaternion_wxyz,
@@ -31,14 +31,14 @@ enum class RotationForm : std::uint8_t {
     euler,       ///< roll, pitch, yaw: about the fixed axes x, y, z, one after the other
 };
 
-/// Numbers that a form has.
+/// The number of channels of a form.
 [[nodiscard]] std::int64_t num_channels(RotationForm form) noexcept;
 
 /// Channels of a tensor, from `channel` on.
 struct FeatureChannels {
     TensorView rows;  ///< (B, T, C), contiguous
     std::int64_t channel = 0;
-    std::int64_t moment = -1;  ///< the one that is read; -1: that of the output
+    std::int64_t moment = -1;  ///< the moment that is read; -1: that of the output
 };
 
 /// Channels of a column of a BatchReader (loader.hpp), from `channel` on.
@@ -63,7 +63,7 @@ struct FeaturePartOf {
 };
 using FeaturePart = FeaturePartOf<FeatureChannels>;
 
-/// A feature of B samples: parts side by side, computed in f64, `(x - offset) * scale`, rounded once.
+/// A feature of B samples: its parts side by side, computed in f64, scaled by `(x - offset) * scale`, rounded once.
 struct FeatureView {
     std::span<const FeaturePart> parts{};
     std::span<const FeatureChannels> paddings{};  ///< bool (B, T); the output is padded where one of them is
@@ -78,10 +78,10 @@ struct FeatureView {
 /// on every device.
 void compose(std::span<const FeatureView> features, CudaQueue queue = {});
 
-/// Adds rows to the moments of each channel. values (N, C) floating and padding (N,) bool (rows that are left out), on
-/// the host, contiguous; moments (6, C) f64: how many finite numbers, their mean, the sum of squared distances from it,
-/// minimum, maximum, and how many are not finite. Begin with 0, 0, 0, inf, -inf, 0. The same bits for any number of
-/// threads.
+/// Adds rows to the statistical moments of each channel. values (N, C) floating and padding (N,) bool (rows that are
+/// left out), on the host, contiguous. moments (6, C) f64: the number of finite values, their mean, the sum of squared
+/// distances from it, minimum, maximum, and the number of values that are not finite; initially 0, 0, 0, inf, -inf, 0.
+/// The same bits for any number of threads.
 void accumulate_moments(const TensorView& values, const std::optional<TensorView>& padding, const TensorView& moments);
 
 }  // namespace robocache

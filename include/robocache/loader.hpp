@@ -26,23 +26,25 @@ struct AnchorTable {
     std::optional<TensorView> slots = std::nullopt;  ///< (num_anchors,) i64 of make_alias_table: anchors by weight
 };
 
-/// Writes slots (N,) i64 for weights (N,) f64, both on the host and contiguous, N below 2^31: an anchor is then drawn
-/// with a probability of its weight over the sum of all, to within 2^-32 / N. One without weight is never drawn, one
-/// with a weight always can be. Integers, so that draws are the same on every device. Throws InvalidArgument for
+/// Writes slots (N,) i64 for weights (N,) f64, both on the host and contiguous, N below 2^31. With these slots an
+/// anchor is drawn with the probability weight / sum of weights, to within 2^-32 / N. An anchor of weight 0 is never
+/// drawn, all others can be. Slots are integers, so draws are the same on every device. Throws InvalidArgument for
 /// weights that are negative, not finite or all zero.
 void make_alias_table(const TensorView& weights, const TensorView& slots);
 
-/// Which order. One table: every epoch is a permutation of its anchors. Several, or one whose epoch has another size
-/// than the table: blocks in which each table has its quota, at shuffled places; a table goes through its anchors again
-/// and again, each time in another order, and an epoch goes on where the last one ended. From a table with slots
-/// anchors are drawn with replacement instead: each position of an epoch (of a mixture, of all epochs) by itself.
+/// The order of samples. One table: every epoch is a permutation of its anchors. Several tables, or one whose epoch has
+/// another size than the table: blocks in which each table has its quota, at shuffled places. A table is then traversed
+/// repeatedly, each time in another order, and an epoch continues where the last one ended. From a table with slots
+/// anchors are drawn with replacement instead, independently for each position of an epoch (of a mixture, of all
+/// epochs).
 struct SampleOrder {
     std::uint64_t seed = 0;
     std::int64_t epoch = 0;
     std::int64_t epoch_size = 0;  ///< positions of an epoch; 0 for one table: its anchors
-    bool shuffle = true;          ///< false: ascending; not looked at where anchors have weights
-    /// (N,) i64 on the device of the tables: the sample at position p is anchor numbers[p], counted through all tables,
-    /// in place of the order of an epoch. On a GPU they are not checked; one that is not there is the last anchor.
+    bool shuffle = true;          ///< false: ascending; ignored if anchors have weights
+    /// (N,) i64 on the device of the tables, instead of the order of an epoch: the sample at position p is anchor
+    /// numbers[p], counted through all tables. On a GPU numbers are not checked; one out of range is the last
+    /// anchor.
     std::optional<TensorView> numbers = std::nullopt;
 };
 
@@ -73,7 +75,7 @@ struct ByteRange {
 void gather_bytes(std::span<const std::span<const std::uint8_t>> parts, std::span<const ByteRange> ranges,
                   std::span<std::uint8_t> out);
 
-/// One key of a batch: the moments around an anchor at which a stream is read, and what becomes of its values.
+/// One key of a batch: the moments around an anchor at which a stream is read, and the form of its values.
 struct BatchColumn {
     std::span<const std::int64_t> deltas{};  ///< ns from the anchor to each of T moments; at least one
     DType dtype = DType::f32;                ///< of the batch: the stream's own, or a floating one
@@ -81,8 +83,8 @@ struct BatchColumn {
     bool hidden = false;                     ///< no output: only features read it
 };
 
-/// The rows of one column in one part: ragged, with int64 times, and the statistics of the dataset they are of.
-/// Columns are alike in every part but for max_gap.
+/// The rows of one column in one part: ragged, with int64 times, and the statistics of their dataset. A column has the
+/// same settings in every part, except for max_gap.
 struct BatchRows {
     StreamView stream;
     std::optional<TensorView> offset{};  ///< (C,) f64 on the host, for a row's elements in turn; see normalize
@@ -105,7 +107,7 @@ struct EpisodeNames {
     TensorView episode;  ///< (E,) i64
 };
 
-/// Where a reader finds everything. Views of memory that must stay as it is while the reader lives.
+/// The inputs of a reader. Views of memory that must not change while the reader exists.
 struct BatchSource {
     std::span<const AnchorTable> tables{};
     TensorView part;   ///< (E,) i64 on the host: for each episode of all tables, its part
@@ -116,21 +118,21 @@ struct BatchSource {
     std::span<const BatchFeature> features{};          ///< only where the rows are on the host
 };
 
-/// Where one column or feature of a batch goes: memory of the caller, on the device of the reader.
+/// The output of one column or feature of a batch: memory of the caller, on the device of the reader.
 struct BatchOutput {
     TensorView values;                    ///< (B, T, ...), contiguous; of a feature (B, T, D)
-    std::optional<TensorView> padding{};  ///< (B, T) bool: true where align says that nothing is valid
+    std::optional<TensorView> padding{};  ///< (B, T) bool: true where the result of align is not valid
 };
 
-/// Where each sample of a batch comes from: (B,) i64 each, contiguous, on the device of the reader.
+/// The origin of each sample of a batch: (B,) i64 each, contiguous, on the device of the reader.
 struct BatchIndex {
     TensorView source;   ///< EpisodeNames::source of its episode
     TensorView episode;  ///< EpisodeNames::episode
     TensorView anchor;   ///< ns
 };
 
-/// Positions by a number on the device, so that a captured graph reads another batch each time it runs: `step` counts
-/// through the epochs, its batch begins at step % num_steps * stride + first in epoch step / num_steps.
+/// Positions that depend on a number on the device, so that each replay of a captured graph reads another batch. `step`
+/// counts through the epochs; its batch begins at step % num_steps * stride + first in epoch step / num_steps.
 struct BatchSteps {
     TensorView step;  ///< () i64 on the device; not negative
     std::int64_t num_steps = 1;
@@ -138,16 +140,16 @@ struct BatchSteps {
     std::int64_t first = 0;
 };
 
-/// A batch that the library's threads read while the caller goes on: BatchReader::read_ahead.
+/// A batch that the library's threads read while the caller continues: BatchReader::read_ahead.
 class PendingBatch {
 public:
-    ~PendingBatch();  ///< Drops what is not begun, and waits for the rest.
+    ~PendingBatch();  ///< Drops work that has not begun, and waits for the rest.
     PendingBatch(PendingBatch&&) noexcept;
     PendingBatch& operator=(PendingBatch&&) noexcept;
 
     /// Whether wait() returns at once.
     [[nodiscard]] bool is_done() const;
-    /// Returns when the batch is there; the calling thread helps.
+    /// Returns when the batch is complete; the calling thread does a part of the work.
     void wait() const;
 
     struct State;
@@ -157,15 +159,15 @@ private:
     std::unique_ptr<State> state_;
 };
 
-/// Batches in one go: positions of the shuffled order, their anchors, the rows around them, scaled, written. The same
-/// bits as sample_anchors, align and normalize one after the other, on every device.
+/// Reads a batch in one call: positions of the shuffled order, their anchors, the rows around them, scaled. It has the
+/// same bits as sample_anchors, align and normalize one after the other, on every device.
 ///
-/// On a GPU one launch for all columns; values may lie in pinned host memory. The reader keeps an index of the episodes
-/// there, some 64 bytes for each and column. Throws Unsupported for what only the three operations can do: other
-/// methods than linear, previous, next and nearest, strided rows, integers scaled in 64 bits.
+/// On a GPU: one launch for all columns; values may be in pinned host memory. The reader keeps an index of the episodes
+/// there, about 64 bytes for each episode and column. Throws Unsupported where only the three operations can be used:
+/// methods other than linear, previous, next and nearest, strided rows, integers scaled in 64 bits.
 class BatchReader {
 public:
-    /// Speaks the contract, once. Waits for `queue` on a GPU.
+    /// Validates the source, once. Waits for `queue` on a GPU.
     explicit BatchReader(const BatchSource& source, CudaQueue queue = {});
     ~BatchReader();
     BatchReader(BatchReader&&) noexcept;
@@ -187,7 +189,7 @@ public:
     [[nodiscard]] PendingBatch read_ahead(const SampleOrder& order, std::int64_t first_position,
                                           std::span<const BatchOutput> outputs,
                                           const std::optional<BatchIndex>& index = {}) const;
-    /// The same for a step that the device reads from memory; `order.epoch` is ignored.
+    /// The same for a step in device memory; `order.epoch` is ignored.
     void read(const SampleOrder& order, const BatchSteps& steps, std::span<const BatchOutput> outputs,
               CudaQueue queue = {}, const std::optional<BatchIndex>& index = {}) const;
 

@@ -219,7 +219,8 @@ def test_a_source_of_the_same_names_sizes_and_times_is_not_taken_for_another(tmp
     robocache.ingest(first, out)
     assert robocache.ingest(first, out, resume=True).generation == 1
     second = calvin_of(first if where == "in the same place" else tmp_path / "b", 2.0)
-    with pytest.warns(RuntimeWarning, match=f"resume cannot continue, and begins anew: {out} has a cache of {first}"):
+    reason = f"resume is not possible, starting at the first episode: {out} has a cache of {first}"
+    with pytest.warns(RuntimeWarning, match=reason):
         cache = robocache.ingest(second, out, resume=True)
     assert cache.episode(0).streams["actions"].values[0, 0] == 2.0
 

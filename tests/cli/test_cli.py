@@ -116,6 +116,9 @@ def test_without_a_gpu_profile_says_why_and_ends_with_code_2(monkeypatch, capsys
     monkeypatch.setattr(_core, "cuda_status", lambda: {"available": False, "reason": "no CUDA driver on this machine"})
     assert main.main(["profile", "align"]) == 2
     assert capsys.readouterr().err == "robocache profile align: needs a GPU: no CUDA driver on this machine\n"
+    assert main.main(["profile", "voxelize", "--json"]) == 2
+    failure = {"error": "needs a GPU: no CUDA driver on this machine", "type": "ProfileError"}
+    assert json.loads(capsys.readouterr().out) == failure
 
 
 @pytest.fixture
@@ -296,4 +299,7 @@ def test_self_test_ends_with_code_1_where_a_backend_is_wrong(monkeypatch, capsys
 
     monkeypatch.setattr(main, "self_test", wrong)
     assert main.main(["self-test"]) == 1
-    assert capsys.readouterr().err == "robocache: self_test: backend 'cpu' returned [1], expected [2]\n"
+    assert capsys.readouterr() == ("", "robocache self-test: backend 'cpu' returned [1], expected [2]\n")
+    assert main.main(["self-test", "--json"]) == 1
+    failure = {"error": "backend 'cpu' returned [1], expected [2]", "type": "RuntimeError"}
+    assert json.loads(capsys.readouterr().out) == failure

@@ -1,10 +1,14 @@
 """First impressions of the command line: its version, near names for misspelled ones, errors in its own words."""
 
+import importlib.metadata
+import json
+
 import numpy as np
 import pytest
 import robocache
 from cache_cases import SPECS, MadeSource
 from robocache.cli import main
+from robocache.sources import FORMATS, option_names
 from robocache.text import did_you_mean
 
 
@@ -87,6 +91,31 @@ def test_a_suggestion_ignores_case_and_is_only_made_where_a_name_is_near():
     assert did_you_mean("ACTION", ["action"]) == "; did you mean 'action'?"
     assert did_you_mean("xyz", ["action"]) == ""
     assert did_you_mean("", []) == ""
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+def test_formats_lists_every_format_and_every_option_with_its_default(capsys):
+    assert main.main(["formats", "--json"]) == 0
+    listed = {one["format"]: one for one in json.loads(capsys.readouterr().out)}
+    assert {name: one["reads"] for name, one in listed.items()} == FORMATS
+    assert set().union(*(one["options"] for one in listed.values())) == option_names()
+    assert listed["calvin"]["options"]["rate_hz"] == 30
+    assert (listed["robocache"]["options"], listed["calvin"]["packages"]) == ({}, {})
+    assert [name.partition(">")[0] for name in listed["lerobot"]["packages"]] == ["pyarrow", "av", "pillow"]
+    assert main.main(["formats"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name}={value}" in printed for one in listed.values() for name, value in one["options"].items())
+
+
+def test_formats_names_packages_that_are_missing_and_how_to_install_them(monkeypatch, capsys):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert main.main(["formats"]) == 0
+    assert "h5py>=3.16 (not installed); pip install 'robocache[robomimic]'\n" in capsys.readouterr().out
 
 
 # ---- reprs -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ find_program(PKG_CONFIG pkg-config REQUIRED)
 file(GLOB_RECURSE pc_file ${WORK}/prefix/*/robocache.pc)
 get_filename_component(pc_dir ${pc_file} DIRECTORY)
 set(ENV{PKG_CONFIG_PATH} ${pc_dir})
-execute_process(COMMAND ${PKG_CONFIG} --cflags --libs --static robocache
+execute_process(COMMAND ${PKG_CONFIG} --cflags --libs robocache
     OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags)
 run(c++ -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror ${SOURCE}/examples/cpp/align_arm.cpp

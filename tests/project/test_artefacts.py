@@ -60,6 +60,12 @@ def test_a_native_file_needs_nothing_but_the_system(path):
     assert "(RUNPATH)" not in tool("readelf", "-d", str(path))
 
 
+@pytest.mark.parametrize("path", NATIVE, ids=lambda p: p.name)
+def test_a_native_file_exports_its_entry_and_nothing_else(path):
+    defined = tool("nm", "-D", "--defined-only", str(path)).splitlines()
+    assert [line.split()[-1] for line in defined] == ["PyInit__core"]
+
+
 # ---- hardening (cmake/hardening.cmake) -------------------------------------------------------------------------------
 
 

@@ -99,7 +99,8 @@ def test_a_module_without_hardening_is_found(tools, tmp_path):
     flags = ["-shared", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-z,norelro,-z,lazy,-z,execstack"]
     subprocess.run(["gcc", *flags, "-Wl,-rpath,/x", tmp_path / "x.c", "-lm", "-o", tmp_path / "x.so"], check=True)
     found = " ".join(tools.native.faults_of_module(tmp_path / "x.so"))
-    for fault in ("writable", "executable", "stack protector", "FORTIFY", "search path", "symbol foreign"):
+    links = ("search path", "symbol foreign", "exports entry")
+    for fault in ("writable", "executable", "stack protector", "FORTIFY", *links):
         assert fault in found, (fault, found)
 
 
@@ -169,6 +170,14 @@ def test_the_source_of_a_release_has_the_files_of_the_commit_and_no_others(tmp_p
     assert "g++-12 is missing" in done.stderr  # the step after the source
     source = tmp_path / "work/source"
     assert {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()} <= {*listed.stdout.split()}
+
+
+def test_a_work_folder_with_a_space_is_refused_before_anything_is_made(tmp_path):
+    command = [RELEASE / "wheels.sh", tmp_path / "a b", "cpu", "3.12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "must have no spaces" in done.stderr
+    assert list((tmp_path / "a b").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -270,7 +279,10 @@ def test_ci_fetches_cosign_before_the_tests_and_goes_on_without_it():
     assert fetch < next(i for i, line in enumerate(lines) if line.startswith("make test-python"))
 
 
-@pytest.mark.parametrize("change", ["nothing", "wheel", "wheel and sums", "extra file", "other key", "other commit"])
+@pytest.mark.parametrize(
+    "change",
+    ["nothing", "wheel", "wheel and sums", "extra file", "extra link", "extra sums", "other key", "other commit"],
+)
 def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     cosign = found_cosign()
     wheel = finished(tools, tmp_path / "a")
@@ -279,6 +291,7 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
     env = {key: value for key, value in os.environ.items() if key != "ROBOCACHE_RELEASE_KEY"}
     env |= {"COSIGN": cosign, "ROBOCACHE_VERIFY": "signatures", "COSIGN_PASSWORD": ""}
     subprocess.run([RELEASE / "sign.sh", dist, predicate, cosign], check=True, env=env, capture_output=True)
+    assert {path.stat().st_mode & 0o777 for path in dist.rglob("*") if path.is_file()} == {0o644}
     if change.startswith("wheel"):
         data = bytearray(wheel.read_bytes())
         data[len(data) // 2] ^= 1
@@ -289,6 +302,10 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
         (dist / "SHA256SUMS").write_text(re.sub(rf"\w+(?=  {wheel.name}\n)", digest, old))
     if change == "extra file":
         (dist / "more.whl").touch()
+    if change == "extra link":
+        (dist / "debug/more.debug").symlink_to(wheel)
+    if change == "extra sums":
+        (dist / "debug/SHA256SUMS").touch()
     key = [dist / "release.pub"]
     if change == "other key":
         subprocess.run([cosign, "generate-key-pair"], cwd=tmp_path, check=True, env=env, capture_output=True)
@@ -300,6 +317,8 @@ def test_a_release_that_was_changed_is_refused(tools, tmp_path, change):
         "wheel": "a file differs",
         "wheel and sums": "the signature of SHA256SUMS is wrong",
         "extra file": "not in SHA256SUMS: more.whl",
+        "extra link": "not in SHA256SUMS: debug/more.debug",
+        "extra sums": "not in SHA256SUMS: debug/SHA256SUMS",
         "other key": "the signature of SHA256SUMS is wrong",
         "other commit": f"is of commit {'c' * 40}, expected {'d' * 40}",
     }

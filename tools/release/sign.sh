@@ -29,4 +29,5 @@ for file in *.whl *.tar.gz; do
 done
 find . -type f ! -name 'SHA256SUMS*' ! -name release.pub | sed 's|^\./||' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 "$cosign" sign-blob --yes --tlog-upload=false --key "$key" --output-signature SHA256SUMS.sig SHA256SUMS >/dev/null 2>&1
+find . -type f -exec chmod 644 {} +  # cosign makes files that only their owner can read
 echo "signed: $(wc -l <SHA256SUMS) files, $(cat RELEASE_KEY)"

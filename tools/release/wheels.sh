@@ -11,6 +11,7 @@ root=$(cd "$here/../.." && pwd)
 work=$(mkdir -p "$1" && cd "$1" && pwd)
 variant=$2
 shift 2
+case $work in *[[:space:]]*) echo "wheels: the path of the work files must have no spaces, because compilers get it in options: $work" >&2; exit 1 ;; esac
 
 commit=$(git -C "$root" rev-parse HEAD)
 tree=$(git -C "$root" stash create)  # changes that are not committed; a release has none, and release.sh refuses them

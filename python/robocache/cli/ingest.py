@@ -123,7 +123,7 @@ def add_commands(commands: Commands) -> None:
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="format of the source (default: detect)")
-    options = "option of the format; repeatable; docs/formats.md lists them"
+    options = "option of the format; repeatable; `robocache formats` lists them"
     parser.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help=options)
 
 

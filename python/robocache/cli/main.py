@@ -17,8 +17,8 @@ from pathlib import Path
 from .. import _core
 from ..install import check_installation, print_installation_info, self_test
 from ..ops.methods import METHODS, REDUCTIONS
-from . import check, export, ingest
-from .output import print_escaped
+from . import check, export, formats, ingest
+from .output import failed, print_escaped
 from .parser import Parser
 from .profile import ProfileError, Spec, VoxelSpec, profile, table
 
@@ -62,10 +62,11 @@ def make_parser() -> argparse.ArgumentParser:
     info.set_defaults(run=run_info, flags=info.flags())
     tested = commands.add_parser("self-test", help="run every available backend on a small problem with a known answer")
     tested.add_argument("--json", action="store_true", help="print JSON")
-    tested.set_defaults(run=run_self_test)
+    tested.set_defaults(run=run_self_test, flags={})
     ingest.add_commands(commands)
     check.add_commands(commands)
     export.add_commands(commands)
+    formats.add_commands(commands)
 
     profiles = commands.add_parser(
         "profile", help="measure hardware counters of an op's CUDA kernels; needs a GPU and ncu"
@@ -79,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     align.add_argument("--order", choices=("ramp", "random"), default="ramp", help="evenly spaced or random times")
     align.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="output folder")
     align.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    align.set_defaults(run=run_profile_align)
+    align.set_defaults(run=run_profile_align, flags={})
 
     voxelize = ops.add_parser("voxelize", help="profile voxelize_pointcloud on synthetic clouds with Nsight Compute")
     voxelize.add_argument("--cloud", choices=CLOUDS, default="uniform")
@@ -95,7 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     voxelize.add_argument("--deterministic", action="store_true")
     voxelize.add_argument("--out", type=Path, default=Path("robocache_profile"), metavar="DIR", help="output folder")
     voxelize.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    voxelize.set_defaults(run=run_profile_voxelize)
+    voxelize.set_defaults(run=run_profile_voxelize, flags={})
     return parser
 
 
@@ -113,8 +114,7 @@ def run_self_test(args: argparse.Namespace) -> int:
     try:
         results = self_test()
     except RuntimeError as error:
-        print(f"robocache: {error}", file=sys.stderr)
-        return 1
+        return failed("self-test", error, 1, args)
     lines = [f"{backend}: {result}" for backend, result in results.items()]
     print(json.dumps(results) if args.json else "\n".join(lines))
     return 0
@@ -135,8 +135,7 @@ def run_profile(spec: Spec | VoxelSpec, args: argparse.Namespace) -> int:
     try:
         result = profile(spec, args.out)
     except ProfileError as error:
-        print(f"robocache profile {spec.op}: {error}", file=sys.stderr)
-        return 2
+        return failed(f"profile {spec.op}", error, 2, args)
     print(json.dumps(result, indent=1) if args.json else f"{spec}, {result['device']}\n\n{table(result)}")
     print("\n".join(f"wrote {path}" for path in result["files"]), file=sys.stderr)
     return 0

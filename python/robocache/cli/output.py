@@ -24,7 +24,7 @@ def failed(command: str, error: BaseException, code: int, args: argparse.Namespa
     text = str(error)
     if isinstance(error, OSError) and (error.strerror or "").startswith(f"{command}: "):  # omit the errno
         text = f"{error.strerror}: {error.filename}"
-    message = in_options(text, args.flags).removeprefix(f"{command}: ")
+    message = in_options(text, args.flags).removeprefix(f"{command.replace('-', '_')}: ")
     if args.json:
         print(json.dumps({"error": message, "type": type(error).__name__}, indent=1))
     print_escaped(f"robocache {command}: {message}", sys.stderr)

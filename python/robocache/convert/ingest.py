@@ -74,9 +74,9 @@ def ingest(
 
     ``out`` must be a new folder, an empty folder or a cache; not the source, nor a folder that contains it. An existing
     cache is replaced atomically at the end. ``resume=True`` continues an interrupted ingest of the same source with the
-    same options, and returns the cache if that ingest had finished; if ``out`` has another one, it begins anew with a
-    ``RuntimeWarning``. It requires a source with a fingerprint, and
-    ``episodes`` as numbers. If the source changes during the ingest, raises ``FormatError`` and commits nothing.
+    same options, and returns the cache if that ingest had finished. If ``out`` has another one, the ingest starts at
+    the first episode, with a ``RuntimeWarning``. ``resume`` requires a source with a fingerprint, and ``episodes`` as
+    numbers. If the source changes during the ingest, raises ``FormatError`` and commits nothing.
 
     >>> import numpy as np, pathlib, robocache, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())  # CALVIN: a file per step, and which steps are an episode
@@ -122,7 +122,8 @@ def ingest(
         if (finished := finished_cache(out, fingerprint)) is not None:
             return finished
         if reason := other_state(out, fingerprint, identity):
-            warnings.warn(f"ingest: resume cannot continue, and begins anew: {reason}", RuntimeWarning, stacklevel=2)
+            message = f"ingest: resume is not possible, starting at the first episode: {reason}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
     try:
         options = {"fingerprint": fingerprint, "shard_bytes": shard_bytes, "resume": resume}
         writer = CacheWriter(out, specs, **options, _decode_video=decode_video)

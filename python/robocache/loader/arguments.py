@@ -100,7 +100,7 @@ def dtypes_of(dtype: Any, specs: Mapping[str, StreamSpec], names: list[str], way
     if isinstance(dtype, Mapping):
         if unknown := [name for name in dtype if name not in names]:
             raise ValueError(
-                f"Loader: dtype names {unknown[0]!r}, which is no key of the batch: {', '.join(names)}"
+                f"Loader: dtype names {unknown[0]!r}, which is not a key of the batch: {', '.join(names)}"
                 f"{did_you_mean(str(unknown[0]), names)}"
             )
         asked = {name: dtype_name(x) for name, x in dtype.items()}

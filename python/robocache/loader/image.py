@@ -84,8 +84,8 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class Image:
-    """How the pictures of a stream, encoded or stored as pixels, become a batch: as ``decode_images`` does it, in this
-    order. They are uint8 with 1, 3 or 4 channels; the fourth one, alpha, is ignored.
+    """How pictures of a stream are edited for a batch: by ``decode_images``, in the order below. They are encoded or
+    stored as pixels, uint8 with 1, 3 or 4 channels; the fourth one, alpha, is ignored.
 
     ``crop``: ``CenterCrop(scale)`` or ``RandomCrop(scale)``. ``size``: ``(height, width)`` after the crop; None: no
     resize. ``flip``: the probability of mirroring left and right. ``color``: a ``ColorJitter``. ``normalize``: ``(mean,

@@ -163,7 +163,7 @@ class Loader:
 
     @property
     def video_decoders(self) -> dict[str, str]:
-        """What decodes each stream of video: ``"NVDEC"``, or ``"PyAV (why)"``."""
+        """What decodes each stream of video: ``"NVDEC"``, or ``"PyAV (reason)"``."""
         made = {}
         for films in (part for ragged in self._ragged for part in getattr(ragged, "made", [ragged])):
             if isinstance(films, Films):

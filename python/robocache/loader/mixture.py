@@ -25,11 +25,11 @@ def cache_of(source: Any, rule: str) -> Cache:
 
 
 class Mixture:
-    """Caches (or their paths) and how often each is drawn from: ``[(cache, weight), ...]``, or caches and ``weights``.
+    """Caches (or their paths) and their shares of the samples: ``[(cache, weight), ...]``, or caches and ``weights``.
 
-    Weights are shares of the samples, whatever the sizes; they need not sum to 1. An epoch has ``epoch_size`` samples:
-    as many as all caches have anchors, unless it is given. Each cache is gone through in an order of its own, again and
-    again; the next epoch goes on where the last one ended.
+    Weights do not depend on the sizes of the caches and need not sum to 1. An epoch has ``epoch_size`` samples; the
+    default is the number of anchors of all caches. Each cache is traversed repeatedly, in its own order; the next epoch
+    continues where the last one ended.
 
     >>> import robocache
     >>> robocache.Mixture([], weights=[])

@@ -42,13 +42,14 @@ def short_repr(settings: Any) -> str:
 class Window:
     """Moments around an anchor, in seconds: ``past`` before it, the anchor itself, ``future`` after it, at ``rate_hz``.
 
-    Or ``deltas``, any list of seconds. ``method=None`` reads the stream as it says itself (``StreamSpec.method``).
+    Or ``deltas``, any list of seconds. ``method=None`` uses the method of the stream (``StreamSpec.method``).
     ``method``, ``outside`` and ``outside_valid`` are those of ``Stream``; ``latency`` and ``max_gap`` too, but always
-    in seconds. ``voxels``: what becomes of point clouds. ``image``: what becomes of pictures, encoded or pixels; None:
-    pixels as they are. In a batch the stream is ``(B, T, ...)``: B samples of T moments.
+    in seconds. ``voxels``: the grid for point clouds. ``image``: the edits of pictures, encoded or stored as pixels;
+    None: pixels unchanged. In a batch the stream is ``(B, T, ...)``: B samples of T moments.
 
-    ``tolerance``: a moment at most so many seconds from a row is at that row. None is a microsecond, or a quarter of
-    the time between two rows where that is less: what rates lose to nanoseconds, and Unix times to float64.
+    ``tolerance``: a moment at most this many seconds from a row is at that row. None is one microsecond, or a quarter
+    of the time between two rows if that is less; this covers rates that are rounded to nanoseconds, and Unix times that
+    are rounded to float64.
 
     >>> import robocache
     >>> robocache.Window(past=0.04, future=0.02, rate_hz=50).deltas_ns

@@ -87,11 +87,11 @@ def voxelize_depth(
     """Depth images to a dense grid in one pass, without a point cloud in memory.
 
     ``depth (H, W)`` gives ``(X, Y, Z)`` and ``(B, H, W)`` gives ``(B, X, Y, Z)``; with ``views=True`` ``(V, H, W)`` and
-    ``(B, V, H, W)`` are V views of the same cloud. uint16 counts millimeters and float32 meters, unless ``depth_scale``
-    says how many meters 1 is. 0, negative, not finite or more than ``max_depth`` meters is no measurement: neither a
-    point nor a dropped one. ``intrinsics (3, 3)`` and ``pose (4, 4)``, camera to grid, are for all images, or one for
-    each: ``(B, 3, 3)``, ``(B, V, 4, 4)``. ``features`` have depth's shape and a last dimension ``F``. The rest is as in
-    ``voxelize_pointcloud``.
+    ``(B, V, H, W)`` are V views of the same cloud. uint16 is in millimeters and float32 in meters, unless
+    ``depth_scale`` gives the meters of a value of 1. 0, negative, not finite or more than ``max_depth`` meters is no
+    measurement: neither a point nor a dropped one. ``intrinsics (3, 3)`` and ``pose (4, 4)``, camera to grid, are for
+    all images, or one for each: ``(B, 3, 3)``, ``(B, V, 4, 4)``. ``features`` have depth's shape and a last dimension
+    ``F``. The rest is as in ``voxelize_pointcloud``.
 
     >>> import numpy as np, robocache
     >>> camera = np.array([[100, 0, 2], [0, 100, 1], [0, 0, 1]], np.float32)

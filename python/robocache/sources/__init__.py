@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping, Set
 from contextlib import suppress
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,16 @@ def open_here(path: Path, format: str, budget: Budget, options: Mapping[str, Any
 def takes(format: str | None, option: str) -> bool:
     """Whether ``open`` of a format has the option; False for an unknown format."""
     return format in FORMATS and option in options_of(_module(format).open)
+
+
+def defaults(format: str) -> dict[str, Any]:
+    """The options of ``open`` for a format with their defaults: first its own, then those that all formats have."""
+    if format == "robocache":
+        return {}
+    arguments = signature(_module(format).open).parameters
+    common = {"repair": None, "follow_symlinks": False} | {name: getattr(BUDGET, name) for name in LIMITS}
+    own = {name: x.default for name, x in arguments.items() if name not in ("path", "budget", *common)}
+    return own | common
 
 
 def option_names() -> set[str]:

@@ -132,7 +132,7 @@ BAD = {
     "normalize of no key": (
         {"normalize": {"force": "min_max"}},
         ValueError,
-        "normalize names 'force', which is no key of the batch: state",
+        "normalize names 'force', which is not a key of the batch: state",
     ),
     "an unknown normalization": (
         {"normalize": {"state": "z"}},
@@ -152,7 +152,7 @@ BAD = {
     "a dtype of no key": (
         {"dtype": {"x": torch.float32}},
         ValueError,
-        "dtype names 'x', which is no key of the batch: state",
+        "dtype names 'x', which is not a key of the batch: state",
     ),
     "an unknown tier": ({"tier": "disk"}, ValueError, "tier must be one of gpu, pinned, memory, mmap, got 'disk'"),
     "the tier of a GPU on the CPU": ({"tier": "gpu"}, ValueError, "tier 'gpu' needs device 'cuda', got 'cpu'"),

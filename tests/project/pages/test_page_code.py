@@ -264,6 +264,26 @@ def test_the_cpp_of_a_page_compiles(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_every_option_of_cpp_can_be_set_alone_without_a_warning(tmp_path):
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    program = "#include <robocache/robocache.hpp>\nusing namespace robocache;\n"
+    for header in sorted((ROOT / "include/robocache").glob("*.hpp")):
+        for name, body in re.findall(r"^struct (\w+Options) {\n(.*?)^};", header.read_text(), re.M | re.S):
+            for field in re.findall(r"^    [\w:<>, ]+? (\w+)(?: = [^;]*|{[^;]*})?;", re.sub("//.*", "", body), re.M):
+                program += f"const {name} {name}_{field}{{.{field} = {{}}}};\n"
+    program += 'const CacheStream stream{.name = "arm"};\nconst CacheRows rows{.values = {}, .times = {}};\n'
+    assert program.count("CacheWriterOptions") > 5
+    assert program.count("DecodeOptions") > 5
+    (tmp_path / "options.cpp").write_text(program)
+    command = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wno-unused", "-fsyntax-only"]
+    done = subprocess.run(
+        [*command, "-I", str(ROOT / "include"), str(tmp_path / "options.cpp")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_code_of_the_control_loop_is_that_of_the_program_that_the_installation_test_runs():
     program = (ROOT / "examples/cpp/control_loop.cpp").read_text()
     code = blocks("docs/tutorials/control_loop.md", "cpp")

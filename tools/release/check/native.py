@@ -48,6 +48,9 @@ def faults_of_module(path: Path) -> list[str]:
     for kind, name in re.findall(r"^ +([A-Za-z]) (\S+)$", symbols, re.M):
         if kind == "U" and "@" not in name and not name.startswith(("Py", "_Py")):
             faults.append(f"symbol {name} is in no library that the module needs")
+    exported = [line.split()[-1] for line in tool("nm", "-D", "--defined-only", str(path)).splitlines()]
+    if others := [name for name in exported if not name.startswith("PyInit_")]:
+        faults.append(f"exports {', '.join(others[:5])}, which are not the entry of a module")
     if ".debug_info" in tool("readelf", "-SW", str(path)):
         faults.append("has debug information")
     return faults

@@ -33,7 +33,7 @@ def check_ways(
     for key, way in normalize.items():
         if key not in keys:
             raise ValueError(
-                f"Loader: normalize names {key!r}, which is no key of the batch: {', '.join(keys)}"
+                f"Loader: normalize names {key!r}, which is not a key of the batch: {', '.join(keys)}"
                 f"{did_you_mean(str(key), keys)}"
             )
         if way is not None and way not in WAYS:

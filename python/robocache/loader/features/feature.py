@@ -34,7 +34,7 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, repr=False)
 class Feature:
-    """One key of a batch: streams, the moments around the anchor at which they are read, and what becomes of them.
+    """One key of a batch: its streams, the moments at which they are read, and the transforms applied to them.
 
     ``streams``: a name, or several that are joined along the last axis. Moments: ``past`` and ``future`` seconds at
     ``rate_hz``; or ``steps`` (whole numbers, in units of 1 / ``rate_hz``); or ``deltas`` in seconds. Without any of
@@ -42,11 +42,11 @@ class Feature:
     ``max_gap``, ``outside``, ``outside_valid``, ``tolerance``, ``image`` and ``voxels`` are those of ``Window``.
 
     ``relative_to``: ``"anchor"``, the value of the same streams at the anchor; or another feature or stream, at the
-    anchor. Numbers are subtracted; angles too, the short way round; poses (a position and the quaternion after it) are
-    ``inverse(T_anchor) @ T``. ``rotation``: the form of quaternions in the batch, ``"quaternion_xyzw"``,
+    anchor. Numbers are subtracted; angles too, along the shorter arc; poses (a position and the quaternion after it)
+    are ``inverse(T_anchor) @ T``. ``rotation``: the form of quaternions in the batch, ``"quaternion_xyzw"``,
     ``"quaternion_wxyz"``, ``"6d"`` (the first two rows of the matrix), ``"6d_columns"``, ``"matrix"``, ``"rotvec"`` or
-    ``"euler"`` (roll, pitch, yaw). ``StreamSpec.method`` says which channels are quaternions and angles, or ``method``
-    does, whose ranges are channels of the joined row.
+    ``"euler"`` (roll, pitch, yaw). ``StreamSpec.method`` marks the channels that are quaternions or angles; ``method``
+    of the feature marks channels of the joined row.
 
     ``normalize``: ``"mean_std"``, ``"min_max"``, ``"quantile"``, with the statistics of this feature, of pictures with
     those of the cache; ``"unit"`` and ``"imagenet"`` for images; or ``(mean, std)``. ``dtype``: a floating one.

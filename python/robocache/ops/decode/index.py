@@ -99,12 +99,12 @@ def selected_rows(op: str, rows: Any) -> NDArray[np.int64]:
 
 
 def index_pictures(pictures: Any, *, every: int | None = None, max_pixels: int = MAX_PIXELS) -> PictureIndex:
-    """Reads JPEG pictures once, to their last bit, and notes where a decoder may enter them.
+    """Reads JPEG pictures once, to their last bit, and returns entry points at which a decoder can begin.
 
     ``pictures`` as in ``decode_images``, on the host. There is an entry point before every ``every``-th MCU (a block of
-    8 x 8 to 16 x 16 pixels); by default as many as 3 % of the picture's bytes have room for. Raises ``FormatError`` for
-    a truncated or corrupt picture and ``NotImplementedError`` for a JPEG of another kind (progressive, CMYK), naming
-    the picture.
+    8 x 8 to 32 x 32 pixels); by default as many as fit into 3 % of the picture's bytes. Raises ``FormatError`` for a
+    truncated or corrupt picture and ``NotImplementedError`` for a JPEG of another kind (progressive, CMYK), naming the
+    picture.
 
     >>> import io, robocache
     >>> from PIL import Image

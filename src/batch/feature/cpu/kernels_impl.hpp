@@ -16,16 +16,27 @@ using Lanes = double[block];
 using Floats4 = float __attribute__((vector_size(16)));
 using Doubles4 = double __attribute__((vector_size(32)));
 
+/// Elements of a (0 to 3) and of b (4 to 7).
+template <int... from>
+ROBOCACHE_HD Floats4 shuffled(const Floats4& a, const Floats4& b) {
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(a, b, from...);
+#else  // GCC 11
+    using Ints4 = int __attribute__((vector_size(16)));
+    return __builtin_shuffle(a, b, Ints4{from...});
+#endif
+}
+
 /// Four rows of four floats to four columns, or back. Only shuffles: no bit changes.
 ROBOCACHE_HD void transpose(Floats4& a, Floats4& b, Floats4& c, Floats4& d) {
-    const Floats4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    const Floats4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Floats4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const Floats4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    a = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-    b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-    c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-    d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+    const Floats4 ab_low = shuffled<0, 4, 1, 5>(a, b);
+    const Floats4 ab_high = shuffled<2, 6, 3, 7>(a, b);
+    const Floats4 cd_low = shuffled<0, 4, 1, 5>(c, d);
+    const Floats4 cd_high = shuffled<2, 6, 3, 7>(c, d);
+    a = shuffled<0, 1, 4, 5>(ab_low, cd_low);
+    b = shuffled<2, 3, 6, 7>(ab_low, cd_low);
+    c = shuffled<0, 1, 4, 5>(ab_high, cd_high);
+    d = shuffled<2, 3, 6, 7>(ab_high, cd_high);
 }
 
 ROBOCACHE_HD void widen_into(const Floats4& x, double* lane) {
