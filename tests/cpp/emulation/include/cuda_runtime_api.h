@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device.hpp"
+#include "gpu.hpp"
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
 using cudaStream_t = struct CUstream_st*;

@@ -1,5 +1,5 @@
 // The emulated GPU: fibers, synchronization, copies.
-#include "device.hpp"
+#include "gpu.hpp"
 
 #include <sys/mman.h>
 
