@@ -1,5 +1,6 @@
 """What every test shares: the Hypothesis profile, the parameters, the fixtures. Tests use the installed wheel."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -37,6 +38,23 @@ def pytest_generate_tests(metafunc):
     for name, values in (("backend", BACKENDS), ("kind", KINDS), ("tdtype", TIMES)):
         if name in metafunc.fixturenames and name not in said:
             metafunc.parametrize(name, values, ids=[str(value) for value in values])
+
+
+def _leave_real_time():
+    """As root, SVT-AV1 schedules the thread that opens it in real time, and processes that are started later inherit it:
+    two that spin stop the machine. Tests and fixtures open it through PyAV."""
+    if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):  # a thread that has ended
+                os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
+
+
+def pytest_runtest_call():
+    _leave_real_time()
+
+
+def pytest_runtest_teardown():
+    _leave_real_time()
 
 
 def pytest_collection_modifyitems(config, items):

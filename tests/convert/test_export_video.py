@@ -1,6 +1,7 @@
 """``export(video_codec=...)``: LeRobot v3.0 with videos, read back frame by frame."""
 
 import json
+import os
 from fractions import Fraction
 
 import numpy as np
@@ -81,6 +82,21 @@ def test_videos_have_the_frames_times_and_pixels_of_the_source(tmp_path, rng, vi
                 np.testing.assert_array_equal(b.values[row], in_file[begin + row][1])
             begin += len(b)
         np.testing.assert_array_equal(source.episode(0).streams["arm"].values, back.episode(0).streams["arm"].values)
+
+
+def test_an_encoder_leaves_no_thread_in_real_time(tmp_path, rng, monkeypatch):
+    """As root, SVT-AV1 schedules the calling thread in real time, and processes that are started later inherit it."""
+    seen = []
+    opened = write_video.VideoFiles._open
+
+    def checked(self, path):
+        opened(self, path)
+        seen.extend(filter(write_video.is_real_time, os.listdir(write_video.TASKS)))
+
+    monkeypatch.setattr(write_video.VideoFiles, "_open", checked)
+    robocache.export(source_of(rng), tmp_path / "out", video_codec="av1")
+    assert seen == []
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 @pytest.mark.parametrize("video", ["av1", "h264"])

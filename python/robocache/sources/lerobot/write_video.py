@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +20,8 @@ from ..reading.paths import need
 VIDEO_V30 = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 FILE_BYTES = 200 << 20
 PIXELS = "yuv420p"
+TASKS = "/proc/self/task"
+"""The threads of this process."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class VideoFiles:
         self.episode_begin, self._is_first = self.frames, True
 
     def _open(self, path: Path) -> None:
-        with self._named_errors(), quiet_encoder():
+        with self._named_errors(), quiet_encoder(), kept_scheduling():
             self._container = self.av.open(os.fspath(path), "w", format="mp4")
             self._stream = self._container.add_stream(
                 self.settings.encoder, rate=self.rate, options=self.settings.options()
@@ -178,6 +180,27 @@ def quiet_encoder() -> Iterator[None]:
     finally:
         if given is None:
             os.environ.pop("SVT_LOG", None)
+
+
+@contextmanager
+def kept_scheduling() -> Iterator[None]:
+    """As root, SVT-AV1 schedules the thread that opens it and its own threads in real time (SCHED_FIFO, 99). They keep
+    other programs from the CPU, and processes that are started later inherit it. This restores the former policy."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    real_time = {task for task in os.listdir(TASKS) if is_real_time(task)}
+    try:
+        yield
+    finally:
+        for task in set(os.listdir(TASKS)) - real_time:
+            with suppress(OSError):  # it has ended
+                if is_real_time(task):
+                    os.sched_setscheduler(int(task), policy, parameters)
+
+
+def is_real_time(task: str) -> bool:
+    with suppress(OSError):
+        return os.sched_getscheduler(int(task)) in (os.SCHED_FIFO, os.SCHED_RR)
+    return False
 
 
 def video_columns(names: Iterable[str], arrow: Any) -> list[tuple[str, Any]]:
