@@ -41,7 +41,7 @@ def pytest_generate_tests(metafunc):
 
 
 def _leave_real_time():
-    """As root, SVT-AV1 schedules the thread that opens it in real time, and processes that are started later inherit it:
+    """As root, SVT-AV1 schedules the thread that opens it in real time, and processes started later inherit it:
     two that spin stop the machine. Tests and fixtures open it through PyAV."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         for task in os.listdir("/proc/self/task"):

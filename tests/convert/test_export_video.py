@@ -85,7 +85,7 @@ def test_videos_have_the_frames_times_and_pixels_of_the_source(tmp_path, rng, vi
 
 
 def test_an_encoder_leaves_no_thread_in_real_time(tmp_path, rng, monkeypatch):
-    """As root, SVT-AV1 schedules the calling thread in real time, and processes that are started later inherit it."""
+    """As root, SVT-AV1 schedules the thread that opens it in real time, and processes started later inherit it."""
     seen = []
     opened = write_video.VideoFiles._open
 
