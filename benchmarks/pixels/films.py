@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import robocache
 from numpy.typing import NDArray
 from robocache import Episode, EpisodeStream, StreamSpec
+from robocache.sources.lerobot.write_video import kept_scheduling
 
 ENCODER = {"g": "2", "crf": "30", "preset": "12"}
 VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
@@ -92,6 +93,8 @@ def write_video(path: Path, shape: Shape, seed: int) -> None:
     with av.open(str(once), "w") as container:
         stream = container.add_stream("libsvtav1", rate=shape.fps, options=ENCODER)
         stream.height, stream.width, stream.pix_fmt = shape.height, shape.width, "yuv420p"
+        with kept_scheduling():
+            stream.codec_context.open()
         for frame in scenes(shape, seed):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())

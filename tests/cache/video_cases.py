@@ -9,6 +9,7 @@ from picture_cases import HEIGHT, WIDTH, CameraSource, scene
 from robocache.cache.episode import Episode, EpisodeStream, StreamSpec
 from robocache.cache.video import Video, VideoIndex
 from robocache.ops.decode.video import Track
+from robocache.sources.lerobot.write_video import kept_scheduling
 
 try:
     import av
@@ -45,6 +46,8 @@ def packets_of(frames, codec, gop=5, pixels="yuv420p", **options):
     encoder.time_base, encoder.framerate = fractions.Fraction(1, 30), 30
     encoder.options = {**IN_ORDER[codec], "g": str(gop), **options}
     packets = []
+    with kept_scheduling():  # SVT-AV1 changes it
+        encoder.open()
     for i, frame in enumerate(frames):
         picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
         picture.pts = i
@@ -59,6 +62,8 @@ def mp4(frames, codec, gop=5, pixels="yuv420p", rate=10, path=None, muxer=None, 
     with av.open(file, "w", format="mp4", options=muxer or {}) as container:
         stream = container.add_stream(name, rate=rate, options={"g": str(gop), **usual, **options})
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], pixels
+        with kept_scheduling():  # SVT-AV1 changes it
+            stream.codec_context.open()
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
