@@ -11,15 +11,15 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${cuda_sources} $
 execute_process(
     COMMAND ${Python3_EXECUTABLE} ${ROBOCACHE_EMULATION}/translate.py ${PROJECT_SOURCE_DIR}/src ${ROBOCACHE_TRANSLATED}
     COMMAND_ERROR_IS_FATAL ANY)
-add_library(robocache_emulation OBJECT ${ROBOCACHE_EMULATION}/gpu.cpp ${ROBOCACHE_EMULATION}/runtime.cpp)
+add_library(robocache_emulation OBJECT ${ROBOCACHE_EMULATION}/device.cpp ${ROBOCACHE_EMULATION}/runtime.cpp)
 target_include_directories(robocache_emulation PUBLIC ${ROBOCACHE_EMULATION} ${ROBOCACHE_EMULATION}/include)
 target_compile_options(robocache_emulation PRIVATE -frounding-math -ffp-contract=off ${ROBOCACHE_SANITIZE_OPTIONS})
 set(ROBOCACHE_HAS_CUDA ON)
 
 # Adds the CUDA files of a layer to its target, translated.
 function(robocache_emulate target)
-    target_include_directories(${target} BEFORE PRIVATE ${ROBOCACHE_EMULATION}/include ${ROBOCACHE_TRANSLATED})
-    target_include_directories(${target} PRIVATE ${ROBOCACHE_EMULATION})
+    target_include_directories(${target} BEFORE PRIVATE ${ROBOCACHE_TRANSLATED})
+    target_include_directories(${target} PRIVATE ${ROBOCACHE_EMULATION} ${ROBOCACHE_EMULATION}/include)
     target_compile_definitions(${target} PRIVATE ROBOCACHE_HAS_CUDA)
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
     foreach(file IN LISTS ARGN)

@@ -39,7 +39,6 @@ struct Column {
     Outside before = Outside::hold, after = Outside::hold;
     std::chrono::nanoseconds latency{0}, tolerance{0};
     bool has_max_gap = false;
-    std::int64_t period_ns = 0;  // of its rows, in every part; 0: any
 };
 
 /// Rows of one column in one part.
@@ -62,16 +61,12 @@ struct Dataset {
     explicit Dataset(Random& random) {
         const std::int64_t num_columns = random.integer(1, 4);
         const bool copies = random.chance(0.4);  // windows that are copied as they are
-        const DType copied = random.one_of({DType::f32, DType::bf16});
-        for (std::int64_t c = 0; c < num_columns; ++c) {
-            columns.push_back(copies ? make_copied(random, copied) : make_column(random));
-        }
+        for (std::int64_t c = 0; c < num_columns; ++c) columns.push_back(make_column(random, copies));
         const std::int64_t num_tables = random.one_of<std::int64_t>({1, 1, 2, 3});
         std::vector<Integers> starts, lengths;  // of episodes, by part
         for (std::int64_t t = 0; t < num_tables; ++t) {
             Table table;
-            const std::int64_t period = copies || random.chance(0.5) ? 20'000'000 : 33'333'333;
-            const std::int64_t jitter = random.one_of({0, 0, 3});
+            const std::int64_t period = random.one_of<std::int64_t>({20'000'000, 33'333'333});
             const bool regular = random.chance(0.4);
             const std::int64_t num_parts = random.integer(1, 2);
             for (std::int64_t p = 0; p < num_parts; ++p) {
@@ -93,7 +88,7 @@ struct Dataset {
                         table.times.push_back(start);
                     else
                         for (std::int64_t k = 0; k < anchors; ++k)
-                            table.times.push_back(start + k * period + random.integer(0, jitter));
+                            table.times.push_back(start + k * period + random.integer(0, 3));
                 }
             }
             if (table.prefix.back() == 0) {  // every table has an anchor
@@ -158,21 +153,7 @@ struct Dataset {
     }
 
 private:
-    /// Moments on the rows of a regular stream, wide enough for bulk copies.
-    static Column make_copied(Random& random, DType dtype) {
-        Column column;
-        column.period_ns = random.one_of<std::int64_t>({20'000'000, 5'000'000});
-        const std::int64_t count = random.integer(9, 40);
-        for (std::int64_t j = 0; j < count; ++j) column.deltas.push_back((j - count / 2) * column.period_ns);
-        column.stored = column.given = dtype;
-        column.width = random.one_of<std::int64_t>({16, 32, 64});
-        column.method = random.one_of({Method::linear, Method::previous, Method::nearest});
-        if (random.chance(0.2)) column.after = Outside::nan;
-        column.pads = random.chance(0.7);
-        return column;
-    }
-
-    static Column make_column(Random& random) {
+    static Column make_column(Random& random, bool copies) {
         Column column;
         const std::int64_t count = random.one_of<std::int64_t>({1, 2, 5, 17, 40});
         const std::int64_t step = random.one_of<std::int64_t>({20'000'000, 33'333'333, 7'000'000});
@@ -189,6 +170,11 @@ private:
         column.method = floating && random.chance(0.6)
                             ? Method::linear
                             : random.one_of({Method::previous, Method::nearest, Method::next});
+        if (copies) {
+            column.stored = column.given = random.one_of({DType::f32, DType::bf16});
+            column.scaled = false;
+            column.width = random.one_of<std::int64_t>({8, 16, 32});
+        }
         if (random.chance(0.2) && floating) column.before = column.after = Outside::nan;
         if (random.chance(0.3)) column.latency = std::chrono::nanoseconds(random.integer(-20'000'000, 20'000'000));
         if (random.chance(0.5)) column.tolerance = std::chrono::nanoseconds(random.integer(0, 1000));
@@ -199,10 +185,8 @@ private:
 
     static Rows make_rows(Random& random, const Column& column, const Integers& starts, const Integers& lengths) {
         Rows rows;
-        const bool regular = column.period_ns > 0 && random.chance(0.9);
-        const std::int64_t period =
-            regular ? column.period_ns : random.one_of<std::int64_t>({20'000'000, 2'000'000, 33'333'333, 100'000'000});
-        const std::int64_t kind = regular ? 0 : random.integer(0, 4);
+        const std::int64_t period = random.one_of<std::int64_t>({20'000'000, 2'000'000, 33'333'333, 100'000'000});
+        const std::int64_t kind = random.integer(0, 4);
         for (std::size_t e = 0; e < starts.size(); ++e) {
             const std::int64_t count =
                 random.chance(0.1) ? 0 : std::min<std::int64_t>(lengths[e] / period + random.integer(1, 4), 500);
@@ -296,30 +280,6 @@ TEST_P(BatchOnTheEmulatedGpu, HasTheBitsOfTheCpu) {
             read(data, cpu, first, size, step), read(data, gpu, first, size, step),
             "seed " + std::to_string(seed) + ", batch of " + std::to_string(size) + (told ? ", a step in memory" : ""));
         if (testing::Test::HasFailure()) return;
-    }
-}
-
-TEST_P(BatchOnTheEmulatedGpu, SamplesTheAnchorsOfTheCpu) {
-    for (const std::uint64_t seed : seeds(GetParam(), 20)) {
-        Random random(seed);
-        choose_gpu(random);
-        const Dataset data(random);
-        const std::int64_t size = random.integer(1, data.num_samples);
-        const std::int64_t first = random.integer(0, data.num_samples - size);
-        std::vector<Memory> results[2];
-        for (const Device device : {cpu, gpu}) {
-            std::vector<AnchorTable> tables;
-            for (const Table& table : data.tables) tables.push_back(table.on_device(device));
-            std::vector<TensorView> views;
-            for (int k = 0; k < 2; ++k) {
-                views.emplace_back(static_cast<void*>(nullptr), DType::i64, std::initializer_list<std::int64_t>{size},
-                                   device);
-                results[device == gpu].push_back(memory_of(views.back()));
-                views.back().data = results[device == gpu].back().data();
-            }
-            sample_anchors(tables, data.order_on(device), first, views[0], views[1]);
-        }
-        expect_the_same(results[0], results[1], "seed " + std::to_string(seed));
     }
 }
 

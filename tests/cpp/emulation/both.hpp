@@ -1,7 +1,6 @@
 // Random calls on the CPU and on the emulated GPU, which read the same memory.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,13 +10,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "gpu.hpp"
+#include "device.hpp"
 #include "robocache/tensor.hpp"
 
 namespace robocache::emulated {
@@ -45,27 +43,24 @@ private:
     std::mt19937_64 engine_;
 };
 
-/// Memory of a tensor, as an allocator of GPU memory gives it. The address sanitizer knows its size.
+/// Memory of a tensor, aligned like that of an allocator of GPU memory.
 class Memory {
 public:
     Memory() = default;
-    explicit Memory(std::int64_t bytes, std::uint8_t fill = 0x5a) : bytes_(bytes) {
-        void* data = nullptr;
-        if (cudaMalloc(&data, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))) != cudaSuccess) std::abort();
-        if (bytes > 0) std::memset(data, fill, static_cast<std::size_t>(bytes));
-        data_.reset(data);
-    }
+    explicit Memory(std::int64_t bytes, std::uint8_t fill = 0x5a)
+        : storage_(static_cast<std::size_t>(bytes) + alignment, fill), bytes_(bytes) {}
 
-    [[nodiscard]] void* data() const { return data_.get(); }
+    [[nodiscard]] void* data() const {
+        const auto at = reinterpret_cast<std::uintptr_t>(storage_.data());
+        return reinterpret_cast<void*>((at + alignment - 1) / alignment * alignment);
+    }
     [[nodiscard]] std::int64_t size() const { return bytes_; }
 
     DType dtype = DType::u8;  // of the elements
 
 private:
-    struct Free {
-        void operator()(void* data) const { (void)cudaFree(data); }
-    };
-    std::unique_ptr<void, Free> data_;
+    static constexpr std::size_t alignment = 256;
+    std::vector<std::uint8_t> storage_;
     std::int64_t bytes_ = 0;
 };
 

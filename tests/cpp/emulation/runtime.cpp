@@ -88,7 +88,8 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-    if (posix_memalign(data, 256, bytes) != 0) return cudaErrorMemoryAllocation;  // the sanitizer sees `bytes`
+    *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*data == nullptr) return cudaErrorMemoryAllocation;
     const std::scoped_lock lock(mutex);
     allocations[static_cast<const char*>(*data)] = bytes;
     return cudaSuccess;

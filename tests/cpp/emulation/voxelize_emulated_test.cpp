@@ -12,7 +12,7 @@ struct Cloud {
 
     /// `whole`: features are small whole numbers, whose sums are the same in any order.
     Cloud(Random& random, std::int64_t most_points, bool has_features, bool whole, double extent) {
-        const std::int64_t num_clouds = random.one_of<std::int64_t>({1, 1, 1, 1, 3, 80});
+        const std::int64_t num_clouds = random.one_of<std::int64_t>({1, 1, 1, 3, 40});
         const std::int64_t count = random.chance(0.05) ? 0 : random.integer(1, most_points);
         const DType dtype = random.one_of({DType::f32, DType::f32, DType::f32, DType::f64, DType::f16});
         const std::int64_t row = random.chance(0.2) ? 4 : 3;
@@ -98,8 +98,8 @@ VoxelOptions make_options(Random& random, bool has_features, bool whole) {
     if (options.reduction == Reduction::count) options.dtype = random.one_of({DType::u8, DType::i32, DType::i64});
     if (has_features) {
         options.dtype.reset();
-        options.reduction = random.one_of({Reduction::sum, Reduction::sum, Reduction::mean, Reduction::mean,
-                                           Reduction::min, Reduction::max, Reduction::std});
+        options.reduction =
+            random.one_of({Reduction::sum, Reduction::mean, Reduction::min, Reduction::max, Reduction::std});
         options.deterministic = !whole || random.chance(0.3);
         if (random.chance(0.3)) options.dtype = DType::f32;
     }
@@ -148,7 +148,7 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DenseGridsHaveTheBitsOfTheCpu) {
         Random random(seed);
         choose_gpu(random);
         const bool has_features = random.chance(0.5);
-        const bool whole = random.chance(0.7);
+        const bool whole = random.chance(0.5);
         const Cloud cloud(random, random.one_of<std::int64_t>({40, 900, 9000, 60000}), has_features, whole, 2);
         const VoxelGrid grid = make_grid(random, 2, has_features ? 20000 : 300000 / (cloud.view.offsets ? 20 : 1));
         const VoxelOptions options = make_options(random, has_features, whole);
@@ -159,39 +159,12 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DenseGridsHaveTheBitsOfTheCpu) {
     }
 }
 
-/// Clouds of this size are cut into larger tiles, whose points are copied in bulk, and counted in more than one wave.
-TEST(LargeCloudsOnTheEmulatedGpu, HaveTheBitsOfTheCpu) {
-    const std::int64_t count = (std::int64_t{2} << 20) + 12345;
-    Random random(1);
-    const Memory points(count * 12);
-    for (std::int64_t i = 0; i < count * 3; ++i)
-        static_cast<float*>(points.data())[i] = static_cast<float>(random.real(-1.05, 1.05));
-    const Memory offsets(3 * 8);
-    const std::int64_t cuts[3] = {0, 1'000'000, count};
-    std::memcpy(offsets.data(), cuts, sizeof cuts);
-    const VoxelGrid grid{{-1, -1, -1}, {0.03, 0.04, 0.05}, {60, 50, 40}};
-    for (const bool ragged : {false, true}) {
-        emulation::properties = {.num_sms = ragged ? 8 : 132};  // with few SMs, a block has several tiles
-        for (const Reduction reduction : {Reduction::occupancy, Reduction::count}) {
-            VoxelOptions options;
-            options.reduction = reduction;
-            std::vector<Memory> results[2];
-            for (const Device device : {cpu, gpu}) {
-                PointsView view{TensorView(points.data(), DType::f32, {count, 3}, device), {}, {}};
-                if (ragged) view.offsets = TensorView(offsets.data(), DType::i64, {3}, device);
-                results[device == gpu] = run_dense(plan_voxelize(view, grid, options));
-            }
-            expect_the_same(results[0], results[1], 1, "a large cloud");
-        }
-    }
-}
-
 TEST_P(VoxelizeOnTheEmulatedGpu, SparseCellsHaveTheBitsOfTheCpu) {
     for (const std::uint64_t seed : seeds(GetParam(), 20)) {
         Random random(seed);
         choose_gpu(random);
         const bool has_features = random.chance(0.6);
-        const bool whole = random.chance(0.7);
+        const bool whole = random.chance(0.5);
         const Cloud cloud(random, random.one_of<std::int64_t>({40, 900, 5000}), has_features, whole, 2);
         VoxelGrid grid = make_grid(random, 2, 300000);
         if (random.chance(0.4)) grid.shape = {0, 0, 0};
@@ -231,7 +204,7 @@ TEST_P(VoxelizeOnTheEmulatedGpu, DepthImagesHaveTheBitsOfTheCpu) {
         const std::int64_t views = random.chance(0.4) ? random.integer(1, 3) : 0;
         const std::int64_t images = std::max<std::int64_t>(batch, 1) * std::max<std::int64_t>(views, 1);
         const std::int64_t height = random.integer(1, 40);
-        const std::int64_t width = random.chance(0.5) ? 8 * random.integer(1, 9) : random.integer(1, 70);
+        const std::int64_t width = random.integer(1, 70);
         const DType dtype = random.one_of({DType::u16, DType::f32});
         const auto shaped = [&](void* data, DType type, std::initializer_list<std::int64_t> tail) {
             TensorView view(data, type, {1});

@@ -1,5 +1,5 @@
 // The emulated GPU: fibers, synchronization, copies.
-#include "gpu.hpp"
+#include "device.hpp"
 
 #include <sys/mman.h>
 
